@@ -1,0 +1,23 @@
+"""MS-COCO with region features, the paper's settings (L2RM suppl. D.1 and Tab. 1).
+
+python -m l2rm_jax.main --config=configs/coco.py --config.data.path=DIR \
+    --config.mismatch.rate=0.4 --config.model.head=sgr
+
+DIR holds the files of `coco_precomp`. Validation uses the first 1000 dev images, as the field does;
+the test is on `testall`: the mean over five folds of 1K images, and all 5K.
+"""
+
+from l2rm_jax import config as defaults
+
+
+def get_config():
+    config = defaults.default()
+    config.data.name = "coco"
+    config.data.dev_images = 1000
+    config.data.test_split = "testall"
+    config.evaluation.folds = 5
+    config.l2rm.epsilon = 0.07
+    config.optim.decay_epochs = 10
+    config.train.warmup_epochs = 10
+    config.train.epochs = 20
+    return config

@@ -1,0 +1,20 @@
+"""Flickr30K with region features, the paper's settings (L2RM suppl. D.1 and Tab. 1).
+
+python -m l2rm_jax.main --config=configs/f30k.py --config.data.path=DIR \
+    --config.mismatch.rate=0.4 --config.model.head=sgr
+
+DIR holds the files of `f30k_precomp`. The published vocabulary and mismatch index, where you have
+them: --config.data.vocabulary=f30k_precomp_vocab.json --config.mismatch.file=f30k_precomp_0.4.npy
+"""
+
+from l2rm_jax import config as defaults
+
+
+def get_config():
+    config = defaults.default()
+    config.data.name = "f30k"
+    config.l2rm.epsilon = 0.01
+    config.optim.decay_epochs = 15
+    config.train.warmup_epochs = 5
+    config.train.epochs = 35
+    return config

@@ -1,0 +1,25 @@
+"""Flickr8k with grid features, at sizes that a CPU trains: a small real data set.
+
+python -m l2rm_jax.main --config=configs/flickr8k.py --config.data.path=DIR
+
+DIR holds {train,dev,test}_ims.npy (int8), ims_scale.npy and {train,dev,test}_caps.txt. By default
+the first 2000 training images (10,000 pairs). Nothing is published at these settings.
+"""
+
+from l2rm_jax import config as defaults
+
+
+def get_config():
+    config = defaults.default()
+    config.data.name = "flickr8k"
+    config.data.train_images = 2000
+    config.model.head = "saf"
+    config.model.embed_dim = 256
+    config.model.sim_dim = 64
+    config.l2rm.epsilon = 0.01
+    config.optim.learning_rate = 5e-4
+    config.optim.decay_epochs = 6
+    config.train.batch_size = 64
+    config.train.warmup_epochs = 4
+    config.train.epochs = 10
+    return config

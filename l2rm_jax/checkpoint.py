@@ -1,0 +1,290 @@
+"""Checkpoints of a run: the newest two for an exact resume, and the best model by rSum.
+
+A checkpoint is written by orbax in the background and becomes visible only when it is complete.
+Every checkpoint carries a checksum of its contents, because neither orbax nor the array format
+notices a flipped bit in an array.
+"""
+
+import base64
+import io
+import json
+import logging
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers as policies
+
+from l2rm_jax.errors import CheckpointError, ConfigError
+from l2rm_jax.run_log import plain, write_json
+
+PyTree = Any
+CONFIG_FILE = "config.json"
+_logger = logging.getLogger(__name__)
+
+
+class Resumed(NamedTuple):
+    """What a run continues from, as it was given to `RunCheckpoints.save`."""
+
+    state: PyTree
+    plan: dict[str, np.ndarray]
+    position: dict[str, Any]
+
+
+class RunCheckpoints:
+    """The checkpoints in `directory`: `latest/<step>` (newest 2) and `best/<step>` (highest rSum).
+
+    A context manager; leaving it waits for the saves in progress.
+    """
+
+    def __init__(self, directory: str | Path):
+        root = Path(directory).absolute()  # orbax refuses relative paths
+        self._latest = _manager(root / "latest", policies.LatestN(2))
+        self._best = _manager(
+            root / "best", policies.BestN(get_metric_fn=lambda metrics: metrics["rsum"], n=1)
+        )
+
+    def __enter__(self) -> "RunCheckpoints":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Waits for the saves in progress and releases their threads."""
+        self._latest.close()
+        self._best.close()
+
+    def wait(self) -> None:
+        """Returns when every save so far is complete on disk; raises what a save raised."""
+        self._latest.wait_until_finished()
+        self._best.wait_until_finished()
+
+    def save(
+        self,
+        step: int,
+        state: PyTree,
+        plan: Mapping[str, np.ndarray],
+        position: Mapping[str, Any],
+    ) -> None:
+        """Saves what a resume needs; a second save of the same step replaces the first.
+
+        What is given may be donated or changed as soon as this returns.
+
+        Args:
+          step: global step, the name of the checkpoint.
+          state: pytree of arrays, typed PRNG keys among them; no Python scalars, no strings.
+          plan: arrays of any shape and any numeric dtype; shapes may differ from save to save.
+          position: JSON values and numbers of either array library (epoch, step in the epoch,
+            best rSum so far, ...).
+        """
+        self._latest.wait_until_finished()
+        if step in self._latest.all_steps():
+            self._latest.delete(step)
+        progress = {
+            "plan": {name: _encode(array) for name, array in plan.items()},
+            "position": json.loads(json.dumps(position, default=plain)),
+        }
+        self._latest.save(step, args=_save_args(state, progress), force=True)
+
+    def save_best(self, step: int, state: PyTree, metrics: Mapping[str, float]) -> None:
+        """Saves `state` as the best model unless a kept one has a higher `metrics["rsum"]`.
+
+        A step that is already kept stays as it is: a resumed run that passes it again
+        computes the same model, and deleting the only copy first would risk it.
+        """
+        self._best.wait_until_finished()
+        if step in self._best.all_steps():
+            return
+        values = {name: float(value) for name, value in metrics.items()}
+        self._best.save(step, args=_save_args(state, {}), metrics=values, force=True)
+
+    def restore_latest(self, abstract_state: PyTree) -> Resumed | None:
+        """Returns the newest intact checkpoint, or None where nothing was ever saved.
+
+        A damaged checkpoint is named in a warning, the one before it is used, and the
+        damaged one is removed, so that it cannot be taken for the newest again.
+
+        Args:
+          abstract_state: pytree like the saved state, of arrays or `jax.ShapeDtypeStruct`
+            (`jax.eval_shape` gives one). A leaf with a sharding is restored to it, any other
+            to the first local device.
+
+        Raises:
+          CheckpointError: there are checkpoints and none can be restored.
+        """
+        self._latest.wait_until_finished()
+        damaged: dict[int, Exception] = {}
+        for step in sorted(self._latest.all_steps(), reverse=True):
+            try:
+                state, progress = _restore(self._latest, step, abstract_state)
+                plan = {name: _decode(text) for name, text in progress["plan"].items()}
+            except Exception as error:  # damage surfaces as nearly any type
+                damaged[step] = error
+                continue
+            for bad_step, error in damaged.items():
+                _logger.warning(
+                    "checkpoint %s is damaged (%s): removed; the one of step %d is used instead",
+                    self._latest.directory / str(bad_step),
+                    _first_line(error),
+                    step,
+                )
+                self._latest.delete(bad_step)
+            return Resumed(state, plan, progress["position"])
+        if damaged:
+            raise CheckpointError(
+                f"no checkpoint in {self._latest.directory} can be restored: "
+                + "; ".join(f"step {step}: {_first_line(e)}" for step, e in damaged.items())
+            )
+        return None
+
+    def restore_best(self, abstract_state: PyTree) -> PyTree:
+        """Returns the state with the highest rSum; `abstract_state` as in `restore_latest`.
+
+        Raises:
+          CheckpointError: there is no best checkpoint, or it cannot be restored.
+        """
+        self._best.wait_until_finished()
+        step = self._best.best_step()
+        if step is None:
+            raise CheckpointError(f"no checkpoint in {self._best.directory}: nothing trained yet")
+        try:
+            return _restore(self._best, step, abstract_state)[0]
+        except Exception as error:  # damage surfaces as nearly any type
+            raise CheckpointError(
+                f"checkpoint {self._best.directory / str(step)} cannot be restored: "
+                f"{_first_line(error)}"
+            ) from error
+
+
+def check_config(workdir: str | Path, config: Mapping[str, Any]) -> None:
+    """Refuses a `workdir` that holds a run with another configuration.
+
+    This keeps a run from overwriting the checkpoints of another.
+
+    Args:
+      workdir: directory of the run; it need not exist.
+      config: nested mapping of JSON values (tuples count as lists).
+
+    Raises:
+      ConfigError: the configurations differ; the message lists the keys as `key: saved -> now`.
+    """
+    if not (Path(workdir) / CONFIG_FILE).exists():
+        return
+    saved = _flatten(read_config(workdir))
+    now = _flatten(plain(config))
+    differences = [
+        f"  {key}: {_show(saved, key)} -> {_show(now, key)}"
+        for key in sorted(saved.keys() | now.keys())
+        if _show(saved, key) != _show(now, key)
+    ]
+    if differences:
+        raise ConfigError(
+            f"{workdir} holds a run with another configuration (saved -> now):\n"
+            + "\n".join(differences)
+            + "\nChoose another workdir, or the saved configuration."
+        )
+
+
+def write_config(workdir: str | Path, config: Mapping[str, Any]) -> None:
+    """Binds `workdir`, created where missing, to `config`."""
+    write_json(Path(workdir) / CONFIG_FILE, config)
+
+
+def read_config(workdir: str | Path) -> dict[str, Any]:
+    """Returns the configuration that the run in `workdir` was started with, as plain JSON values.
+
+    Raises:
+      ConfigError: there is no such file, or it is not JSON.
+    """
+    path = Path(workdir) / CONFIG_FILE
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path} is missing: no run was started in {workdir}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid JSON: {error}") from error
+
+
+def _manager(directory: Path, policy: policies.PreservationPolicy) -> ocp.CheckpointManager:
+    options = ocp.CheckpointManagerOptions(preservation_policy=policy)
+    return ocp.CheckpointManager(directory, options=options)
+
+
+def _save_args(state: PyTree, progress: dict[str, Any]) -> ocp.args.Composite:
+    record = {"progress": progress, "checksum": _checksum(state, progress)}
+    return ocp.args.Composite(state=ocp.args.StandardSave(state), record=ocp.args.JsonSave(record))
+
+
+def _restore(
+    manager: ocp.CheckpointManager, step: int, abstract_state: PyTree
+) -> tuple[PyTree, dict[str, Any]]:
+    """Returns (state, progress); raises on any damage, the checksum's included."""
+    targets = jax.tree.map(_target, abstract_state)
+    restored = manager.restore(
+        step,
+        args=ocp.args.Composite(
+            state=ocp.args.StandardRestore(targets), record=ocp.args.JsonRestore()
+        ),
+    )
+    for leaf, target in zip(
+        jax.tree.leaves(restored.state), jax.tree.leaves(targets), strict=True
+    ):  # where orbax's own metadata are lost, a typed PRNG key comes back as plain integers
+        if (leaf.shape, leaf.dtype) != (target.shape, target.dtype):
+            raise CheckpointError(
+                f"found {leaf.dtype}{leaf.shape}, expected {target.dtype}{target.shape}"
+            )
+    record = restored.record
+    if _checksum(restored.state, record["progress"]) != record["checksum"]:
+        raise CheckpointError("the contents do not agree with the checksum saved beside them")
+    return restored.state, record["progress"]
+
+
+def _target(leaf: Any) -> jax.ShapeDtypeStruct:
+    sharding = getattr(leaf, "sharding", None)
+    if sharding is None:  # without one, orbax would take the saved machine's devices
+        sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
+def _checksum(state: PyTree, progress: dict[str, Any]) -> int:
+    """Returns the CRC-32 of all array bytes in `state`, leaf by leaf, and of `progress`."""
+    crc = zlib.crc32(json.dumps(progress, sort_keys=True).encode())
+    for leaf in jax.tree.leaves(state):
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        crc = zlib.crc32(np.ascontiguousarray(leaf).view(np.uint8), crc)
+    return crc
+
+
+def _encode(array: np.ndarray) -> str:
+    """Returns the array as base64 text; orbax's own array items refuse empty arrays."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _decode(text: str) -> np.ndarray:
+    return np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _show(flat: Mapping[str, Any], key: str) -> str:
+    return json.dumps(flat[key]) if key in flat else "(absent)"
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]

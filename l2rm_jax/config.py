@@ -1,0 +1,105 @@
+"""Every field of a run, with its default and its meaning.
+
+The defaults are the authors' for Flickr30K at the paper's sizes; a file in `configs/` changes
+only what its data set needs. Without `--config`, `get_config()` of this file is run.
+"""
+
+from ml_collections import ConfigDict
+
+from l2rm_jax.errors import ConfigError
+
+
+def default() -> ConfigDict:
+    """The common defaults; a data set must still be named."""
+    config = ConfigDict()
+    config.seed = 0  # of initialisation, order of the data, dropout
+    config.method = "l2rm"  # l2rm, triplet, infonce
+
+    config.data = data = ConfigDict()
+    data.name = ""  # "scenes" generates the built-in data set; any other name is a label
+    data.path = ""  # directory with {train,dev,test}_ims.npy and _caps.txt or _caps.tsv
+    data.vocabulary = ""  # json file; "" builds one from train and dev and keeps it in the workdir
+    data.min_count = 4  # a rarer word becomes <unk>
+    data.max_words = 64  # tokens kept of a training caption, <start> and <end> included
+    data.train_images = 0  # use only the first n training images (0 = all)
+    data.dev_images = 0  # validate on the first n images (0 = all; the authors' code: 200)
+    data.test_split = "test"  # "testall" for COCO's 5K images
+    data.scenes_seed = 0  # world of the built-in data set
+    data.scenes_train = 1000  # pictures
+    data.scenes_dev = 200
+    data.scenes_test = 500
+
+    config.mismatch = mismatch = ConfigDict()
+    mismatch.protocol = "image"  # "image": RCL, DECL, L2RM; "caption": NCR, BiCro. Not comparable.
+    mismatch.rate = 0.4  # share of images (or captions) that are permuted
+    mismatch.seed = 0
+    mismatch.file = ""  # an index .npy to use instead of generating one
+
+    config.model = model = ConfigDict()
+    model.head = "sgr"  # sgr, saf
+    model.embed_dim = 1024
+    model.word_dim = 300
+    model.sim_dim = 256
+    model.sgr_steps = 3
+    model.dropout = 0.4
+    model.chunk = 4  # captions scored at once: speed and memory only
+
+    config.loss = loss = ConfigDict()
+    loss.margin = 0.2  # of the triplet losses
+    loss.tau = 0.05  # temperature of everything contrastive
+
+    config.l2rm = l2rm = ConfigDict()
+    l2rm.warmup_loss = "rce"  # rce (with InfoNCE), infonce, triplet: L2RM Tab. 4
+    l2rm.rematch_loss = "symmetric_kl"  # symmetric_kl, kl, infonce, js: L2RM Tab. 3
+    l2rm.cost = "learned"  # learned, cosine: L2RM Tab. 3
+    l2rm.mask = "diagonal"  # pairs never rematched with themselves: diagonal, same_image, none
+    l2rm.rho = 0.1  # share of the mass that is transported; 1.0 is full transport (Tab. 3)
+    l2rm.epsilon = 0.01  # entropic regularisation (lambda in the paper)
+    l2rm.solver = "converged"  # "l2rm" stops where the authors' code does, 7-28% too much mass
+    l2rm.cost_learning_rate = 2e-6
+    l2rm.queue_length = 0  # mismatched images per transport problem (0 = the batch)
+
+    config.optim = optim = ConfigDict()
+    optim.learning_rate = 2e-4
+    optim.decay_epochs = 15  # x 0.1 every so many epochs after the warm-up
+    optim.grad_clip = 2.0  # global norm
+
+    config.train = train = ConfigDict()
+    train.batch_size = 128  # of all devices together
+    train.warmup_epochs = 5
+    train.epochs = 35  # after the warm-up
+    train.checkpoint_steps = 1000  # also save within an epoch, every so many steps
+    train.log_steps = 10
+
+    config.evaluation = evaluation = ConfigDict()
+    evaluation.batch_size = 128  # captions per tile
+    evaluation.folds = 1  # 5: also the mean over five consecutive fifths (COCO 1K)
+    return config
+
+
+def get_config(arg: str | None = None) -> ConfigDict:
+    """The built-in data set at sizes that a laptop CPU trains in minutes.
+
+    Args:
+      arg: "quick" makes a run of a minute that shows the whole path and no quality.
+
+    Raises:
+      ConfigError: any other argument.
+    """
+    config = default()
+    config.data.name = "scenes"
+    config.model.head = "saf"
+    config.model.embed_dim = 128
+    config.model.word_dim = 64
+    config.model.sim_dim = 64
+    config.optim.learning_rate = 1e-3
+    config.optim.decay_epochs = 8
+    config.train.batch_size = 64
+    config.train.warmup_epochs = 4
+    config.train.epochs = 10
+    if arg == "quick":
+        config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 100, 20, 50
+        config.train.warmup_epochs, config.train.epochs = 2, 2
+    elif arg:
+        raise ConfigError(f"scenes:{arg}: the only variant is scenes:quick")
+    return config

@@ -1,0 +1,1 @@
+"""Reading of image-caption pairs: features, captions, mismatch and batches (NumPy, host side)."""

@@ -1,0 +1,41 @@
+"""Evaluate finished runs, alone and together."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from l2rm_jax.checkpoint import read_config
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.recall import recall_rows
+from l2rm_jax.train import open_run
+
+
+def evaluate_runs(workdirs: Sequence[str | Path]) -> dict[str, dict[str, float]]:
+    """Test recalls of the best model of each run and, of several, of their mean similarities.
+
+    SGRAF is the mean of a run with head sgr and one with head saf.
+
+    Raises:
+      ConfigError: a directory holds no run, or the runs test on different captions.
+    """
+    rows: dict[str, dict[str, float]] = {}
+    total, captions = 0.0, None
+    for workdir in workdirs:
+        config = ConfigDict(read_config(workdir))
+        with open_run(config, workdir) as run:
+            test = run.data.test
+            if captions is not None and captions != test.captions:
+                raise ConfigError(f"{workdir}: its test captions differ from {workdirs[0]}'s")
+            captions = test.captions
+            sims = run.test_similarities()
+        total = total + sims
+        rows |= _named(f"{workdir} ({config.model.head})", sims, test, config)
+    if len(workdirs) > 1:
+        rows |= _named(f"mean of {len(workdirs)} runs", total / len(workdirs), test, config)
+    return rows
+
+
+def _named(name: str, sims, test, config: ConfigDict) -> dict[str, dict[str, float]]:
+    found = recall_rows(sims, test.captions_per_image, config.evaluation.folds)
+    return {f"{name}, {size}": row for size, row in found.items()}

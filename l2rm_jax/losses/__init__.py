@@ -1,0 +1,1 @@
+"""Losses: pure functions of a similarity matrix, nothing else."""

@@ -1,0 +1,93 @@
+"""Command line: `python -m l2rm_jax.main [--config=configs/f30k.py] [--config.key=value ...]`."""
+
+import difflib
+import logging
+import re
+import sys
+from pathlib import Path
+
+from absl import app, flags
+from absl import logging as absl_logging
+from ml_collections import ConfigDict, config_flags
+
+from l2rm_jax import config as defaults
+from l2rm_jax.data.check import check
+from l2rm_jax.errors import ConfigError, L2RMError
+from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.recall import table
+from l2rm_jax.train import train
+
+_WORKDIR = flags.DEFINE_multi_string(
+    "workdir",
+    [],
+    "Directory of the run: checkpoints, log, results. A run that was stopped there continues. "
+    "With --mode=evaluate, repeat the flag to average several runs.",
+)
+_MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate", "check"], "What to do.")
+
+
+def main(_: list[str]) -> None:
+    try:
+        _MODES[_MODE.value]()
+    except L2RMError as error:
+        sys.exit(f"error: {error}")
+
+
+def _train() -> None:
+    config = flags.FLAGS.config
+    if len(_WORKDIR.value) > 1:
+        raise ConfigError("--workdir: training takes one directory")
+    workdir = _WORKDIR.value[0] if _WORKDIR.value else default_workdir(config)
+    print(f"training in {workdir}")
+    train(config, workdir)
+
+
+def _evaluate() -> None:
+    if not _WORKDIR.value:
+        raise ConfigError("--workdir: evaluation needs the directory of at least one run")
+    print(table(evaluate_runs(_WORKDIR.value)))
+
+
+def _check() -> None:
+    print(check(flags.FLAGS.config.data, flags.FLAGS.config.mismatch))
+
+
+_MODES = {"train": _train, "evaluate": _evaluate, "check": _check}
+
+
+def default_workdir(config: ConfigDict) -> str:
+    """`runs/` and what tells one run from another at a glance."""
+    mismatch = f"{config.mismatch.protocol}{config.mismatch.rate:g}"
+    names = (config.data.name, config.method, config.model.head, mismatch, f"seed{config.seed}")
+    return str(Path("runs") / "-".join(names))
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """absl's parser, with our own words for a config that does not exist."""
+    known = _keys(defaults.default())
+    for argument in argv[1:]:
+        match = re.match(r"--?config\.([^=]+)", argument)
+        if match and match[1] not in known:
+            nearest = difflib.get_close_matches(match[1], known, n=1, cutoff=0.0)[0]
+            sys.exit(f"error: {argument}: no such config key; the nearest is {nearest}")
+    help_text = "Config of the run, FILE.py or FILE.py:VARIANT; without it, the built-in data set."
+    try:  # this reads the file and the overrides at once, before the other flags are parsed
+        config_flags.DEFINE_config_file("config", defaults.__file__, help_text)
+    except (OSError, L2RMError) as error:
+        sys.exit(f"error: --config: {error}")
+    return app.parse_flags_with_usage(argv)
+
+
+def _keys(config: ConfigDict, prefix: str = "") -> list[str]:
+    keys = []
+    for name, value in config.items():
+        nested = isinstance(value, ConfigDict)
+        keys += _keys(value, f"{prefix}{name}.") if nested else [f"{prefix}{name}"]
+    return keys
+
+
+if __name__ == "__main__":
+    # Libraries speak up when something is wrong; the package says what it does.
+    absl_logging.set_verbosity(absl_logging.WARNING)
+    logging.getLogger("l2rm_jax").setLevel(logging.INFO)
+    app.run(main, flags_parser=parse_flags)

@@ -1,0 +1,193 @@
+"""What every method has in common: the state, the contract with the loop, one optimiser update."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int
+
+from l2rm_jax import parallel
+from l2rm_jax.models.retrieval import RetrievalModel
+
+# Streams for keys of their own: adding a use of randomness does not disturb the others.
+INIT, DROPOUT_A, DROPOUT_B, RESERVE = range(4)
+
+
+class TrainState(flax.struct.PyTreeNode):
+    """Everything that a resumed run needs from the device."""
+
+    step: Int[Array, ""]  # optimiser updates so far
+    epoch: Int[Array, ""]  # of the running epoch, warm-up included; sets the learning rate
+    params: Any
+    batch_stats: Any
+    opt_state: Any
+    own: Any  # what only the method knows (L2RM: the learned cost and its optimiser)
+    key: Array  # the run's PRNG key; never split, only folded with the step
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochPlan:
+    """What an epoch trains on.
+
+    Attributes:
+      streams: pair indices by stream name. An epoch is one pass over the first stream; the others
+        restart, reshuffled, when they are exhausted.
+      report: numbers to log with the epoch.
+      warnings: what a person should know.
+    """
+
+    streams: dict[str, np.ndarray]
+    report: dict[str, float] = dataclasses.field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """The three functions that the loop knows.
+
+    Attributes:
+      init: `(key, batch) -> TrainState`; the batch only lends its shapes.
+      plan: `(score_pairs, dataset, epoch) -> EpochPlan`, on the host. `score_pairs(score)` maps
+        `score(state, batch) -> [B]` over all training pairs, each exactly once, and returns the
+        values in the order of the pairs.
+      step: `(state, {stream: batch}) -> (state, metrics)`, pure, traced once per set of shapes.
+    """
+
+    init: Callable[[Array, Any], TrainState]
+    plan: Callable[[Callable, Any, int], EpochPlan]
+    step: Callable[[TrainState, dict], tuple[TrainState, dict]]
+
+
+def forward(
+    model: RetrievalModel,
+    params: Any,
+    batch_stats: Any,
+    images: Float[Array, "I/n R Dv"],
+    batch: Any,
+    key: Array,
+) -> tuple[Float[Array, "I J"], Any]:
+    """Train-mode similarities of the global batch and the updated batch statistics."""
+    sims, updated = model.apply(
+        {"params": params, "batch_stats": batch_stats},
+        images,
+        batch.tokens,
+        batch.lengths,
+        train=True,
+        method="global_similarity",
+        rngs={"dropout": key},
+        mutable=["batch_stats"],
+    )
+    return sims, updated["batch_stats"]
+
+
+def evaluate(
+    model: RetrievalModel, state: TrainState, images: Array, batch: Any
+) -> Float[Array, "I J"]:
+    """Eval-mode similarities of the global batch."""
+    variables = {"params": state.params, "batch_stats": state.batch_stats}
+    return model.apply(
+        variables, images, batch.tokens, batch.lengths, train=False, method="global_similarity"
+    )
+
+
+def step_key(state: TrainState, use: int) -> Array:
+    return jax.random.fold_in(jax.random.fold_in(state.key, use), state.step)
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimiser:
+    """Adam behind a global-norm clip, with the reference's step-wise decay.
+
+    The rate is divided by 10 every `decay_epochs` epochs, counted after the warm-up
+    (L2RM suppl. Tab. 1, "update learning rate").
+    """
+
+    learning_rate: float
+    decay_epochs: int
+    warmup_epochs: int
+    grad_clip: float = np.inf
+
+    def _chain(self) -> optax.GradientTransformation:
+        clip = optax.clip_by_global_norm(self.grad_clip)
+        return (
+            optax.chain(clip, optax.scale_by_adam())
+            if np.isfinite(self.grad_clip)
+            else (optax.scale_by_adam())
+        )
+
+    def init(self, params: Any) -> Any:
+        return self._chain().init(params)
+
+    def rate(self, epoch: Int[Array, ""]) -> Float[Array, ""]:
+        decays = jnp.maximum(epoch - self.warmup_epochs, 0) // self.decay_epochs
+        return self.learning_rate * 0.1**decays
+
+    def update(self, grads: Any, opt_state: Any, params: Any, epoch: Array) -> tuple[Any, Any]:
+        updates, opt_state = self._chain().update(grads, opt_state, params)
+        rate = self.rate(epoch)
+        return jax.tree.map(lambda p, u: p - rate * u, params, updates), opt_state
+
+
+def model_optimiser(config) -> Optimiser:
+    return Optimiser(
+        learning_rate=config.optim.learning_rate,
+        decay_epochs=config.optim.decay_epochs,
+        warmup_epochs=config.train.warmup_epochs,
+        grad_clip=config.optim.grad_clip,
+    )
+
+
+def init_state(
+    model: RetrievalModel, optimiser: Optimiser, key: Array, batch: Any, own: Any = ()
+) -> TrainState:
+    # Collectives need a mapped axis, and parameters do not depend on it.
+    local = model.clone(axis_name=None)
+    init = jax.jit(local.init)
+    key_init = jax.random.fold_in(key, INIT)
+    variables = init(key_init, batch.images[:2], batch.tokens[:2], batch.lengths[:2])
+    return TrainState(
+        step=jnp.zeros((), jnp.int32),
+        epoch=jnp.zeros((), jnp.int32),
+        params=variables["params"],
+        batch_stats=variables["batch_stats"],
+        opt_state=optimiser.init(variables["params"]),
+        own=own,
+        key=key,
+    )
+
+
+def descend(
+    loss_fn: Callable, state: TrainState, optimiser: Optimiser, axis_name: str | None
+) -> tuple[TrainState, dict]:
+    """One update from `loss_fn(params) -> (loss, (batch_stats, metrics))`."""
+    grads, (batch_stats, metrics) = jax.grad(loss_fn, has_aux=True)(state.params)
+    grads = parallel.device_mean(grads, axis_name)
+    params, opt_state = optimiser.update(grads, state.opt_state, state.params, state.epoch)
+    metrics = {**metrics, "grad_norm": optax.tree.norm(grads)}
+    state = state.replace(
+        step=state.step + 1, params=params, batch_stats=batch_stats, opt_state=opt_state
+    )
+    return state, metrics
+
+
+def plain_step(
+    model: RetrievalModel,
+    loss: Callable[[Float[Array, "B B"]], Float[Array, ""]],
+    optimiser: Optimiser,
+    state: TrainState,
+    batch: Any,
+) -> tuple[TrainState, dict]:
+    """One update on one batch of pairs that are all trusted."""
+
+    def loss_fn(params):
+        key = step_key(state, DROPOUT_A)
+        sims, stats = forward(model, params, state.batch_stats, batch.images, batch, key)
+        value = loss(sims)
+        return value, (stats, {"loss": value})
+
+    return descend(loss_fn, state, optimiser, model.axis_name)

@@ -1,0 +1,214 @@
+"""L2RM: find the mismatched pairs, rematch them by partial transport, learn from both.
+
+Han et al., "Learning to Rematch Mismatched Pairs for Robust Cross-Modal Retrieval", CVPR 2024;
+suppl. Algorithm 1 is the outline of this file.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from l2rm_jax import parallel
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.losses import contrastive, ranking, rematching
+from l2rm_jax.methods import base
+from l2rm_jax.methods.base import EpochPlan, Method, TrainState
+from l2rm_jax.methods.cost import (
+    MINIMUM,
+    Reserved,
+    cost,
+    cost_loss,
+    describe,
+    draw_reserved,
+    init_cost,
+)
+from l2rm_jax.methods.split import split_pairs
+from l2rm_jax.ot import partial_sinkhorn
+
+WARMUP_LOSSES = {
+    "rce": contrastive.robust_info_nce,
+    "infonce": contrastive.info_nce,
+    "triplet": ranking.triplet_mean,
+}
+REMATCH_LOSSES = {
+    "symmetric_kl": rematching.symmetric_kl,
+    "kl": rematching.kl,
+    "infonce": rematching.soft_info_nce,
+    "js": rematching.jensen_shannon,
+}
+COSTS = ("learned", "cosine")
+MASKS = ("diagonal", "same_image", "none")
+
+
+def make(model, config) -> Method:
+    """L2RM for this model.
+
+    Raises:
+      ConfigError: a field of `config.l2rm` names something that does not exist.
+    """
+    settings = config.l2rm
+    warmup_loss = _warmup_loss(config)
+    rematch_loss = partial(
+        _choose(REMATCH_LOSSES, "l2rm.rematch_loss", settings.rematch_loss), tau=config.loss.tau
+    )
+    _choose(dict.fromkeys(COSTS), "l2rm.cost", settings.cost)
+    _choose(dict.fromkeys(MASKS), "l2rm.mask", settings.mask)
+    optimiser = base.model_optimiser(config)
+    cost_optimiser = base.Optimiser(
+        settings.cost_learning_rate, config.optim.decay_epochs, config.train.warmup_epochs
+    )
+
+    def init(key, batch) -> TrainState:
+        params = init_cost(config.train.batch_size)
+        own = {"cost": params, "cost_opt": cost_optimiser.init(params)}
+        return base.init_state(model, optimiser, key, batch, own)
+
+    def score(state, batch) -> Float[Array, " B"]:
+        """The loss that tells matched from mismatched: mean hinge over all negatives."""
+        sims = base.evaluate(model, state, batch.images, batch)
+        return ranking.per_pair_hinge(sims, margin=config.loss.margin)
+
+    def plan(score_pairs: Callable, dataset, epoch: int) -> EpochPlan:
+        if epoch < config.train.warmup_epochs:
+            return EpochPlan({"all": np.arange(len(dataset))})
+        return split_pairs(score_pairs(score), dataset.matched)
+
+    def step(state: TrainState, batch: dict, reserved: Reserved | None = None):
+        """One update; `reserved` replaces the random draw of the cost's pairs."""
+        if "all" in batch:
+            return base.plain_step(model, warmup_loss, optimiser, state, batch["all"])
+        if "matched" in batch and settings.cost == "learned":
+            state, cost_metrics = _update_cost(
+                model, cost_optimiser, state, batch["matched"], reserved
+            )
+        else:
+            cost_metrics = {}
+        loss_fn = partial(_loss, model, config, rematch_loss, state, batch)
+        state, metrics = base.descend(loss_fn, state, optimiser, model.axis_name)
+        return state, {**metrics, **cost_metrics}
+
+    return Method(init=init, plan=plan, step=step)
+
+
+def _choose(table: dict, field: str, name: str):
+    if name not in table:
+        raise ConfigError(f"{field}: {name!r} is none of {', '.join(table)}")
+    return table[name]
+
+
+def _warmup_loss(config) -> Callable:
+    loss = _choose(WARMUP_LOSSES, "l2rm.warmup_loss", config.l2rm.warmup_loss)
+    if loss is ranking.triplet_mean:
+        return partial(loss, margin=config.loss.margin)
+    return partial(loss, tau=config.loss.tau)
+
+
+def _update_cost(
+    model, optimiser: base.Optimiser, state: TrainState, matched, reserved: Reserved | None
+) -> tuple[TrainState, dict]:
+    """One update of the learned cost from reserved matched pairs (L2RM Eq. 6), eval mode."""
+    axis = model.axis_name
+    size = state.own["cost"]["bias"].shape[0]
+    if reserved is None:
+        reserved = draw_reserved(base.step_key(state, base.RESERVE), size)
+    images = parallel.select_rows(matched.images, reserved.index, axis)
+    sims = _score_replicated(model, state, images, matched)
+    loss, grads = jax.value_and_grad(cost_loss)(state.own["cost"], sims, reserved)
+    params, opt_state = optimiser.update(
+        grads, state.own["cost_opt"], state.own["cost"], state.epoch
+    )
+    own = {"cost": params, "cost_opt": opt_state}
+    return state.replace(own=own), {"loss_cost": loss}
+
+
+def _score_replicated(model, state: TrainState, images, captions) -> Float[Array, "K J"]:
+    """Eval-mode similarities of images that every device holds with the global captions."""
+    variables = {"params": state.params, "batch_stats": state.batch_stats}
+    local = model.clone(axis_name=None)
+    sims = local.apply(
+        variables, images, captions.tokens, captions.lengths, False, method="global_similarity"
+    )
+    if model.axis_name is None:
+        return sims
+    return jax.lax.all_gather(sims, model.axis_name, axis=1, tiled=True)
+
+
+def _loss(model, config, rematch_loss: Callable, state: TrainState, batch: dict, params):
+    """Triplet loss of the matched pairs plus rematching loss of the mismatched (L2RM Eq. 11).
+
+    A stream that the epoch lacks (no pair was called mismatched, say) contributes nothing.
+    """
+    stats, loss, metrics = state.batch_stats, 0.0, {}
+    if "matched" in batch:
+        matched = batch["matched"]
+        key = base.step_key(state, base.DROPOUT_A)
+        sims, stats = base.forward(model, params, stats, matched.images, matched, key)
+        value = ranking.triplet_hardest(sims, margin=config.loss.margin)
+        loss, metrics = loss + value, {**metrics, "loss_matched": value}
+    if "mismatched" in batch:
+        mismatched = batch["mismatched"]
+        key = base.step_key(state, base.DROPOUT_B)
+        sims, stats = base.forward(model, params, stats, mismatched.images, mismatched, key)
+        plan, report = _rematch(model, config.l2rm, state, params, stats, mismatched, sims, key)
+        value = rematch_loss(sims, plan)
+        loss, metrics = loss + value, {**metrics, "loss_rematch": value, **report}
+    return loss, (stats, {"loss": loss, **metrics})
+
+
+def _rematch(
+    model, settings, state: TrainState, params, stats, batch, sims: Float[Array, "Q B"], key
+) -> tuple[Float[Array, "Q B"], dict]:
+    """The refined alignment of mismatched images and captions (L2RM Eq. 9), without gradient.
+
+    With a queue longer than the batch, Q > B images meet B captions; every item keeps the weight
+    1 / B, so that rho is a share of the captions.
+    """
+    if settings.cost == "learned":
+        values = cost(state.own["cost"], jax.lax.stop_gradient(sims))
+    else:
+        variables = jax.lax.stop_gradient({"params": params, "batch_stats": stats})
+        values = 1.0 - _cosines(model, variables, batch, key)
+    values = jnp.maximum(values, MINIMUM)
+    images, captions = values.shape
+    result = partial_sinkhorn(
+        values,
+        settings.rho,
+        epsilon=settings.epsilon,
+        a=jnp.full((images,), 1.0 / captions),
+        b=jnp.full((captions,), 1.0 / captions),
+        mask=_mask(settings.mask, batch.image_index, captions, model.axis_name),
+        mode=settings.solver,
+    )
+    report = {
+        "moved_mass": result.mass,
+        "transport_iterations": result.iterations,
+        **describe(values),
+    }
+    return jax.lax.stop_gradient(result.plan), report
+
+
+def _cosines(model, variables, batch, key) -> Float[Array, "Q B"]:
+    cosines, _ = model.apply(
+        variables,
+        batch.images,
+        batch.tokens,
+        batch.lengths,
+        method="global_cosine",
+        rngs={"dropout": key},
+        mutable=["batch_stats"],
+    )
+    return cosines
+
+
+def _mask(name: str, image_index: Array, captions: int, axis_name: str | None):
+    """Which image may be matched with which caption; image i of the first B came with caption i."""
+    if name == "none":
+        return None
+    stored_with = parallel.global_rows(image_index, axis_name)
+    if name == "same_image":
+        return stored_with[:, None] != stored_with[None, :captions]
+    return ~jnp.eye(stored_with.shape[0], captions, dtype=bool)

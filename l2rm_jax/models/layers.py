@@ -1,0 +1,116 @@
+"""Small building blocks shared by the encoders and the heads."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def l2_normalise(x: Float[Array, "..."], axis: int = -1, eps: float = 1e-8) -> Float[Array, "..."]:
+    """`x / (|x| + eps)` along `axis`; a zero vector stays zero, with a zero gradient.
+
+    The reference adds `eps` to the norm instead of clipping it. Padding produces exact zero
+    vectors here, and the gradient of a square root at zero would be NaN.
+    """
+    squared = jnp.sum(x * x, axis=axis, keepdims=True)
+    nonzero = squared > 0
+    norm = jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, squared, 1.0)), 0.0)
+    return x / (norm + eps)
+
+
+def masked_mean(x: Float[Array, "n l d"], mask: Float[Array, "n l"]) -> Float[Array, "n d"]:
+    """Mean over `l` of the entries whose mask is 1 (at least one each)."""
+    total = jnp.einsum("nld,nl->nd", x, mask)
+    return total / jnp.sum(mask, axis=1, keepdims=True)
+
+
+def linear_init(key: Array, inputs: int, outputs: int) -> dict[str, Array]:
+    """Parameters of a linear layer, Xavier uniform kernel and zero bias, as the reference."""
+    kernel = nn.initializers.xavier_uniform()(key, (inputs, outputs), jnp.float32)
+    return {"kernel": kernel, "bias": jnp.zeros((outputs,), jnp.float32)}
+
+
+def linear(params: dict[str, Array], x: Float[Array, "... i"]) -> Float[Array, "... o"]:
+    """`x @ kernel + bias`: a function, so that it can be used inside `jax.lax.map`."""
+    return x @ params["kernel"] + params["bias"]
+
+
+class Linear(nn.Module):
+    """`linear` with its own parameters."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "... i"]) -> Float[Array, "... o"]:
+        kernel = self.param(
+            "kernel", nn.initializers.xavier_uniform(), (x.shape[-1], self.features)
+        )
+        bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
+        return x @ kernel + bias
+
+
+class Dropout(nn.Module):
+    """Dropout whose noise belongs to the sample, not to the device that holds it.
+
+    Row `i` of the global batch draws from `fold_in(key, i)`, so one device and N devices drop the
+    same units; `nn.Dropout` draws one block per device and cannot.
+    """
+
+    rate: float
+    axis_name: str | None = None
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "n ..."], train: bool) -> Float[Array, "n ..."]:
+        if not train or self.rate == 0.0:
+            return x
+        first = 0 if self.axis_name is None else jax.lax.axis_index(self.axis_name) * x.shape[0]
+        key = self.make_rng("dropout")
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(first + jnp.arange(x.shape[0]))
+        keep = jax.vmap(lambda k: jax.random.bernoulli(k, 1.0 - self.rate, x.shape[1:]))(keys)
+        return jnp.where(keep, x / (1.0 - self.rate), 0.0)
+
+
+class BatchNorm(nn.Module):
+    """Batch normalisation over the global batch, with PyTorch's running averages.
+
+    One channel per entry of `channel_axis`; every other axis is averaged over, across devices too.
+    PyTorch normalises with the biased variance and records the unbiased one, which
+    `nn.BatchNorm` does not.
+    """
+
+    channel_axis: int
+    axis_name: str | None = None
+    momentum: float = 0.1
+    epsilon: float = 1e-5
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "..."], train: bool) -> Float[Array, "..."]:
+        channels = x.shape[self.channel_axis]
+        shape = [1] * x.ndim
+        shape[self.channel_axis] = channels
+        scale = self.param("scale", nn.initializers.ones_init(), (channels,)).reshape(shape)
+        bias = self.param("bias", nn.initializers.zeros_init(), (channels,)).reshape(shape)
+        running_mean = self.variable("batch_stats", "mean", jnp.zeros, (channels,))
+        running_var = self.variable("batch_stats", "var", jnp.ones, (channels,))
+        if train:
+            mean, var, count = self._global_moments(x)
+            if not self.is_initializing():
+                unbiased = var * (count / (count - 1))
+                running_mean.value += self.momentum * (mean - running_mean.value)
+                running_var.value += self.momentum * (unbiased - running_var.value)
+        else:
+            mean, var = running_mean.value, running_var.value
+        inverse = jax.lax.rsqrt(var.reshape(shape) + self.epsilon)
+        return (x - mean.reshape(shape)) * inverse * scale + bias
+
+    def _global_moments(self, x: Array) -> tuple[Array, Array, int]:
+        axes = tuple(a for a in range(x.ndim) if a != self.channel_axis % x.ndim)
+        count = x.size // x.shape[self.channel_axis]
+        mean = jnp.mean(x, axes, keepdims=True)
+        if self.axis_name is not None:
+            mean = jax.lax.pmean(mean, self.axis_name)
+            count *= jax.lax.axis_size(self.axis_name)
+        var = jnp.mean((x - mean) ** 2, axes)
+        if self.axis_name is not None:
+            var = jax.lax.pmean(var, self.axis_name)
+        return mean.reshape(-1), var, count

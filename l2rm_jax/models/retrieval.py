@@ -1,0 +1,98 @@
+"""The retrieval model: image encoder, text encoder and a similarity head."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from l2rm_jax.models.encoders import ImageCode, ImageEncoder, TextCode, TextEncoder
+from l2rm_jax.models.layers import l2_normalise, masked_mean
+from l2rm_jax.models.saf import SAF
+from l2rm_jax.models.sgr import SGR
+
+# How each head is made from the model's fields.
+HEADS = {
+    "sgr": lambda model: SGR(model.sim_dim, model.sgr_steps, model.chunk, model.axis_name),
+    "saf": lambda model: SAF(model.sim_dim, model.chunk, model.axis_name),
+}
+
+
+class RetrievalModel(nn.Module):
+    """Scores images against captions; see `encode_images`, `encode_captions`, `similarity`.
+
+    With `axis_name`, the model runs inside a mapped step that holds a slice of the batch on each
+    device: normalisation and dropout then follow the global batch, and `global_similarity` returns
+    the matrix of the global batch.
+    """
+
+    head: str  # a name in HEADS
+    vocabulary_size: int
+    embed_dim: int = 1024
+    word_dim: int = 300
+    sim_dim: int = 256
+    sgr_steps: int = 3
+    dropout: float = 0.4
+    chunk: int = 4
+    axis_name: str | None = None
+
+    def setup(self):
+        self.image_encoder = ImageEncoder(self.embed_dim, self.dropout, self.axis_name)
+        self.text_encoder = TextEncoder(
+            self.vocabulary_size, self.word_dim, self.embed_dim, self.dropout, self.axis_name
+        )
+        self.similarity_head = HEADS[self.head](self)
+
+    def encode_images(self, images: Float[Array, "I R Dv"], train: bool = False) -> ImageCode:
+        return self.image_encoder(images, train)
+
+    def encode_captions(
+        self, tokens: Int[Array, "J L"], lengths: Int[Array, " J"], train: bool = False
+    ) -> TextCode:
+        return self.text_encoder(tokens, lengths, train)
+
+    def similarity(
+        self, images: ImageCode, texts: TextCode, train: bool = False
+    ) -> Float[Array, "I J"]:
+        return self.similarity_head(images, texts, train)
+
+    def global_similarity(
+        self,
+        images: Float[Array, "I/n R Dv"],
+        tokens: Int[Array, "J/n L"],
+        lengths: Int[Array, " J/n"],
+        train: bool,
+    ) -> Float[Array, "I J"]:
+        """Similarities of the global batch, the same on each of the n devices.
+
+        Each device encodes its own images and captions, receives the other devices' image codes,
+        scores all images with its own captions, and receives the other columns. Captions are the
+        side that stays put, because the statistics of SAF are per caption and then need no
+        exchange inside the head.
+        """
+        image_code = self.encode_images(images, train)
+        text_code = self.encode_captions(tokens, lengths, train)
+        if self.axis_name is None:
+            return self.similarity(image_code, text_code, train)
+        image_code = jax.lax.all_gather(image_code, self.axis_name, tiled=True)
+        sims = self.similarity(image_code, text_code, train)
+        return jax.lax.all_gather(sims, self.axis_name, axis=1, tiled=True)
+
+    def global_cosine(
+        self,
+        images: Float[Array, "I/n R Dv"],
+        tokens: Int[Array, "J/n L"],
+        lengths: Int[Array, " J/n"],
+    ) -> Float[Array, "I J"]:
+        """Train-mode cosines of mean region and mean word vectors, no head: the cost that L2RM
+        Tab. 3 sets against the learned one."""
+        image_code = self.encode_images(images, train=True)
+        text_code = self.encode_captions(tokens, lengths, train=True)
+        image = l2_normalise(jnp.mean(image_code.regions, axis=1))
+        text = l2_normalise(masked_mean(text_code.words, text_code.mask))
+        if self.axis_name is not None:
+            image = jax.lax.all_gather(image, self.axis_name, tiled=True)
+            text = jax.lax.all_gather(text, self.axis_name, tiled=True)
+        return image @ text.T
+
+    def __call__(self, images: Array, tokens: Array, lengths: Array) -> Array:
+        return self.global_similarity(images, tokens, lengths, train=False)

@@ -1,0 +1,95 @@
+"""SAF: similarity attention filtration (Diao et al., AAAI 2021; a backbone of L2RM)."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from l2rm_jax.models.attention import alignments
+from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.layers import l2_normalise, linear, linear_init
+
+MOMENTUM = 0.1
+EPSILON = 1e-5
+
+
+class SAF(nn.Module):
+    """Similarity of every image with every caption, in [0, 1].
+
+    The gate of an alignment vector is batch-normalised. The reference runs that normalisation once
+    a caption, in a loop: its statistics are those of one caption with all images, and its running
+    averages are updated once a caption. Both are kept, the second in closed form.
+    """
+
+    sim_dim: int
+    chunk: int  # captions scored at once; a speed and memory knob that does not change results
+    axis_name: str | None = None
+
+    @nn.compact
+    def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
+        embed_dim = images.regions.shape[-1]
+        params = {
+            "local": self.param("local", linear_init, embed_dim, self.sim_dim),
+            "overall": self.param("overall", linear_init, embed_dim, self.sim_dim),
+            "gate": self.param("gate", linear_init, self.sim_dim, 1),
+            "gate_scale": self.param("gate_scale", nn.initializers.ones_init(), ()),
+            "gate_shift": self.param("gate_shift", nn.initializers.zeros_init(), ()),
+            "score": self.param("score", linear_init, self.sim_dim, 1),
+        }
+        running_mean = self.variable("batch_stats", "mean", jnp.zeros, ())
+        running_var = self.variable("batch_stats", "var", jnp.ones, ())
+        running = None if train else (running_mean.value, running_var.value)
+        score = jax.checkpoint(partial(_score_caption, params, running, images))
+        texts = (texts.words, texts.mask, texts.overall)
+        sims, mean, var = jax.lax.map(lambda text: score(*text), texts, batch_size=self.chunk)
+        if train and not self.is_initializing():
+            keep, mean = _running_update(mean, self.axis_name)
+            _, var = _running_update(var, self.axis_name)
+            running_mean.value = keep * running_mean.value + mean
+            running_var.value = keep * running_var.value + var
+        return sims.T
+
+
+def _score_caption(
+    params: dict,
+    running: tuple[Array, Array] | None,
+    images: ImageCode,
+    words: Float[Array, "L D"],
+    mask: Float[Array, " L"],
+    overall: Float[Array, " D"],
+) -> tuple[Float[Array, " I"], Float[Array, ""], Float[Array, ""]]:
+    """Scores of one caption against every image, mean and unbiased variance of its gates."""
+    vectors = alignments(params, images.regions, images.overall, words, mask, overall)
+    valid = jnp.concatenate([jnp.ones(1), mask])[None, :]
+    logits = linear(params["gate"], vectors)[..., 0]
+    count = logits.shape[0] * jnp.sum(valid)
+    batch_mean = jnp.sum(logits * valid) / count
+    batch_var = jnp.sum(((logits - batch_mean) ** 2) * valid) / count
+    mean, var = (batch_mean, batch_var) if running is None else running
+    gates = params["gate_scale"] * (logits - mean) * jax.lax.rsqrt(var + EPSILON)
+    gates = jax.nn.sigmoid(gates + params["gate_shift"]) * valid
+    weights = gates / (jnp.sum(gates, axis=1, keepdims=True) + 1e-8)
+    filtered = l2_normalise(jnp.einsum("in,ins->is", weights, vectors))
+    sims = jax.nn.sigmoid(linear(params["score"], filtered)[:, 0])
+    return sims, batch_mean, batch_var * (count / (count - 1))
+
+
+def _running_update(
+    values: Float[Array, " J"], axis_name: str | None
+) -> tuple[float, Float[Array, ""]]:
+    """What B successive updates `r <- (1 - m) r + m v_g` make: a factor for `r`, and the rest.
+
+    Value g of the global batch of B captions ends with the weight `m (1 - m) ** (B - 1 - g)`.
+    """
+    local = values.shape[0]
+    first, total = 0, local
+    if axis_name is not None:
+        first = jax.lax.axis_index(axis_name) * local
+        total = jax.lax.axis_size(axis_name) * local
+    age = (total - 1 - first - jnp.arange(local)).astype(values.dtype)
+    added = jnp.sum(MOMENTUM * (1 - MOMENTUM) ** age * values)
+    if axis_name is not None:
+        added = jax.lax.psum(added, axis_name)
+    return (1 - MOMENTUM) ** total, added

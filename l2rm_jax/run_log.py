@@ -1,0 +1,183 @@
+"""The log of a run: `metrics.jsonl`, lines and a progress bar on screen, `results.json`."""
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import jax
+import numpy as np
+from tqdm import tqdm
+
+import l2rm_jax
+
+
+class RunLog:
+    """Writes one JSON line per event to `metrics.jsonl`, each flushed as it is written.
+
+    Every line holds `kind`, `step` and the fields of `header`. A record belongs before the
+    checkpoint of its step: what a resumed run finds after its own step, it writes again.
+
+    Args:
+      workdir: directory of the run; created where missing.
+      header: fields that every record and every printed line carries (the mismatch protocol
+        and its rates).
+      resume_step: None starts the file anew; a step keeps the records up to it, that step
+        included, and appends.
+      primary: False on every process of a run but the first: nothing is written or shown.
+    """
+
+    def __init__(
+        self,
+        workdir: str | Path,
+        header: Mapping[str, Any],
+        *,
+        resume_step: int | None = None,
+        primary: bool = True,
+    ):
+        self._header = dict(header)
+        self._primary = primary
+        self._file: TextIO | None = None
+        if not primary:
+            return
+        path = Path(workdir) / "metrics.jsonl"
+        kept = [] if resume_step is None else _lines_up_to(path, resume_step)
+        _replace(path, "".join(kept))
+        self._file = path.open("a", encoding="utf-8")
+
+    def __enter__(self) -> "RunLog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def write(self, kind: str, step: int, **values: Any) -> None:
+        """Appends a record; values may be numbers, 0-d arrays of either library, or JSON values.
+
+        Not-a-number and infinity are written as null, which JSON can hold.
+        """
+        if self._file is not None:
+            record = {"kind": kind, "step": step, **self._header, **values}
+            self._file.write(json.dumps(plain(record), allow_nan=False) + "\n")
+            self._file.flush()
+
+    def epoch(self, step: int, **values: Any) -> None:
+        """Appends a record of kind `epoch` and prints it as one line."""
+        self.write("epoch", step, **values)
+        fields = _fields({"step": step, **values})
+        self.say(f"{fields}  [{_fields(self._header)}]" if self._header else fields)
+
+    def say(self, text: str) -> None:
+        """Prints a line to standard output, above a progress bar if one is shown."""
+        if self._primary:
+            tqdm.write(text, file=sys.stdout)
+            sys.stdout.flush()
+
+    def progress(self, total: int, initial: int, description: str) -> tqdm:
+        """Returns a bar on standard error that counts pairs and shows their rate and the ETA.
+
+        Call `update(pairs)` each step, `set_postfix(loss=...)` where the loss is at hand, and
+        `close()`. Away from a terminal it prints a plain line every half minute.
+        """
+        terminal = sys.stderr.isatty()
+        return _Bar(
+            total=total,
+            initial=initial,
+            desc=description,
+            unit=" pairs",
+            file=sys.stderr if terminal else _PlainLines(sys.stderr),
+            mininterval=0.5 if terminal else 30.0,
+            dynamic_ncols=terminal,
+            disable=not self._primary,
+        )
+
+
+def write_results(workdir: str | Path, results: Mapping[str, Any]) -> None:
+    """Writes `results.json` in one piece: a reader sees the old file or the new, never half."""
+    write_json(Path(workdir) / "results.json", results)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Writes `value` as indented JSON through a temporary file and a rename."""
+    _replace(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """Returns `value` as JSON holds it: arrays and tuples as lists, non-finite numbers as None."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        return plain(np.asarray(value).tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def versions() -> dict[str, Any]:
+    """Returns what a result depends on besides its config: software versions and devices."""
+    packages = ("jax", "jaxlib", "flax", "optax", "ott-jax", "numpy")
+    return {
+        "l2rm_jax": l2rm_jax.__version__,
+        **{name: importlib.metadata.version(name) for name in packages},
+        "python": platform.python_version(),
+        "device": jax.devices()[0].device_kind,
+        "device_count": jax.device_count(),
+    }
+
+
+class _Bar(tqdm):
+    """A bar whose postfix waits for the next refresh instead of forcing one."""
+
+    def set_postfix(self, **values: Any) -> None:
+        super().set_postfix(refresh=False, **values)
+
+
+class _PlainLines:
+    """A stream for tqdm that turns its carriage returns into whole lines."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        if line := text.strip():
+            self._stream.write(line + "\n")
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+def _lines_up_to(path: Path, step: int) -> list[str]:
+    """Returns the whole records of `path` whose step is at most `step`."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines.pop()  # the run was killed while writing it
+    return [line for line in lines if json.loads(line)["step"] <= step]
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _fields(values: Mapping[str, Any]) -> str:
+    """Returns `name value` pairs on one line, numbers to four significant digits."""
+    parts = []
+    for name, value in plain(values).items():
+        parts.append(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}")
+    return "  ".join(parts)

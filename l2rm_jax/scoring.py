@@ -1,0 +1,72 @@
+"""Score every image of a split with every caption."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from l2rm_jax.data import batches
+from l2rm_jax.data.dataset import PairDataset
+from l2rm_jax.models.encoders import ImageCode
+from l2rm_jax.models.retrieval import RetrievalModel
+from l2rm_jax.parallel import Replicas
+
+IMAGE_TILE = 128  # images scored at once on each device
+
+
+class Scorer:
+    """All-pairs scoring with the compiled functions of one model.
+
+    Images and captions are encoded once; images are then spread over the devices, tile by tile,
+    and meet one batch of captions at a time, so that memory does not grow with the captions.
+    """
+
+    def __init__(self, model: RetrievalModel, replicas: Replicas, batch_size: int):
+        # Nothing is averaged over the batch in evaluation: every device works alone.
+        self._model = model.clone(axis_name=None)
+        self._replicas = replicas
+        self._batch_size = batch_size
+        self._encode_images = jax.jit(self._apply("encode_images"))
+        self._encode_captions = jax.jit(self._apply("encode_captions"))
+        self._score = replicas.map_over(self._apply("similarity"), in_axes=(0, 0, None))
+
+    def _apply(self, method: str) -> Callable:
+        def apply(variables, *inputs):
+            return self._model.apply(variables, *inputs, method=method)
+
+        return apply
+
+    def similarities(self, variables: Any, dataset: PairDataset) -> Float[np.ndarray, "I M"]:
+        """Similarity of every image with every caption.
+
+        Args:
+          variables: "params" and "batch_stats", with a leading device axis.
+          dataset: any split; no image and no caption is left out.
+        """
+        local = self._replicas.first(variables)
+        tiles = self._image_tiles(local, dataset)
+        images = dataset.images.shape[0]
+        sims = np.empty((images, len(dataset)), np.float32)
+        size = self._batch_size
+        for tokens, lengths, rows, valid in batches.caption_batches(dataset, size):
+            texts = self._encode_captions(local, tokens, lengths)
+            # Queue all tiles before the first result is fetched.
+            blocks = [self._score(variables, tile, texts) for tile in tiles]
+            block = np.concatenate([np.reshape(b, (-1, b.shape[-1])) for b in blocks])
+            sims[:, rows[:valid]] = block[:images, :valid]
+        return sims
+
+    def _image_tiles(self, variables: Any, dataset: PairDataset) -> list[ImageCode]:
+        """Image codes `[devices, tile, ...]`, zero-padded to whole tiles."""
+        count = dataset.images.shape[0]
+        tile = min(IMAGE_TILE, -(-count // len(self._replicas)))
+        codes = [
+            jax.tree.map(np.asarray, self._encode_images(variables, images))
+            for images, _ in batches.image_batches(dataset, tile)
+        ]
+        whole = -(-len(codes) // len(self._replicas)) * len(self._replicas)
+        codes += [jax.tree.map(np.zeros_like, codes[0])] * (whole - len(codes))
+        groups = [codes[i : i + len(self._replicas)] for i in range(0, whole, len(self._replicas))]
+        return [jax.tree.map(lambda *x: np.stack(x), *group) for group in groups]

@@ -1,0 +1,114 @@
+"""Parameters of the authors' PyTorch models, as parameters of ours."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+# Ours -> theirs. A torch `Linear` stores its kernel transposed.
+_IMAGE = {
+    "regions/projection": "img_enc.fc",
+    "attention/local_projection": "sim_enc.v_global_w.embedding_local.0",
+    "attention/global_projection": "sim_enc.v_global_w.embedding_global.0",
+    "attention/common": "sim_enc.v_global_w.embedding_common.0",
+}
+_IMAGE_NORMS = {
+    "attention/local_norm": "sim_enc.v_global_w.embedding_local.1",
+    "attention/global_norm": "sim_enc.v_global_w.embedding_global.1",
+}
+_TEXT = {
+    "attention/local_projection": "sim_enc.t_global_w.embedding_local.0",
+    "attention/global_projection": "sim_enc.t_global_w.embedding_global.0",
+    "attention/common": "sim_enc.t_global_w.embedding_common.0",
+}
+_HEAD = {
+    "local": "sim_enc.sim_tranloc_w",
+    "overall": "sim_enc.sim_tranglo_w",
+    "score": "sim_enc.sim_eval_w",
+}
+
+
+def variables_from_state_dict(weights: Mapping[str, np.ndarray], head: str) -> dict:
+    """`{"params", "batch_stats"}` of `RetrievalModel` from the authors' flat parameter names.
+
+    Args:
+      weights: `img_enc.*`, `txt_enc.*`, `sim_enc.*` arrays of an L2RM, SGRAF or RCL network.
+      head: "sgr" or "saf".
+
+    Raises:
+      KeyError: a name that this head needs is missing.
+    """
+    params: dict = {"image_encoder": {}, "text_encoder": {}, "similarity_head": {}}
+    stats: dict = {"image_encoder": {}, "similarity_head": {}}
+    for ours, theirs in _IMAGE.items():
+        _put(params["image_encoder"], ours, _linear(weights, theirs))
+    for ours, theirs in _IMAGE_NORMS.items():
+        scale, mean = _norm(weights, theirs)
+        _put(params["image_encoder"], ours, scale)
+        _put(stats["image_encoder"], ours, mean)
+    for ours, theirs in _TEXT.items():
+        _put(params["text_encoder"], ours, _linear(weights, theirs))
+    params["text_encoder"]["words"] = {
+        "embedding": weights["txt_enc.embed.weight"],
+        "forward": _gru(weights, ""),
+        "backward": _gru(weights, "_reverse"),
+    }
+    for ours, theirs in _HEAD.items():
+        params["similarity_head"][ours] = _linear(weights, theirs)
+    if head == "sgr":
+        params["similarity_head"] |= _graph(weights)
+        del stats["similarity_head"]
+    else:
+        params["similarity_head"]["gate"] = _linear(weights, "sim_enc.SAF_module.attn_sim_w")
+        norm, running = _norm(weights, "sim_enc.SAF_module.bn")
+        params["similarity_head"]["gate_scale"] = norm["scale"].reshape(())
+        params["similarity_head"]["gate_shift"] = norm["bias"].reshape(())
+        stats["similarity_head"] = {k: v.reshape(()) for k, v in running.items()}
+    return {"params": params, "batch_stats": stats}
+
+
+def cost_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Parameters of the learned cost from the authors' `cost_function` weights."""
+    return _linear(weights, "fc")
+
+
+def _put(tree: dict, path: str, value: dict) -> None:
+    *parents, leaf = path.split("/")
+    for name in parents:
+        tree = tree.setdefault(name, {})
+    tree[leaf] = value
+
+
+def _linear(weights: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    return {"kernel": weights[f"{name}.weight"].T, "bias": weights[f"{name}.bias"]}
+
+
+def _norm(weights: Mapping[str, np.ndarray], name: str) -> tuple[dict, dict]:
+    params = {"scale": weights[f"{name}.weight"], "bias": weights[f"{name}.bias"]}
+    running = {"mean": weights[f"{name}.running_mean"], "var": weights[f"{name}.running_var"]}
+    return params, running
+
+
+def _gru(weights: Mapping[str, np.ndarray], suffix: str) -> dict[str, np.ndarray]:
+    """A GRU direction; torch orders the gates reset, update, new, as `encoders.GRU` does."""
+    name = "txt_enc.cap_rnn"
+    return {
+        "input_kernel": weights[f"{name}.weight_ih_l0{suffix}"].T,
+        "input_bias": weights[f"{name}.bias_ih_l0{suffix}"],
+        "hidden_kernel": weights[f"{name}.weight_hh_l0{suffix}"].T,
+        "hidden_bias": weights[f"{name}.bias_hh_l0{suffix}"],
+    }
+
+
+def _graph(weights: Mapping[str, np.ndarray]) -> dict[str, dict]:
+    steps = sum(
+        name.startswith("sim_enc.SGR_module.") and name.endswith(".sim_graph_w.weight")
+        for name in weights
+    )
+    return {
+        f"graph_{i}": {
+            "query": _linear(weights, f"sim_enc.SGR_module.{i}.graph_query_w"),
+            "key": _linear(weights, f"sim_enc.SGR_module.{i}.graph_key_w"),
+            "update": _linear(weights, f"sim_enc.SGR_module.{i}.sim_graph_w"),
+        }
+        for i in range(steps)
+    }

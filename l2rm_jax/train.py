@@ -1,0 +1,249 @@
+"""The training loop: one for every method and every head."""
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from l2rm_jax.checkpoint import RunCheckpoints, check_config, write_config
+from l2rm_jax.data.batches import TrainStream, scoring_batches
+from l2rm_jax.data.dataset import Data, load_data
+from l2rm_jax.methods import EpochPlan, make_method
+from l2rm_jax.models import make_model
+from l2rm_jax.parallel import AXIS, Replicas
+from l2rm_jax.recall import recall_rows, recalls, table
+from l2rm_jax.run_log import RunLog, versions, write_results
+from l2rm_jax.scoring import Scorer
+
+
+def train(config: ConfigDict, workdir: str | Path, replicas: Replicas | None = None) -> dict:
+    """Trains, validating each epoch, and tests the best model; continues what `workdir` holds.
+
+    Returns:
+      What `results.json` holds: config, versions, mismatch, test recalls, rsum, wall time.
+
+    Raises:
+      L2RMError: the config, the data or the workdir's checkpoints do not fit; nothing of another
+        run is overwritten.
+    """
+    check_config(workdir, config.to_dict())
+    with open_run(config, workdir, replicas) as run:
+        write_config(workdir, config.to_dict())
+        position = run.restore()
+        resume_step = run.step if position else None
+        with RunLog(workdir, run.header, resume_step=resume_step) as log:
+            run.fit(log, position or {"epoch": 0, "best_rsum": -1.0, "seconds": 0.0})
+            test = run.data.test
+            sims = run.test_similarities()
+            rows = recall_rows(sims, test.captions_per_image, config.evaluation.folds)
+            log.say(f"\n{run.title}\n{table(rows)}")
+    results = {
+        **run.header,
+        "seed": config.seed,
+        "test": rows,
+        "rsum": next(iter(rows.values()))["rsum"],
+        "best_validation_rsum": run.position["best_rsum"],
+        "seconds": run.position["seconds"],
+        "versions": versions(),
+        "config": config.to_dict(),
+    }
+    write_results(workdir, results)
+    return results
+
+
+@contextlib.contextmanager
+def open_run(
+    config: ConfigDict, workdir: str | Path, replicas: Replicas | None = None
+) -> Iterator["Run"]:
+    """The run in `workdir`, before anything is trained or restored."""
+    replicas = replicas or Replicas()
+    replicas.check_batch(config.train.batch_size)
+    # Refuses names that do not exist before anything is read or written; the size is not yet known.
+    make_method(make_model(config.model, vocabulary_size=1), config)
+    data = load_data(config.data, config.mismatch, workdir=workdir)
+    with RunCheckpoints(Path(workdir) / "checkpoints") as checkpoints:
+        yield Run(config, data, replicas, checkpoints)
+
+
+class Run:
+    """A run in progress: where it stands, and what it does next."""
+
+    def __init__(
+        self, config: ConfigDict, data: Data, replicas: Replicas, checkpoints: RunCheckpoints
+    ):
+        self.config, self.data = config, data
+        self.plan: EpochPlan | None = None
+        self.position: dict[str, Any] = {}
+        self._replicas, self._checkpoints = replicas, checkpoints
+        model = make_model(config.model, len(data.vocabulary), AXIS)
+        self._method = make_method(model, config)
+        self._scorer = Scorer(model, replicas, config.evaluation.batch_size)
+        sample = next(self._stream(EpochPlan({"all": np.arange(len(data.train))}), 0).iterate())
+        state = self._method.init(jax.random.key(config.seed), sample["all"])
+        self._abstract = jax.eval_shape(lambda: state)
+        self._state = replicas.replicate(state)
+        self._train_step = replicas.map(self._method.step, donate=True)
+        self._mapped = functools.cache(replicas.map)  # one compilation per scoring function
+
+    @property
+    def step(self) -> int:
+        return int(self._replicas.first(self._state.step))
+
+    @property
+    def header(self) -> dict:
+        """What every log line and result row carries."""
+        config = self.config
+        names = {"data": config.data.name, "method": config.method, "head": config.model.head}
+        return {**names, **self.data.mismatch.row()}
+
+    @property
+    def title(self) -> str:
+        return "  ".join(f"{name} {value}" for name, value in self.header.items())
+
+    def restore(self) -> dict | None:
+        """Continues from the newest checkpoint, if there is one: the place in the run, or None."""
+        resumed = self._checkpoints.restore_latest(self._abstract)
+        if resumed is None:
+            return None
+        self._state = self._replicas.replicate(resumed.state)
+        if resumed.plan:
+            self.plan = EpochPlan(dict(resumed.plan), resumed.position["report"])
+        return resumed.position
+
+    def fit(self, log: RunLog, position: dict) -> None:
+        """All epochs from `position` on."""
+        self.position = position
+        self._clock = time.monotonic() - position["seconds"]
+        total = self.config.train.warmup_epochs + self.config.train.epochs
+        for epoch in range(position["epoch"], total):
+            epochs = np.full_like(self._state.epoch, epoch)
+            self._state = self._state.replace(epoch=epochs)
+            if self.plan is None:
+                self.plan = self._method.plan(self._score_pairs(log, epoch), self.data.train, epoch)
+                for warning in self.plan.warnings:
+                    log.say(f"warning: {warning}")
+            means = self._train_epoch(log, epoch, total)
+            dev = self.data.dev
+            sims = self._scorer.similarities(_variables(self._state), dev)
+            row = recalls(sims, dev.captions_per_image)
+            self._finish_epoch(log, epoch, {**means, **self.plan.report, **row})
+
+    def test_similarities(self) -> np.ndarray:
+        """Similarities of the test split under the best model so far."""
+        best = self._replicas.replicate(self._checkpoints.restore_best(self._abstract))
+        return self._scorer.similarities(_variables(best), self.data.test)
+
+    def _stream(self, plan: EpochPlan, epoch: int) -> TrainStream:
+        return TrainStream(
+            self.data.train,
+            plan.streams,
+            batch_size=self.config.train.batch_size,
+            seed=self.config.seed,
+            epoch=epoch,
+            max_words=self.config.data.max_words,
+            queue_length=self.config.l2rm.queue_length,
+        )
+
+    def _score_pairs(self, log: RunLog, epoch: int) -> Callable:
+        """The function that a method's plan calls: every training pair scored exactly once."""
+
+        def score_pairs(score: Callable) -> np.ndarray:
+            values = np.full(len(self.data.train), np.nan, np.float32)
+            mapped = self._mapped(score)
+            batches = scoring_batches(
+                self.data.train,
+                batch_size=self.config.train.batch_size,
+                seed=self.config.seed,
+                epoch=epoch,
+                max_words=self.config.data.max_words,
+            )
+            with log.progress(len(values), 0, f"epoch {epoch + 1}: scoring") as bar:
+                for batch, valid in batches:
+                    scores = mapped(self._state, self._replicas.shard(batch))
+                    values[batch.pair_index[:valid]] = self._replicas.first(scores)[:valid]
+                    bar.update(valid)
+            return values
+
+        return score_pairs
+
+    def _train_epoch(self, log: RunLog, epoch: int, total: int) -> dict[str, float]:
+        """One pass over the plan's first stream; returns the means of the step metrics."""
+        train = self.config.train
+        stream = self._stream(self.plan, epoch)
+        done = self.position.get("step_in_epoch", 0)
+        means = Means(self.position.get("sums", {}))
+        step = self.step
+        bar = log.progress(
+            len(stream) * train.batch_size,
+            done * train.batch_size,
+            f"epoch {epoch + 1}/{total}",
+        )
+        with bar:
+            for batch in stream.iterate(done):
+                shards = {name: self._replicas.shard(b) for name, b in batch.items()}
+                self._state, metrics = self._train_step(self._state, shards)
+                means.add(self._replicas.first(metrics))
+                step, done = step + 1, done + 1
+                bar.update(train.batch_size)
+                save = done % train.checkpoint_steps == 0 and done < len(stream)
+                # A checkpoint closes the running means, so that a resumed run has the same.
+                if save or done % train.log_steps == 0 or done == len(stream):
+                    values = means.flush()
+                    log.write("step", step, epoch=epoch + 1, **values)
+                    bar.set_postfix(loss=f"{values['loss']:.3f}")
+                if save:
+                    self._save(step, step_in_epoch=done, sums=means.sums)
+        return means.means()
+
+    def _finish_epoch(self, log: RunLog, epoch: int, report: dict[str, float]) -> None:
+        step, rsum = self.step, report["rsum"]
+        best = max(rsum, self.position["best_rsum"])
+        seconds = time.monotonic() - self._clock
+        log.epoch(step, epoch=epoch + 1, **report, best_rsum=best, seconds=seconds)
+        if rsum > self.position["best_rsum"]:
+            state = self._replicas.first(self._state)
+            self._checkpoints.save_best(step, state, {"rsum": rsum})
+        self.plan = None
+        self.position = {"epoch": epoch + 1, "best_rsum": best}
+        self._save(step)
+
+    def _save(self, step: int, **within_epoch: Any) -> None:
+        plan = self.plan or EpochPlan({})
+        self.position |= {"seconds": time.monotonic() - self._clock, **within_epoch}
+        position = {**self.position, "report": plan.report}
+        self._checkpoints.save(step, self._replicas.first(self._state), plan.streams, position)
+
+
+class Means:
+    """Means of the step metrics over an epoch, fetched from the device only when asked."""
+
+    def __init__(self, sums: dict[str, list[float]]):
+        self.sums = {name: list(pair) for name, pair in sums.items()}  # name -> [sum, count]
+        self._pending: list[dict] = []
+
+    def add(self, metrics: dict) -> None:
+        self._pending.append(metrics)
+
+    def flush(self) -> dict[str, float]:
+        """Means of what was added since the last flush."""
+        pending, self._pending = jax.device_get(self._pending), []
+        for metrics in pending:
+            for name, value in metrics.items():
+                pair = self.sums.setdefault(name, [0.0, 0])
+                pair[0] += float(value)
+                pair[1] += 1
+        names = pending[-1] if pending else {}
+        return {name: float(np.mean([m[name] for m in pending])) for name in names}
+
+    def means(self) -> dict[str, float]:
+        return {name: total / count for name, (total, count) in self.sums.items()}
+
+
+def _variables(state: Any) -> dict:
+    return {"params": state.params, "batch_stats": state.batch_stats}

@@ -1,0 +1,42 @@
+"""Shared fixtures; the device count is set here because it must precede any computation."""
+
+import jax
+
+jax.config.update("jax_num_cpu_devices", 4)
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+
+
+@pytest.fixture(scope="session")
+def golden() -> Callable[[str], dict[str, np.ndarray]]:
+    """Function from a file's stem (`"a_encoders"`) to its arrays, keyed as in golden/README.md.
+
+    The environment variable `L2RM_GOLDEN` names another directory of the same layout.
+    """
+    directory = Path(os.environ.get("L2RM_GOLDEN") or TESTS / "golden")
+
+    def load(name: str) -> dict[str, np.ndarray]:
+        path = directory / f"{name}.npz"
+        if not path.is_file():
+            pytest.fail(f"golden file {path} is missing (the directory is L2RM_GOLDEN if set)")
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def flickr8k() -> Path:
+    """Directory of the real Flickr8k features, `$L2RM_DATA/flickr8k`; skips where it is absent."""
+    root = os.environ.get("L2RM_DATA")
+    directory = (Path(root) if root else TESTS.parents[1] / "shared" / "data") / "flickr8k"
+    if not (directory / "train_ims.npy").is_file():
+        pytest.skip(f"real data not found in {directory} (set L2RM_DATA to the parent directory)")
+    return directory

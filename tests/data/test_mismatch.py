@@ -1,0 +1,128 @@
+import numpy as np
+import pytest
+
+from l2rm_jax.data import mismatch
+from l2rm_jax.errors import ConfigError, DataError
+
+IMAGES, CAPTIONS = 200, 1000
+OWN = np.arange(CAPTIONS) // 5
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.6, 0.8])
+def test_image_protocol_moves_whole_images(rate):
+    made = mismatch.generate("image", rate, 3, OWN, IMAGES)
+    by_image = made.stored_image.reshape(IMAGES, 5)
+    assert (by_image == by_image[:, :1]).all()
+    assert sorted(by_image[:, 0]) == list(range(IMAGES))
+    moved = (by_image[:, 0] != np.arange(IMAGES)).sum()
+    assert rate * IMAGES - 6 <= moved <= rate * IMAGES  # a permutation leaves about one in place
+    assert made.true_rate == pytest.approx(moved / IMAGES)
+    assert made.kept_share == pytest.approx(1 - moved / IMAGES)
+
+
+@pytest.mark.parametrize(("rate", "kept"), [(0.2, 0.9998), (0.6, 0.923), (0.8, 0.67)])
+def test_caption_protocol_leaves_most_images_a_right_caption(rate, kept):
+    own = np.arange(25000) // 5
+    made = mismatch.generate("caption", rate, 3, own, 5000)
+    assert sorted(made.stored_image) == sorted(own)
+    assert made.true_rate == pytest.approx(rate, abs=0.002)
+    assert made.kept_share == pytest.approx(kept, abs=0.015)  # as in published index files
+    right = made.stored_image.reshape(-1, 5) == own.reshape(-1, 5)
+    assert made.kept_share == pytest.approx(right.any(1).mean())
+
+
+@pytest.mark.parametrize("protocol", mismatch.PROTOCOLS)
+def test_seed_decides_and_rate_zero_is_identity(protocol):
+    def stored(rate, seed):
+        return mismatch.generate(protocol, rate, seed, OWN, IMAGES).stored_image
+
+    assert np.array_equal(stored(0.4, 1), stored(0.4, 1))
+    assert not np.array_equal(stored(0.4, 1), stored(0.4, 2))
+    assert np.array_equal(stored(0.0, 1), OWN)
+    assert stored(0.4, 1).dtype == np.int64
+
+
+def test_row_says_what_results_need():
+    row = mismatch.generate("image", 0.0, 1, OWN, IMAGES).row()
+    assert row == {
+        "protocol": "image",
+        "rate_asked": 0.0,
+        "true_rate": 0.0,
+        "kept_share": 1.0,
+        "mismatch_source": "generated",
+    }
+
+
+@pytest.mark.parametrize(("protocol", "length"), [("image", IMAGES), ("caption", CAPTIONS)])
+def test_write_then_read(tmp_path, protocol, length):
+    made = mismatch.generate(protocol, 0.5, 0, OWN, IMAGES)
+    path = tmp_path / "index.npy"
+    mismatch.write(made, path)
+    stored = np.load(path)
+    assert stored.dtype == np.int64 and stored.shape == (length,)
+    back = mismatch.read(path, OWN, IMAGES)
+    assert np.array_equal(back.stored_image, made.stored_image)
+    assert (back.protocol, back.source, back.rate_asked) == (protocol, str(path), None)
+    assert (back.true_rate, back.kept_share) == (made.true_rate, made.kept_share)
+
+
+def test_image_protocol_written_per_caption_is_recognised(tmp_path):
+    made = mismatch.generate("image", 0.5, 0, OWN, IMAGES)
+    np.save(tmp_path / "index.npy", made.stored_image.astype(np.int32))
+    back = mismatch.read(tmp_path / "index.npy", OWN, IMAGES)
+    assert back.protocol == "image"
+    assert np.array_equal(back.stored_image, made.stored_image)
+
+
+def test_one_caption_per_image(tmp_path):
+    own = np.arange(50)
+    made = mismatch.generate("caption", 0.5, 0, own, 50)
+    mismatch.write(made, tmp_path / "index.npy")
+    back = mismatch.read(tmp_path / "index.npy", own, 50)
+    assert np.array_equal(back.stored_image, made.stored_image)
+
+
+def changed(place: int, value: int) -> np.ndarray:
+    index = np.arange(IMAGES)
+    index[place] = value
+    return index
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        (np.arange(IMAGES - 1), "found 199 entries, expected 200 .* or 1000"),
+        (np.arange(IMAGES).astype(float), "found float64 .*expected one axis of integers"),
+        (np.arange(IMAGES)[None], r"found int64 \[1, 200\]"),
+        (changed(7, IMAGES), "entry 7 is 200, expected 0 to 199"),
+        (changed(9, -1), "entry 9 is -1"),
+        (np.zeros(0, int), "no data"),
+    ],
+)
+def test_unusable_index_is_refused(tmp_path, index, message):
+    path = tmp_path / "index.npy"
+    np.save(path, index)
+    with pytest.raises(DataError, match=message) as error:
+        mismatch.read(path, OWN, IMAGES)
+    assert str(path) in str(error.value)
+
+
+def test_pickles_are_never_loaded(tmp_path):
+    np.save(tmp_path / "index.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(DataError, match="Python objects"):
+        mismatch.read(tmp_path / "index.npy", OWN, IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "rate", "seed", "message"),
+    [
+        ("images", 0.2, 0, "protocol is 'images'.*image.*caption"),
+        ("image", 1.0, 0, "rate is 1.0"),
+        ("caption", -0.1, 0, "rate is -0.1"),
+        ("caption", float("nan"), 0, "rate is nan"),
+        ("caption", 0.1, -1, "seed is -1"),
+    ],
+)
+def test_unusable_setting_is_refused(protocol, rate, seed, message):
+    with pytest.raises(ConfigError, match=message):
+        mismatch.generate(protocol, rate, seed, OWN, IMAGES)

@@ -1,0 +1,121 @@
+import json
+import random
+
+import numpy as np
+import pytest
+from nltk.tokenize import word_tokenize
+
+from l2rm_jax.data.text import Vocabulary, tokenize
+from l2rm_jax.errors import DataError
+
+SPECIAL = ["<pad>", "<start>", "<end>", "<unk>"]
+
+
+def reference(caption: str) -> list[str]:
+    return word_tokenize(caption.lower(), preserve_line=True)
+
+
+@pytest.mark.parametrize(
+    ("caption", "words"),
+    [
+        ("A Dog runs .", ["a", "dog", "runs", "."]),
+        ("A dog's toy, isn't it?", ["a", "dog", "'s", "toy", ",", "is", "n't", "it", "?"]),
+        ("Sits. Then runs.", ["sits.", "then", "runs", "."]),
+        ("you cannot", ["you", "can", "not"]),
+        ("...", ["..."]),
+    ],
+)
+def test_words_of_a_caption(caption, words):
+    assert tokenize(caption) == words
+
+
+def test_short_cut_gives_the_words_of_the_full_rules():
+    rng = random.Random(0)
+    words = ["cannot", "Gimme", "gonna", "a", "DOG", "can", "not", "is", "it's", "3", "d'ye", "é"]
+    ends = ["", "", "", ".", " .", "..", ",", " "]
+    for _ in range(3000):
+        parts = [rng.choice(words) + rng.choice(ends) for _ in range(rng.randint(1, 6))]
+        caption = " ".join(parts)
+        assert tokenize(caption) == reference(caption), caption
+
+
+def test_short_cut_on_real_captions(flickr8k):
+    for caption in (flickr8k / "dev_caps.txt").read_text().splitlines():
+        assert tokenize(caption) == reference(caption)
+
+
+def test_build_keeps_words_of_the_minimum_count():
+    vocabulary = Vocabulary.build(["red red blue", "blue Red", "green red blue green"], min_count=3)
+    assert list(vocabulary.word2idx) == [*SPECIAL, "red", "blue"]
+    assert len(vocabulary) == 6
+
+
+def test_encode_surrounds_and_replaces_rare_words():
+    vocabulary = Vocabulary.build(["red blue"] * 4)
+    tokens = vocabulary.encode("Blue purple red")
+    assert tokens.dtype == np.int32
+    assert tokens.tolist() == [1, vocabulary.word2idx["blue"], 3, vocabulary.word2idx["red"], 2]
+
+
+def test_write_then_read(tmp_path):
+    vocabulary = Vocabulary.build(["naïve café"] * 4)
+    vocabulary.write(tmp_path / "new" / "v.json")
+    assert Vocabulary.read(tmp_path / "new" / "v.json") == vocabulary
+    content = json.loads((tmp_path / "new" / "v.json").read_bytes())
+    assert content["idx"] == 6 and content["idx2word"]["4"] == "naïve"
+    assert [file.name for file in (tmp_path / "new").iterdir()] == ["v.json"]
+
+
+def published(words: list[str]) -> dict:
+    return {
+        "word2idx": {word: i for i, word in enumerate(words)},
+        "idx2word": {str(i): word for i, word in enumerate(words)},
+        "idx": len(words),
+    }
+
+
+def without(key: str) -> dict:
+    content = published([*SPECIAL, "dog"])
+    del content[key]
+    return content
+
+
+def gap() -> dict:
+    content = published([*SPECIAL, "dog"])
+    content["word2idx"]["dog"] = 9
+    return content
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (without("idx2word"), "found .*expected the keys"),
+        (["dog"], "found list"),
+        ({**published(SPECIAL), "word2idx": []}, "json objects"),
+        (published(["<pad>", "<start>", "<end>", "dog"]), "no <unk>"),
+        (published(["dog", *SPECIAL]), "<pad> has index 1, expected 0"),
+        (gap(), "index 4 belongs to none.*0 to 4"),
+        ({**published(SPECIAL), "word2idx": {w: "1" for w in SPECIAL}}, "to integers"),
+        ({**published([*SPECIAL, "dog"]), "idx": 7}, "idx is 7.*expected 5"),
+        (
+            {**published([*SPECIAL, "dog"]), "idx2word": published([*SPECIAL, "cat"])["idx2word"]},
+            "'cat' at 4, expected 'dog'",
+        ),
+    ],
+)
+def test_unusable_vocabulary_is_refused(tmp_path, content, message):
+    path = tmp_path / "v.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=message) as error:
+        Vocabulary.read(path)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "no such vocabulary"), (b"{", "json"), (b"\xff{}", "json")]
+)
+def test_unreadable_vocabulary_is_refused(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "v.json").write_bytes(content)
+    with pytest.raises(DataError, match=rf"v\.json.*{message}"):
+        Vocabulary.read(tmp_path / "v.json")

@@ -1,0 +1,185 @@
+"""Losses against the golden arrays, plain loops, and their symmetries."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2rm_jax.losses.contrastive import info_nce, robust_info_nce
+from l2rm_jax.losses.ranking import per_pair_hinge, triplet_hardest, triplet_mean
+from l2rm_jax.losses.rematching import jensen_shannon, kl, soft_info_nce, symmetric_kl
+
+RANKING = {
+    "triplet_warmup": triplet_mean,
+    "triplet_max_violation": triplet_hardest,
+    "triplet_eval_loss": per_pair_hinge,
+}
+CONTRASTIVE = {"InfoNCE": info_nce, "RCE": robust_info_nce}
+REMATCHING = {
+    "Soft_InfoNCE": soft_info_nce,
+    "KL": kl,
+    "sym_KL": symmetric_kl,
+    "JS": jensen_shannon,
+}
+NAMES = [*RANKING, *CONTRASTIVE, *REMATCHING]
+TAU, MARGIN = 0.05, 0.2
+
+
+def loss(name, tau=TAU, margin=MARGIN):
+    """The named loss as a function of (sims, plan)."""
+    if name in RANKING:
+        return lambda sims, plan: RANKING[name](sims, margin=margin)
+    if name in CONTRASTIVE:
+        return lambda sims, plan: CONTRASTIVE[name](sims, tau=tau)
+    return lambda sims, plan: REMATCHING[name](sims, plan, tau=tau)
+
+
+def draw(images, captions, seed=0):
+    rng = np.random.default_rng(seed)
+    sims = rng.uniform(-0.3, 1, (images, captions)).astype(np.float32)
+    plan = (rng.uniform(0, 1, (images, captions)) ** 6).astype(np.float32)
+    plan[rng.uniform(size=plan.shape) < 0.3] = 0
+    plan[1] = 0
+    return sims, plan
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_golden_values_and_gradients(golden, name):
+    file = golden("d_losses")
+    function = loss(name, float(file["in/tau"]), float(file["in/margin"]))
+    cases = [key.removesuffix("/sims") for key in file if key.endswith("/sims")]
+    checked = 0
+    for case in cases:
+        sims, plan = jnp.asarray(file[f"{case}/sims"]), jnp.asarray(file[f"{case}/soft_labels"])
+        if f"{case}/{name}" not in file:
+            continue
+        value = file.get(f"{case}/{name}_f64", file[f"{case}/{name}"])
+        np.testing.assert_allclose(
+            function(sims, plan), value, rtol=1e-5, atol=1e-5 * np.abs(value).max(), err_msg=case
+        )
+        if f"{case}/{name}_grad_f64" in file:
+            gradient = jax.grad(lambda sims, plan: jnp.sum(function(sims, plan)))(sims, plan)
+            expected = file[f"{case}/{name}_grad_f64"]
+            tolerance = 1e-4 * np.abs(expected).max()
+            np.testing.assert_allclose(gradient, expected, rtol=0, atol=tolerance, err_msg=case)
+            checked += 1
+    assert checked
+
+
+def naive_hinges(sims):
+    size = len(sims)
+    captions, images = np.zeros((size, size)), np.zeros((size, size))
+    for i in range(size):
+        for j in range(size):
+            if i != j:
+                captions[i, j] = max(0, MARGIN + sims[i, j] - sims[i, i])
+                images[i, j] = max(0, MARGIN + sims[j, i] - sims[i, i])
+    return captions, images
+
+
+def naive_contrastive(sims):
+    """InfoNCE and reverse cross entropy, one image and one caption at a time."""
+    size, forward, reverse = len(sims), 0.0, 0.0
+    for i in range(size):
+        for scores in (sims[i], sims[:, i]):
+            odds = np.exp(scores.astype(np.float64) / TAU)
+            probabilities = odds / odds.sum()
+            forward -= np.log(probabilities[i]) / size
+            for j in range(size):
+                reverse -= probabilities[j] * np.log((i == j) + 1e-7) / size
+    return forward, reverse
+
+
+def naive_rematching(sims, plan, divergence):
+    """Mean over images plus mean over captions of divergence(probabilities, labels)."""
+    total = 0.0
+    for s, p in ((sims, plan), (sims.T, plan.T)):
+        for scores, labels in zip(s.astype(np.float64), p.astype(np.float64), strict=True):
+            odds = np.exp(scores / TAU)
+            probabilities = odds / (odds.sum() + 1e-10)
+            labels = np.maximum(labels, 1e-10)
+            total += divergence(probabilities, labels / labels.sum()) / len(s)
+    return total
+
+
+def entropy_gap(p, q):
+    return np.sum(p * np.log(p / q))
+
+
+NAIVE = {
+    "triplet_warmup": lambda s, p: sum(h.mean(1).sum() for h in naive_hinges(s)),
+    "triplet_max_violation": lambda s, p: sum(h.max(1).sum() for h in naive_hinges(s)),
+    "triplet_eval_loss": lambda s, p: sum(h.mean(1) for h in naive_hinges(s)),
+    "InfoNCE": lambda s, p: naive_contrastive(s)[0],
+    "RCE": lambda s, p: 0.5 * sum(naive_contrastive(s)),
+    "Soft_InfoNCE": lambda s, p: naive_rematching(s, p, lambda q, t: -np.sum(t * np.log(q))),
+    "KL": lambda s, p: naive_rematching(s, p, lambda q, t: entropy_gap(t, q)),
+    "sym_KL": lambda s, p: naive_rematching(
+        s, p, lambda q, t: 0.5 * (entropy_gap(t, q) + entropy_gap(q, t))
+    ),
+    "JS": lambda s, p: naive_rematching(
+        s,
+        p,
+        lambda q, t: 0.5 * (entropy_gap((q + t) / 2, q) + entropy_gap((q + t) / 2, t)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_plain_loops(name):
+    shape = (7, 5) if name in REMATCHING else (6, 6)
+    sims, plan = draw(*shape)
+    np.testing.assert_allclose(loss(name)(sims, plan), NAIVE[name](sims, plan), rtol=2e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_order_of_pairs_does_not_matter(name):
+    sims, plan = draw(6, 6, seed=1)
+    order = np.random.default_rng(2).permutation(6)
+    value = loss(name)(sims, plan)
+    expected = value[order] if name == "triplet_eval_loss" else value
+    moved = loss(name)(sims[order][:, order], plan[order][:, order])
+    np.testing.assert_allclose(moved, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_images_and_captions_are_treated_alike(name):
+    sims, plan = draw(6, 6, seed=3)
+    np.testing.assert_allclose(loss(name)(sims.T, plan.T), loss(name)(sims, plan), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", REMATCHING)
+def test_rematching_images_and_captions_move_independently(name):
+    sims, plan = draw(7, 4, seed=4)
+    rows, columns = np.array([3, 0, 6, 1, 5, 2, 4]), np.array([2, 0, 3, 1])
+    moved = loss(name)(sims[rows][:, columns], plan[rows][:, columns])
+    np.testing.assert_allclose(moved, loss(name)(sims, plan), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", [*CONTRASTIVE, *REMATCHING])
+@pytest.mark.parametrize("tau", [1e-3, 10.0])
+def test_extreme_temperatures_stay_finite(name, tau):
+    sims, plan = draw(5, 5, seed=5)
+    value, gradient = jax.value_and_grad(loss(name, tau=tau))(jnp.asarray(sims), plan)
+    assert jnp.isfinite(value) and jnp.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("name", ["KL", "sym_KL", "JS"])
+def test_rematching_is_zero_only_when_similarities_follow_the_plan(name):
+    # One softmax over everything makes rows and columns of the plan proportional to exp(sims/tau).
+    sims, _ = draw(4, 6, seed=6)
+    plan = jax.nn.softmax(jnp.asarray(sims).ravel() / 0.5).reshape(sims.shape)
+    matched = loss(name, tau=0.5)(sims, plan)
+    assert abs(matched) < 1e-5
+    assert loss(name, tau=0.5)(sims, plan[::-1]) > 0.01
+
+
+@pytest.mark.parametrize("name", [*RANKING, *CONTRASTIVE])
+def test_rectangular_pairs_are_refused(name):
+    with pytest.raises(ValueError, match=r"square.*\(3, 4\)"):
+        loss(name)(jnp.zeros((3, 4)), None)
+
+
+def test_plan_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match=r"\(3, 4\) and \(4, 3\)"):
+        symmetric_kl(jnp.zeros((3, 4)), jnp.zeros((4, 3)), tau=TAU)

@@ -1,0 +1,307 @@
+"""Checkpoints survive what happens to runs: kills, damage, repeated steps, other configurations."""
+
+import gc
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import struct
+
+import l2rm_jax
+from l2rm_jax.checkpoint import RunCheckpoints, check_config, read_config, write_config
+from l2rm_jax.errors import CheckpointError, ConfigError
+
+OPTIMIZER = optax.chain(optax.clip_by_global_norm(2.0), optax.adam(1e-3))
+
+
+# Where a read fails, orbax drops the other reads of that checkpoint without awaiting them.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
+]
+
+
+@pytest.fixture
+def abandoned_reads():
+    """Collects the dropped reads here, lest their warnings appear in a later test."""
+    yield
+    gc.collect()
+
+
+class State(struct.PyTreeNode):
+    step: jax.Array
+    params: dict[str, jax.Array]
+    opt_state: optax.OptState
+    key: jax.Array
+
+
+def make_state(step: int) -> State:
+    """A state with an optimiser that has moved, different for every step."""
+    kernel = jax.random.normal(jax.random.key(step), (7, 3))
+    params = {"kernel": kernel, "half": kernel[0].astype(jnp.bfloat16)}
+    _, opt_state = OPTIMIZER.update(params, OPTIMIZER.init(params), params)
+    return State(jnp.int32(step), params, opt_state, jax.random.key(100 + step))
+
+
+ABSTRACT = jax.eval_shape(lambda: make_state(0))
+
+
+def assert_same(actual: State, expected: State) -> None:
+    """Equal structure (NamedTuples included), types and bits."""
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for got, wanted in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        assert got.dtype == wanted.dtype
+        if jax.dtypes.issubdtype(wanted.dtype, jax.dtypes.prng_key):
+            got, wanted = jax.random.key_data(got), jax.random.key_data(wanted)
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
+
+
+def save_steps(directory: Path, steps: tuple[int, ...]) -> None:
+    with RunCheckpoints(directory) as checkpoints:
+        for step in steps:
+            plan = {"matched": np.arange(step, dtype=np.int64)}
+            checkpoints.save(step, make_state(step), plan, {"epoch": step // 10})
+
+
+def test_nothing_saved(tmp_path):
+    with RunCheckpoints(tmp_path) as checkpoints:
+        assert checkpoints.restore_latest(ABSTRACT) is None
+        with pytest.raises(CheckpointError, match="nothing trained yet"):
+            checkpoints.restore_best(ABSTRACT)
+
+
+def test_resume_returns_what_was_saved(tmp_path):
+    plan = {
+        "matched": np.array([5, 3, 8], np.int64),
+        "mismatched": np.zeros(0, np.int32),
+        "weights": np.random.default_rng(0).random((4, 2), np.float32),
+    }
+    position = {"epoch": 3, "step_in_epoch": 7, "best_rsum": float("-inf"), "phase": "rematch"}
+    with RunCheckpoints(tmp_path) as checkpoints:
+        checkpoints.save(17, make_state(17), plan, position)
+    with RunCheckpoints(tmp_path) as checkpoints:
+        resumed = checkpoints.restore_latest(ABSTRACT)
+    assert_same(resumed.state, make_state(17))
+    assert resumed.position == position
+    assert resumed.plan.keys() == plan.keys()
+    for name, array in plan.items():
+        assert resumed.plan[name].dtype == array.dtype
+        np.testing.assert_array_equal(resumed.plan[name], array)
+
+
+def test_newest_two_are_kept_and_newest_is_used(tmp_path):
+    save_steps(tmp_path, (10, 25, 30, 35))
+    assert sorted(os.listdir(tmp_path / "latest")) == ["30", "35"]
+    with RunCheckpoints(tmp_path) as checkpoints:
+        resumed = checkpoints.restore_latest(ABSTRACT)
+    assert_same(resumed.state, make_state(35))
+    assert len(resumed.plan["matched"]) == 35
+
+
+def test_second_save_of_a_step_replaces_the_first(tmp_path):
+    with RunCheckpoints(tmp_path) as checkpoints:
+        checkpoints.save(4, make_state(4), {}, {"epoch": 0})
+        checkpoints.save(4, make_state(5), {}, {"epoch": 1})
+        resumed = checkpoints.restore_latest(ABSTRACT)
+    assert resumed.position == {"epoch": 1}
+    assert_same(resumed.state, make_state(5))
+
+
+def test_what_was_given_may_change_once_save_returned(tmp_path):
+    state = {"device": jnp.arange(300_000.0), "host": np.arange(300_000.0, dtype=np.float32)}
+    expected = jax.tree.map(np.array, state)
+    with RunCheckpoints(tmp_path) as checkpoints:
+        position = {"sums": {"loss": [np.float32(0.5), 3]}}
+        checkpoints.save(1, state, {}, position)
+        position["sums"]["loss"][1] = 4
+        jax.jit(lambda x: x + 1, donate_argnums=0)(state["device"]).block_until_ready()
+        state["host"][:] = -1
+        resumed = checkpoints.restore_latest(expected)
+    assert resumed.position == {"sums": {"loss": [0.5, 3]}}
+    np.testing.assert_array_equal(resumed.state["device"], expected["device"])
+    np.testing.assert_array_equal(resumed.state["host"], expected["host"])
+
+
+def test_restores_to_the_sharding_of_the_target(tmp_path):
+    save_steps(tmp_path, (3,))
+    device = jax.devices()[2]
+    target = jax.device_put(make_state(0), device)
+    with RunCheckpoints(tmp_path) as checkpoints:
+        elsewhere = checkpoints.restore_latest(target).state
+        default = checkpoints.restore_latest(ABSTRACT).state
+    assert elsewhere.params["kernel"].devices() == {device}
+    assert default.params["kernel"].devices() == {jax.devices()[0]}
+    assert_same(elsewhere, make_state(3))
+
+
+def test_best_is_kept_although_older(tmp_path):
+    with RunCheckpoints(tmp_path) as checkpoints:
+        for step, rsum in ((10, 310.0), (20, np.float32(325.5)), (30, 300.0), (40, 299.0)):
+            checkpoints.save(step, make_state(step), {}, {})
+            checkpoints.save_best(step, make_state(step), {"rsum": rsum})
+        checkpoints.save_best(20, make_state(21), {"rsum": 1.0})
+    assert os.listdir(tmp_path / "best") == ["20"]
+    with RunCheckpoints(tmp_path) as checkpoints:
+        assert_same(checkpoints.restore_best(ABSTRACT), make_state(20))
+        assert_same(checkpoints.restore_latest(ABSTRACT).state, make_state(40))
+
+
+def _truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x15
+    path.write_bytes(content)
+
+
+@pytest.mark.usefixtures("abandoned_reads")
+@pytest.mark.parametrize("damage", [Path.unlink, _truncate, _flip_a_byte])
+def test_damage_to_any_file_is_noticed_or_harmless(tmp_path, damage, caplog):
+    """Every file of the newest checkpoint in turn: never a wrong state, never a crash."""
+    save_steps(tmp_path / "sound", (10, 20))
+    newest = tmp_path / "sound" / "latest" / "20"
+    files = sorted(p.relative_to(newest) for p in newest.rglob("*") if p.is_file())
+    fell_back = 0
+    for number, file in enumerate(files):
+        run = tmp_path / str(number)
+        shutil.copytree(tmp_path / "sound", run)
+        damage(run / "latest" / "20" / file)
+        caplog.clear()
+        with RunCheckpoints(run) as checkpoints:
+            resumed = checkpoints.restore_latest(ABSTRACT)
+        step = int(resumed.state.step)
+        assert_same(resumed.state, make_state(step))
+        assert len(resumed.plan["matched"]) == step
+        assert resumed.position == {"epoch": step // 10}
+        if step == 10:
+            fell_back += 1
+            warning = next(r for r in caplog.records if r.name == "l2rm_jax.checkpoint")
+            assert warning.levelno == logging.WARNING
+            assert str(run / "latest" / "20") in warning.getMessage()
+    assert fell_back >= 3  # the record, the array data and its index at the least
+
+
+def test_flipped_byte_in_a_large_array_is_noticed(tmp_path):
+    """Large arrays lie outside the file format's own checksums."""
+    state = {"a": jax.random.normal(jax.random.key(0), (50_000,))}
+    with RunCheckpoints(tmp_path) as checkpoints:
+        for step in (10, 20):
+            checkpoints.save(step, state, {}, {"step": step})
+    files = (p for p in (tmp_path / "latest" / "20").rglob("*") if p.is_file())
+    _flip_a_byte(max(files, key=lambda path: path.stat().st_size))
+    with RunCheckpoints(tmp_path) as checkpoints:
+        resumed = checkpoints.restore_latest(state)
+    assert resumed.position == {"step": 10}
+    np.testing.assert_array_equal(resumed.state["a"], state["a"])
+
+
+@pytest.mark.usefixtures("abandoned_reads")
+def test_run_goes_on_after_a_damaged_newest(tmp_path):
+    save_steps(tmp_path, (10, 20))
+    shutil.rmtree(tmp_path / "latest" / "20" / "state")
+    with RunCheckpoints(tmp_path) as checkpoints:
+        assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 1}
+        assert os.listdir(tmp_path / "latest") == ["10"]
+        checkpoints.save(15, make_state(15), {}, {"epoch": 15})
+        assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 15}
+        checkpoints.save(20, make_state(20), {}, {"epoch": 20})
+        assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 20}
+
+
+@pytest.mark.usefixtures("abandoned_reads")
+def test_all_damaged_is_an_error_and_nothing_is_removed(tmp_path):
+    save_steps(tmp_path, (10, 20))
+    for step in ("10", "20"):
+        shutil.rmtree(tmp_path / "latest" / step / "state")
+    with (
+        RunCheckpoints(tmp_path) as checkpoints,
+        pytest.raises(CheckpointError, match=r"step 20: .*; step 10: "),
+    ):
+        checkpoints.restore_latest(ABSTRACT)
+    assert sorted(os.listdir(tmp_path / "latest")) == ["10", "20"]
+
+
+@pytest.mark.usefixtures("abandoned_reads")
+def test_damaged_best_is_an_error(tmp_path):
+    with RunCheckpoints(tmp_path) as checkpoints:
+        checkpoints.save_best(10, make_state(10), {"rsum": 1.0})
+    shutil.rmtree(tmp_path / "best" / "10" / "state")
+    with (
+        RunCheckpoints(tmp_path) as checkpoints,
+        pytest.raises(CheckpointError, match=r"best/10 cannot be restored"),
+    ):
+        checkpoints.restore_best(ABSTRACT)
+
+
+@pytest.mark.usefixtures("abandoned_reads")
+def test_state_of_another_model_is_an_error(tmp_path):
+    save_steps(tmp_path, (10,))
+    other = ABSTRACT.replace(params={"other": jax.ShapeDtypeStruct((2,), jnp.float32)})
+    with RunCheckpoints(tmp_path) as checkpoints, pytest.raises(CheckpointError):
+        checkpoints.restore_latest(other)
+
+
+KILLED_WHILE_SAVING = """
+import os, sys
+import jax.numpy as jnp
+from l2rm_jax.checkpoint import RunCheckpoints
+checkpoints = RunCheckpoints(sys.argv[1])
+checkpoints.save(10, {"a": jnp.full(3_000_000, 10.0)}, {}, {})
+checkpoints.wait()
+checkpoints.save(20, {"a": jnp.full(3_000_000, 20.0)}, {}, {})
+while len(os.listdir(os.path.join(sys.argv[1], "latest"))) < 2:
+    pass
+os._exit(9)
+"""
+
+
+def test_kill_in_the_middle_of_a_save(tmp_path):
+    source = str(Path(l2rm_jax.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": source}
+    command = [sys.executable, "-c", KILLED_WHILE_SAVING, str(tmp_path)]
+    assert subprocess.run(command, env=environment, check=False).returncode == 9
+    assert sorted(os.listdir(tmp_path / "latest")) != ["10", "20"], "the save was not interrupted"
+    target = {"a": jax.ShapeDtypeStruct((3_000_000,), jnp.float32)}
+    with RunCheckpoints(tmp_path) as checkpoints:
+        assert float(checkpoints.restore_latest(target).state["a"][-1]) == 10.0
+        checkpoints.save(20, {"a": jnp.full(3_000_000, 21.0)}, {}, {})
+        assert float(checkpoints.restore_latest(target).state["a"][-1]) == 21.0
+
+
+CONFIG = {"seed": 1, "model": {"sizes": (256, 64), "head": "sgr"}, "limit": float("inf")}
+
+
+def test_config_of_the_same_run_is_accepted(tmp_path):
+    check_config(tmp_path / "run", CONFIG)  # there is nothing to contradict
+    write_config(tmp_path / "run", CONFIG)
+    check_config(tmp_path / "run", CONFIG)
+    assert read_config(tmp_path / "run")["model"] == {"sizes": [256, 64], "head": "sgr"}
+
+
+def test_config_of_another_run_is_refused(tmp_path):
+    write_config(tmp_path, CONFIG)
+    saved = (tmp_path / "config.json").read_text()
+    now = {"seed": 2, "model": {"sizes": (256, 64), "head": "saf"}, "limit": float("inf"), "new": 0}
+    with pytest.raises(ConfigError) as raised:
+        check_config(tmp_path, now)
+    lines = [line.strip() for line in str(raised.value).splitlines()]
+    assert lines[1:-1] == ['model.head: "sgr" -> "saf"', "new: (absent) -> 0", "seed: 1 -> 2"]
+    assert (tmp_path / "config.json").read_text() == saved
+
+
+def test_unreadable_config_names_the_file(tmp_path):
+    with pytest.raises(ConfigError, match=r"config\.json is missing"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text('{"seed": ')
+    with pytest.raises(ConfigError, match=r"config\.json is not valid JSON"):
+        check_config(tmp_path, CONFIG)

@@ -1,0 +1,106 @@
+"""The beta mixture against the golden losses, Bayes' rule and degenerate input."""
+
+import numpy as np
+import pytest
+
+from l2rm_jax.mixture import fit
+
+KINDS = {"easy": ((2, 12), (9, 4)), "hard": ((2, 6), (5, 4)), "spiky": ((0.8, 20), (14, 6))}
+RATES = (0.2, 0.4, 0.6, 0.8)
+
+
+def draw(kind, rate, count, seed):
+    rng = np.random.default_rng(seed)
+    mismatched = np.arange(count) < round(rate * count)
+    rng.shuffle(mismatched)
+    clean, noisy = KINDS[kind]
+    return np.where(mismatched, rng.beta(*noisy, count), rng.beta(*clean, count)), mismatched
+
+
+def test_golden_accuracy(golden):
+    file = golden("k_bmm")
+    names = [key.removesuffix("/losses") for key in file if key.endswith("/losses")]
+    assert names
+    short = {}
+    for name in names:
+        losses, clean = file[f"{name}/losses"], file[f"{name}/clean"] == 1
+        accuracy = np.mean((fit(losses).mismatch(losses) > 0.5) == ~clean)
+        short[name] = file[f"{name}/own/accuracy_arazo10"] - accuracy
+    assert {name: s for name, s in short.items() if s > 0.005} == {}
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("kind", ["easy", "spiky"])
+def test_separable_losses_reach_bayes_rule(kind, rate):
+    losses, mismatched = draw(kind, rate, 3000, seed=3)
+    mixture = fit(losses)
+    assert np.mean((mixture.mismatch(losses) > 0.5) == mismatched) > 0.97
+    assert mixture.weights[1] == pytest.approx(rate, abs=0.03)
+    assert mixture.consistent and mixture.converged
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("seed", range(3))
+def test_overlapping_losses_split_near_a_threshold(rate, seed):
+    losses, mismatched = draw("hard", rate, 2000, seed)
+    found = fit(losses).mismatch(losses) > 0.5
+    in_order = found[np.argsort(losses)]
+    assert np.mean(in_order != np.sort(in_order)) < 0.01
+    assert np.mean(found == mismatched) > 0.8
+
+
+def test_moments_of_a_component_are_recovered():
+    rng = np.random.default_rng(0)
+    losses = np.concatenate([rng.beta(4, 30, 4000), rng.beta(30, 4, 2000), [0.0, 1.0]])
+    mixture = fit(losses)
+    np.testing.assert_allclose(mixture.weights, [2 / 3, 1 / 3], atol=0.01)
+    np.testing.assert_allclose(mixture.alpha, [4, 30], rtol=0.1)
+    np.testing.assert_allclose(mixture.beta, [30, 4], rtol=0.1)
+
+
+def test_invariant_to_scale_shift_and_order():
+    losses, _ = draw("hard", 0.4, 500, seed=1)
+    posterior = fit(losses).mismatch(losses)
+    moved = 7.0 * losses[::-1] - 3.0
+    np.testing.assert_allclose(fit(moved).mismatch(moved)[::-1], posterior, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        np.zeros(10),
+        np.full(7, 0.3),
+        np.array([1.5]),
+        np.array([0.0, 1.0]),
+        np.array([0.0] * 99 + [1.0]),
+        np.array([0.0] * 50 + [1.0] * 50),
+        np.array([0.2, 0.2 + 1e-9, 0.2]),
+        np.linspace(0, 1, 50).astype(np.float32),
+    ],
+    ids=["zeros", "equal", "one", "two", "outlier", "binary", "nearly-equal", "uniform"],
+)
+def test_degenerate_losses_stay_finite(losses):
+    mixture = fit(losses)
+    posterior = mixture.mismatch(losses)
+    assert posterior.shape == losses.shape
+    assert np.isfinite(posterior).all() and (posterior >= 0).all() and (posterior <= 1).all()
+    assert np.isfinite([*mixture.weights, *mixture.alpha, *mixture.beta]).all()
+
+
+def test_equal_losses_are_all_matched():
+    assert not fit(np.full(5, 0.7)).mismatch(np.full(5, 0.7)).any()
+
+
+def test_consistent_compares_at_the_low_end():
+    losses, _ = draw("easy", 0.5, 500, seed=2)
+    mixture = fit(losses)
+    assert mixture.consistent
+    # A wide component with the higher mean is likelier at 0.001 than a narrow one around 0.2.
+    wide = mixture._replace(alpha=np.array([40.0, 0.8]), beta=np.array([160.0, 0.9]))
+    assert not wide.consistent
+
+
+@pytest.mark.parametrize("losses", [[], [[0.1, 0.2]], [0.1, np.nan], [np.inf, 0.2]])
+def test_bad_losses_are_refused(losses):
+    with pytest.raises(ValueError, match="loss"):
+        fit(np.array(losses))
