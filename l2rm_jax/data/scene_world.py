@@ -75,7 +75,7 @@ def sample_thing(rng: np.random.Generator, x: float, y: float, **fixed) -> Thing
         "size": pick(rng, SIZES),
         "texture": pick(rng, TEXTURES),
     } | fixed
-    dx, dy = rng.uniform(-JITTER, JITTER, 2)
+    dx, dy = rng.uniform(-JITTER, JITTER, 2).tolist()
     radius = RADIUS[drawn["size"]] * rng.uniform(0.93, 1.07)
     return Thing(x=x + dx, y=y + dy, radius=radius, **drawn)
 
@@ -83,7 +83,8 @@ def sample_thing(rng: np.random.Generator, x: float, y: float, **fixed) -> Thing
 def sample_scene(rng: np.random.Generator) -> Scene:
     """A random picture."""
     count = pick(rng, THING_COUNT)
-    cells = [((c % GRID + 0.5) / GRID, (c // GRID + 0.5) / GRID) for c in rng.permutation(GRID**2)]
+    order = rng.permutation(GRID**2).tolist()
+    cells = [((c % GRID + 0.5) / GRID, (c // GRID + 0.5) / GRID) for c in order]
     background = pick(rng, BACKGROUNDS)
     if rng.random() >= INSIDE_SHARE:
         return Scene(background, tuple(sample_thing(rng, *cells[i]) for i in range(count)))

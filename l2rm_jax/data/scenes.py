@@ -36,14 +36,14 @@ REGIONS = 12
 FEATURE_DIM = 64
 
 # Difficulty of the features (all noise is Gaussian; a present attribute has code 1, an absent 0).
-APPEARANCE_NOISE = 0.12  # shared by all regions of a thing: sets the ceiling, cannot be averaged
-REGION_NOISE = 0.15  # in the code, drawn anew for each region
-PIXEL_NOISE = 0.3  # in the features, which have about unit variance without it
-OCCLUSION = 0.4  # a region shows up to this share of the nearest other thing instead of its own
+APPEARANCE_NOISE = 0.1  # shared by all regions of a thing: sets the ceiling, cannot be averaged
+REGION_NOISE = 0.12  # in the code, drawn anew for each region
+PIXEL_NOISE = 0.25  # in the features, which have about unit variance without it
+OCCLUSION = 0.35  # a region shows up to this share of the nearest other thing instead of its own
 BACKGROUND_REGIONS = 2
 CLUTTER_REGIONS = 2  # false detections: a random thing, faintly
 CLUTTER_STRENGTH = 0.4
-NONLINEARITY = 0.4  # gain before the tanh: higher bends the code more
+NONLINEARITY = 0.35  # gain before the tanh: higher bends the code more
 HIDDEN = 128
 DETECTOR_SEED = 20240  # one detector for every seed and split
 
@@ -79,7 +79,7 @@ def detector() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(DETECTOR_SEED)
     first = rng.normal(size=(CODE_DIM, HIDDEN)) * NONLINEARITY
     bias = rng.normal(size=HIDDEN) * NONLINEARITY
-    second = rng.normal(size=(HIDDEN, FEATURE_DIM)) * (1.8 / np.sqrt(HIDDEN))
+    second = rng.normal(size=(HIDDEN, FEATURE_DIM)) * (2.0 / np.sqrt(HIDDEN))
     return first, bias, second
 
 

@@ -134,7 +134,9 @@ def partial_sinkhorn(
     plan, iterations, converged = solve(cost, mass, epsilon, a, b, mask, threshold, max_iterations)
     plan = jnp.where(mask & (a > 0)[:, None] & (b > 0)[None, :], plan, 0.0)
     paid = jnp.sum(plan * jnp.where(mask, cost, 0.0))
-    return PartialSinkhornResult(plan, iterations, converged & possible, plan.sum(), paid)
+    # ott-jax calls a diverged run converged; only NaN in the input comes this far.
+    converged = converged & possible & jnp.isfinite(plan).all()
+    return PartialSinkhornResult(plan, iterations, converged, plan.sum(), paid)
 
 
 def _check(cost, a, b, mask, mode) -> None:
@@ -206,7 +208,7 @@ def _sinkhorn(problem: _Extended, start, epsilon, threshold, max_iterations) -> 
     # (epsilon of 1e-3 with uneven weights): then run again without it.
     relaxed = run(_MOMENTUM, start)
     finite = jnp.isfinite(geometry.transport_from_potentials(*relaxed[0])).all()
-    # Under vmap both branches run for all: where it is not needed the second one stops at once.
+    # Under vmap both branches run for all: the second one stops at once where the first converged.
     restart = jax.tree.map(lambda new, old: jnp.where(finite, new, old), relaxed[0], start)
     (f, g), iterations, converged = jax.lax.cond(
         finite, lambda: relaxed, lambda: run(None, restart)
