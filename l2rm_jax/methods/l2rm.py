@@ -42,6 +42,7 @@ REMATCH_LOSSES = {
 }
 COSTS = ("learned", "cosine")
 MASKS = ("diagonal", "same_image", "none")
+SOLVERS = ("converged", "l2rm")
 
 
 def make(model, config) -> Method:
@@ -57,6 +58,7 @@ def make(model, config) -> Method:
     )
     _choose(dict.fromkeys(COSTS), "l2rm.cost", settings.cost)
     _choose(dict.fromkeys(MASKS), "l2rm.mask", settings.mask)
+    _choose(dict.fromkeys(SOLVERS), "l2rm.solver", settings.solver)
     optimiser = base.model_optimiser(config)
     cost_optimiser = base.Optimiser(
         settings.cost_learning_rate, config.optim.decay_epochs, config.train.warmup_epochs

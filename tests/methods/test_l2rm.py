@@ -1,0 +1,134 @@
+"""What the reference's arrays do not show of L2RM: masks, missing streams, draws, refusals."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2rm_jax import config as defaults
+from l2rm_jax.data.batches import Batch
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.methods import make_method
+from l2rm_jax.methods.cost import cost, cost_loss, describe, draw_reserved
+from l2rm_jax.methods.l2rm import _mask
+from l2rm_jax.models import make_model
+
+SIZE = 12
+
+
+def small_config(**l2rm):
+    config = defaults.default()
+    config.model.head = "saf"
+    config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 8, 6, 6
+    config.train.batch_size = SIZE
+    config.l2rm.update(l2rm)
+    return config
+
+
+def random_batch(seed: int) -> Batch:
+    rng = np.random.default_rng(seed)
+    return Batch(
+        images=rng.normal(size=(SIZE, 4, 5)).astype(np.float32),
+        tokens=rng.integers(4, 20, (SIZE, 5)).astype(np.int32),
+        lengths=rng.integers(1, 6, SIZE).astype(np.int32),
+        pair_index=np.arange(SIZE, dtype=np.int32),
+        image_index=rng.integers(0, 5, SIZE).astype(np.int32),
+    )
+
+
+@pytest.mark.parametrize("queue", [SIZE, 2 * SIZE])
+def test_masks(queue):
+    index = np.random.default_rng(0).integers(0, 5, queue)
+    diagonal = _mask("diagonal", jnp.asarray(index), SIZE, None)
+    same_image = _mask("same_image", jnp.asarray(index), SIZE, None)
+    assert _mask("none", jnp.asarray(index), SIZE, None) is None
+    for i in range(queue):
+        for j in range(SIZE):
+            assert diagonal[i, j] == (i != j)
+            assert same_image[i, j] == (index[i] != index[j])
+
+
+@pytest.mark.parametrize("streams", [["matched"], ["mismatched"], ["matched", "mismatched"]])
+def test_a_missing_stream_is_skipped(streams):
+    config = small_config()
+    method = make_method(make_model(config.model, 20), config)
+    batch = {name: random_batch(seed) for seed, name in enumerate(streams)}
+    state = method.init(jax.random.key(0), random_batch(0))
+    after, metrics = jax.jit(method.step)(state, batch)
+    parts = {"matched": "loss_matched", "mismatched": "loss_rematch"}
+    assert {name for name in parts.values() if name in metrics} == {parts[s] for s in streams}
+    total = sum(float(metrics[parts[name]]) for name in streams)
+    assert float(metrics["loss"]) == pytest.approx(total, rel=1e-6)
+    learned = np.abs(after.own["cost"]["kernel"] - state.own["cost"]["kernel"]).max()
+    assert (learned > 0) == ("matched" in streams)
+    assert int(after.step) == 1
+
+
+@pytest.mark.parametrize("size", [1, 7, 20, 128])
+def test_reserved_pairs(size):
+    counts = set()
+    for seed in range(60):
+        reserved = draw_reserved(jax.random.key(seed), size)
+        count = int(reserved.used.sum())
+        assert 1 <= count <= max(1, size // 10)
+        assert len(set(reserved.index.tolist())) == len(reserved.index)
+        assert max(reserved.index.tolist()) < size
+        np.testing.assert_array_equal(reserved.used[:count], 1.0)
+        counts.add(count)
+    assert counts == set(range(1, max(1, size // 10) + 1))
+
+
+def test_reserved_rows_give_the_gradient_of_the_reconstructed_batch():
+    """`<pi_sup, cost>` over a whole reconstructed batch, against the rows that matter."""
+    rng = np.random.default_rng(4)
+    size = 20
+    params = {
+        "kernel": jnp.asarray(rng.normal(size=(size, size)), jnp.float32),
+        "bias": jnp.ones(size),
+    }
+    reserved = draw_reserved(jax.random.key(1), size)
+    rows = rng.permutation(size)[: len(reserved.index)]  # where the kept images are placed
+    sims = rng.random((size, size)).astype(np.float32)
+    supervision = np.zeros((size, size), np.float32)
+    supervision[rows, reserved.index] = reserved.used
+    whole = jax.grad(lambda p: jnp.sum(supervision * cost(p, sims)))(params)
+    ours = jax.grad(cost_loss)(params, sims[rows], reserved)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), ours, whole)
+
+
+def test_collapse_of_the_cost_shows():
+    rng = np.random.default_rng(5)
+    alive = describe(jnp.asarray(rng.random((6, 6))))
+    dead = describe(jnp.full((6, 6), 1e-10))
+    assert alive["cost_spread"] > 0.2 and alive["cost_zero"] == 0
+    assert dead["cost_spread"] == 0 and dead["cost_zero"] == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("warmup_loss", "hinge"),
+        ("rematch_loss", "l2"),
+        ("cost", "euclid"),
+        ("mask", "row"),
+        ("solver", "exact"),
+    ],
+)
+def test_unknown_names_are_refused_with_the_choices(field, value):
+    config = small_config(**{field: value})
+    with pytest.raises(ConfigError, match=f"l2rm.{field}: '{value}' is none of"):
+        make_method(make_model(config.model, 20), config)
+
+
+@pytest.mark.parametrize("warmup_loss", ["rce", "infonce", "triplet"])
+@pytest.mark.parametrize("rematch_loss", ["symmetric_kl", "kl", "infonce", "js"])
+def test_every_ablation_takes_a_finite_step(warmup_loss, rematch_loss):
+    config = small_config(warmup_loss=warmup_loss, rematch_loss=rematch_loss, rho=1.0)
+    method = make_method(make_model(config.model, 20), config)
+    state = method.init(jax.random.key(0), random_batch(0))
+    step = jax.jit(method.step)
+    state, warm = step(state, {"all": random_batch(1)})
+    state, main = step(state, {"matched": random_batch(2), "mismatched": random_batch(3)})
+    for metrics in (warm, main):
+        assert all(np.isfinite(value) for value in metrics.values())
+    assert float(main["moved_mass"]) == pytest.approx(1.0, rel=1e-4)

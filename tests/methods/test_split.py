@@ -1,0 +1,50 @@
+"""The split into matched and mismatched pairs, and how it is judged."""
+
+import numpy as np
+import pytest
+from scipy.stats import mannwhitneyu
+
+from l2rm_jax.methods.split import auroc, quality, split_pairs
+
+
+@pytest.mark.parametrize("levels", [3, 10, 10_000])
+def test_auroc_is_the_rank_statistic(levels):
+    rng = np.random.default_rng(levels)
+    scores = rng.integers(0, levels, 200) / levels
+    positive = rng.random(200) < 0.3
+    statistic = mannwhitneyu(scores[positive], scores[~positive]).statistic
+    expected = statistic / (positive.sum() * (~positive).sum())
+    assert auroc(scores, positive) == pytest.approx(expected)
+
+
+def test_quality_counts_against_the_truth():
+    called = np.array([True, True, True, False, False])
+    truth = np.array([True, True, False, True, False])
+    report = quality(called, 1.0 - called, truth)
+    assert report["split_accuracy"] == pytest.approx(3 / 5)
+    assert report["split_precision"] == pytest.approx(2 / 3)
+    assert report["split_recall"] == pytest.approx(2 / 3)
+
+
+def test_streams_hold_every_pair_once_and_follow_the_losses():
+    rng = np.random.default_rng(0)
+    truth = rng.random(1000) < 0.6
+    losses = np.where(truth, rng.beta(2, 12, 1000), rng.beta(9, 4, 1000)) * 3 + 1
+    plan = split_pairs(losses, truth)
+    together = np.sort(np.concatenate(list(plan.streams.values())))
+    np.testing.assert_array_equal(together, np.arange(1000))
+    assert list(plan.streams) == ["matched", "mismatched"]
+    assert plan.report["matched"] == len(plan.streams["matched"])
+    assert losses[plan.streams["matched"]].max() <= losses[plan.streams["mismatched"]].min()
+    assert plan.report["split_auroc"] > 0.99 and plan.report["split_accuracy"] > 0.97
+
+
+def test_nothing_is_reported_against_an_unknown_truth():
+    losses = np.random.default_rng(1).beta(2, 5, 100)
+    plan = split_pairs(losses, np.ones(100, bool))
+    assert set(plan.report) == {"matched", "mismatched"}
+
+
+def test_a_stream_without_pairs_is_left_out():
+    plan = split_pairs(np.full(50, 0.3), np.ones(50, bool))
+    assert list(plan.streams) == ["matched"]

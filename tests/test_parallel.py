@@ -1,0 +1,86 @@
+"""One device and several compute the same thing."""
+
+import jax
+import numpy as np
+import pytest
+
+from l2rm_jax import config as defaults
+from l2rm_jax.data.batches import Batch
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.methods import make_method
+from l2rm_jax.models import make_model
+from l2rm_jax.parallel import AXIS, Replicas
+
+SIZE, REGIONS, FEATURES, WORDS, VOCABULARY = 20, 5, 7, 6, 30
+
+
+def small_config(head: str, **l2rm):
+    config = defaults.default()
+    config.model.head = head
+    config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 12, 8, 10
+    config.train.batch_size = SIZE
+    config.train.warmup_epochs = 0
+    config.optim.learning_rate = 1e-3
+    config.l2rm.update(l2rm)
+    return config
+
+
+def random_batch(rng: np.random.Generator, images: int = SIZE) -> Batch:
+    return Batch(
+        images=rng.normal(size=(images, REGIONS, FEATURES)).astype(np.float32),
+        tokens=rng.integers(4, VOCABULARY, (SIZE, WORDS)).astype(np.int32),
+        lengths=rng.integers(2, WORDS + 1, SIZE).astype(np.int32),
+        pair_index=np.arange(SIZE, dtype=np.int32),
+        image_index=rng.integers(0, SIZE // 2, images).astype(np.int32),
+    )
+
+
+def losses(config, devices: int, streams: list[dict]) -> np.ndarray:
+    replicas = Replicas(jax.devices()[:devices])
+    method = make_method(make_model(config.model, VOCABULARY, AXIS), config)
+    first = next(iter(streams[0].values()))
+    state = replicas.replicate(method.init(jax.random.key(3), first))
+    step = replicas.map(method.step, donate=True)
+    found = []
+    for batch in streams:
+        shards = {name: replicas.shard(b) for name, b in batch.items()}
+        state, metrics = step(state, shards)
+        found.append([float(x) for x in jax.tree.leaves(replicas.first(metrics))])
+        for value in metrics.values():  # what one device says, all say
+            np.testing.assert_allclose(value, np.full_like(value, value[0]), rtol=1e-6)
+    return np.array(found)
+
+
+@pytest.mark.parametrize(
+    ("head", "kind", "settings"),
+    [
+        ("saf", "pair", {}),
+        ("sgr", "pair", {}),
+        ("saf", "pair", {"queue_length": 2 * SIZE, "mask": "same_image", "rho": 0.5}),
+        ("saf", "pair", {"cost": "cosine"}),
+        ("sgr", "all", {}),
+    ],
+)
+def test_steps_do_not_depend_on_the_device_count(head, kind, settings):
+    """Twenty steps with dropout: every reported number, on 1 and on 4 devices."""
+    config = small_config(head, **settings)
+    rng = np.random.default_rng(1)
+    queue = config.l2rm.queue_length or SIZE
+    if kind == "all":
+        streams = [{"all": random_batch(rng)} for _ in range(20)]
+    else:
+        streams = [
+            {"matched": random_batch(rng), "mismatched": random_batch(rng, queue)}
+            for _ in range(20)
+        ]
+    one, four = losses(config, 1, streams), losses(config, 4, streams)
+    np.testing.assert_allclose(four, one, rtol=1e-4, atol=1e-6)
+    assert len(np.unique(one[:, -1])) == 20  # the run moves
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    with pytest.raises(ConfigError, match="30 pairs .* 4 devices; the nearest sizes are 28 or 32"):
+        Replicas(jax.devices()[:4]).check_batch(30)
+    with pytest.raises(ConfigError, match="nearest sizes are 4$"):
+        Replicas(jax.devices()[:4]).check_batch(3)
+    Replicas(jax.devices()[:4]).check_batch(32)
