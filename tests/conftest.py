@@ -1,10 +1,20 @@
-"""Shared fixtures; the device count is set here because it must precede any computation."""
+"""Shared fixtures; what must precede any computation is set first."""
+
+import atexit
+import os
+import shutil
+import tempfile
+
+# Runs repeat the same few programs, in this process and in children: compile each once.
+COMPILED = tempfile.mkdtemp(prefix="l2rm_jax_tests_")
+atexit.register(shutil.rmtree, COMPILED, ignore_errors=True)
+os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
 
 import jax
 
 jax.config.update("jax_num_cpu_devices", 4)
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 

@@ -79,8 +79,8 @@ def test_steps_do_not_depend_on_the_device_count(head, kind, settings):
 
 
 def test_a_batch_that_does_not_divide_is_refused():
-    with pytest.raises(ConfigError, match="30 pairs .* 4 devices; the nearest sizes are 28 or 32"):
+    with pytest.raises(ConfigError, match=r"30 pairs .* 4 devices; the nearest sizes are 28 or 32"):
         Replicas(jax.devices()[:4]).check_batch(30)
-    with pytest.raises(ConfigError, match="nearest sizes are 4$"):
+    with pytest.raises(ConfigError, match=r"nearest sizes are 4$"):
         Replicas(jax.devices()[:4]).check_batch(3)
     Replicas(jax.devices()[:4]).check_batch(32)

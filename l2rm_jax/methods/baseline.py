@@ -6,28 +6,41 @@ from functools import partial
 import numpy as np
 
 from l2rm_jax.losses.contrastive import info_nce
-from l2rm_jax.losses.ranking import triplet_hardest
+from l2rm_jax.losses.ranking import triplet_hardest, triplet_mean
 from l2rm_jax.methods.base import EpochPlan, Method, init_state, model_optimiser, plain_step
 
 
 def make_triplet(model, config) -> Method:
-    """Triplet ranking loss with the hardest negatives of the batch (L2RM Eq. 2)."""
-    return _make(model, config, partial(triplet_hardest, margin=config.loss.margin))
+    """Triplet ranking loss with the hardest negatives of the batch (L2RM Eq. 2).
+
+    The warm-up epochs take all negatives instead: started with the hardest ones, a model of this
+    kind stays for long at the loss where all similarities are equal, often for good.
+    """
+    margin = config.loss.margin
+    losses = {
+        "warmup": partial(triplet_mean, margin=margin),
+        "all": partial(triplet_hardest, margin=margin),
+    }
+    return _make(model, config, losses)
 
 
 def make_info_nce(model, config) -> Method:
-    """InfoNCE, both directions (L2RM Eq. 3)."""
-    return _make(model, config, partial(info_nce, tau=config.loss.tau))
+    """InfoNCE, both directions (L2RM Eq. 3), from the first epoch to the last."""
+    loss = partial(info_nce, tau=config.loss.tau)
+    return _make(model, config, {"warmup": loss, "all": loss})
 
 
-def _make(model, config, loss: Callable) -> Method:
+def _make(model, config, losses: dict[str, Callable]) -> Method:
+    """All pairs in every epoch; the loss is the one of the epoch's stream."""
     optimiser = model_optimiser(config)
 
     def plan(score_pairs, dataset, epoch):
-        return EpochPlan({"all": np.arange(len(dataset))})
+        stream = "warmup" if epoch < config.train.warmup_epochs else "all"
+        return EpochPlan({stream: np.arange(len(dataset))})
 
     def step(state, batch):
-        return plain_step(model, loss, optimiser, state, batch["all"])
+        [(stream, pairs)] = batch.items()
+        return plain_step(model, losses[stream], optimiser, state, pairs)
 
     return Method(
         init=lambda key, batch: init_state(model, optimiser, key, batch), plan=plan, step=step

@@ -1,0 +1,68 @@
+"""The command line as a person meets it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "l2rm_jax.main", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config.optim.learning_rat=1"], "nearest is optim.learning_rate"),
+        (["--config.mismatch_rate=0.2"], "nearest is mismatch.rate"),
+        (["--config=configs/missing.py"], "No such file"),
+        (["--config=configs/scenes.py:slow"], "the only variant is scenes:quick"),
+        (["--config.train.epochs=2.5"], "invalid literal for int"),
+        (["--config.method=l3rm"], "'l3rm' is none of l2rm, triplet, infonce"),
+        (["--config=configs/f30k.py"], "data.path is empty"),
+        (["--mode=evaluate"], "needs the directory of at least one run"),
+        (["--mode=evaluate", "--workdir=/nonexistent"], "no run was started"),
+        (["--workdir=a", "--workdir=b"], "training takes one directory"),
+    ],
+)
+def test_mistakes_end_at_once_with_one_message(arguments, message):
+    done = run(*arguments)
+    assert done.returncode != 0
+    assert message in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_check_describes_the_built_in_data():
+    done = run("--mode=check", "--config=configs/scenes.py:quick")
+    assert done.returncode == 0, done.stderr
+    assert "train: 100 images of 12 regions x 64 features" in done.stdout
+    assert "rate_asked 0.4, true_rate 0.4" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["scenes", "f30k", "coco", "cc152k", "flickr8k"])
+def test_every_config_is_complete_and_locked(name):
+    script = (
+        f"import runpy; c = runpy.run_path('configs/{name}.py')['get_config'](); "
+        "from l2rm_jax.config import default; "
+        "assert c.to_dict().keys() == default().to_dict().keys(); print(c.to_json())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    config = json.loads(done.stdout)
+    published = {  # warm-up, epochs, update epoch, lambda: L2RM suppl. Tab. 1 and D.1
+        "f30k": (5, 35, 15, 0.01),
+        "coco": (10, 20, 10, 0.07),
+        "cc152k": (10, 40, 20, 0.07),
+    }
+    if name in published:
+        train, optim = config["train"], config["optim"]
+        found = (train["warmup_epochs"], train["epochs"], optim["decay_epochs"])
+        assert (*found, config["l2rm"]["epsilon"]) == published[name]
+        assert optim["learning_rate"] == 2e-4 and train["batch_size"] == 128
+        assert config["l2rm"]["rho"] == 0.1 and config["loss"] == {"margin": 0.2, "tau": 0.05}

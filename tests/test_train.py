@@ -1,0 +1,175 @@
+"""The loop end to end on small generated data: learning, resuming, refusing, evaluating."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from l2rm_jax import config as defaults
+from l2rm_jax.checkpoint import RunCheckpoints
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.parallel import Replicas
+from l2rm_jax.train import train
+
+WALL_CLOCK = ("seconds",)
+
+
+def tiny_config(method: str = "l2rm", head: str = "saf", **train_fields):
+    config = defaults.get_config("quick")
+    config.method, config.model.head = method, head
+    config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 16, 8, 8
+    config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 20, 6, 10
+    config.train.batch_size = 20
+    config.train.warmup_epochs, config.train.epochs = 1, 2
+    config.train.update(train_fields)
+    return config
+
+
+def one_device() -> Replicas:
+    return Replicas(jax.devices()[:1])
+
+
+def records(workdir: Path) -> list[dict]:
+    lines = (workdir / "metrics.jsonl").read_text().splitlines()
+    return [
+        {key: value for key, value in json.loads(line).items() if key not in WALL_CLOCK}
+        for line in lines
+    ]
+
+
+def best_params(workdir: Path, abstract):
+    with RunCheckpoints(workdir / "checkpoints") as checkpoints:
+        return checkpoints.restore_best(abstract)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Path, dict]:
+    workdir = tmp_path_factory.mktemp("finished")
+    return workdir, train(tiny_config(), workdir, one_device())
+
+
+def test_what_a_run_leaves(finished):
+    workdir, results = finished
+    saved = json.loads((workdir / "results.json").read_text())
+    assert saved["rsum"] == pytest.approx(results["rsum"])
+    assert saved["test"]["10 images"]["rsum"] == pytest.approx(saved["rsum"])
+    assert saved["config"]["data"]["scenes_train"] == 20 and saved["versions"]["jax"]
+    epochs = [record for record in records(workdir) if record["kind"] == "epoch"]
+    assert [record["epoch"] for record in epochs] == [1, 2, 3]
+    for record in records(workdir):
+        assert record["protocol"] == "image" and record["rate_asked"] == 0.4
+        assert 0.3 <= record["true_rate"] <= 0.4 and record["kept_share"] >= 0.6
+    main = epochs[-1]
+    assert main["matched"] + main["mismatched"] == 100
+    assert {"split_auroc", "cost_spread", "moved_mass", "loss_rematch"} <= main.keys()
+    assert main["moved_mass"] == pytest.approx(0.1, rel=1e-4)
+    assert np.load(workdir / "mismatch_index.npy").shape == (20,)
+    assert json.loads((workdir / "vocabulary.json").read_text())["word2idx"]["<unk>"] == 3
+
+
+def test_a_finished_run_only_tests_again(finished):
+    workdir, results = finished
+    before = records(workdir)
+    again = train(tiny_config(), workdir, one_device())
+    assert again["test"] == results["test"]
+    assert records(workdir) == before
+
+
+def test_another_config_is_refused_and_nothing_is_touched(finished):
+    workdir, _ = finished
+    before = {p: p.stat().st_mtime_ns for p in workdir.rglob("*") if p.is_file()}
+    config = tiny_config()
+    config.mismatch.rate = 0.2
+    with pytest.raises(ConfigError, match=r"mismatch\.rate: 0\.4 -> 0\.2"):
+        train(config, workdir, one_device())
+    assert {p: p.stat().st_mtime_ns for p in workdir.rglob("*") if p.is_file()} == before
+
+
+def test_a_refused_config_leaves_no_trace(tmp_path):
+    config = tiny_config(batch_size=101)
+    with pytest.raises(DataError, match="100 pairs, expected at least one batch of 101"):
+        train(config, tmp_path / "run", one_device())
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+STOPPED = """
+import sys
+import jax
+jax.config.update("jax_num_cpu_devices", 4)  # as here: threads per device shape the rounding
+sys.path[:0] = [{tests!r}]
+from test_train import one_device, tiny_config
+from l2rm_jax import train as module
+import os, signal
+
+config = tiny_config(checkpoint_steps=2)
+real, count = module.RunCheckpoints.save, 0
+
+def save(self, *args, **kwargs):
+    global count
+    count += 1
+    real(self, *args, **kwargs)
+    if count == {saves}:
+        self.wait()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+module.RunCheckpoints.save = save
+module.train(config, {workdir!r}, one_device())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saves", [1, 3, 5])
+def test_a_killed_run_continues_to_the_same_numbers(tmp_path, saves):
+    """SIGKILL within an epoch and between epochs; one device, bit for bit."""
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    train(tiny_config(checkpoint_steps=2), whole, one_device())
+    script = STOPPED.format(tests=str(Path(__file__).parent), saves=saves, workdir=str(stopped))
+    done = subprocess.run([sys.executable, "-c", script], env=os.environ, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    assert not (stopped / "results.json").exists()
+    train(tiny_config(checkpoint_steps=2), stopped, one_device())
+    assert records(stopped) == records(whole)
+    assert (
+        json.loads((stopped / "results.json").read_text())["test"]
+        == (json.loads((whole / "results.json").read_text())["test"])
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "head"), [("triplet", "sgr"), ("infonce", "saf")])
+def test_baselines_train_on_several_devices(tmp_path, method, head):
+    config = tiny_config(method, head, warmup_epochs=1, epochs=1)
+    results = train(config, tmp_path, Replicas(jax.devices()[:4]))
+    assert 0 <= results["rsum"] <= 600 and results["method"] == method
+
+
+@pytest.mark.slow
+def test_ensemble_averages_the_similarities(finished, tmp_path):
+    workdir, results = finished
+    other = tmp_path / "sgr"
+    train(tiny_config("infonce", "sgr", warmup_epochs=0, epochs=1), other, one_device())
+    rows = evaluate_runs([workdir, other])
+    assert len(rows) == 3
+    assert rows[f"{workdir} (saf), 10 images"] == results["test"]["10 images"]
+    assert "mean of 2 runs, 10 images" in rows
+
+
+def test_evaluation_of_nothing_says_so(tmp_path):
+    with pytest.raises(ConfigError, match="no run was started"):
+        evaluate_runs([tmp_path])
+
+
+@pytest.mark.slow
+def test_real_data_train(flickr8k, tmp_path):
+    config = tiny_config("l2rm", "saf", warmup_epochs=1, epochs=1)
+    config.data.name, config.data.path = "flickr8k", str(flickr8k)
+    config.data.train_images, config.data.dev_images = 40, 20
+    results = train(config, tmp_path, one_device())
+    assert results["data"] == "flickr8k" and 0 < results["rsum"] < 600
