@@ -71,11 +71,13 @@ def parse_flags(argv: list[str]) -> list[str]:
             nearest = difflib.get_close_matches(match[1], known, n=1, cutoff=0.0)[0]
             sys.exit(f"error: {argument}: no such config key; the nearest is {nearest}")
     help_text = "Config of the run, FILE.py or FILE.py:VARIANT; without it, the built-in data set."
-    try:  # this reads the file and the overrides at once, before the other flags are parsed
-        config_flags.DEFINE_config_file("config", defaults.__file__, help_text)
-    except (OSError, L2RMError) as error:
-        sys.exit(f"error: --config: {error}")
-    return app.parse_flags_with_usage(argv)
+    config_flags.DEFINE_config_file("config", defaults.__file__, help_text)
+    try:
+        rest = flags.FLAGS(argv)
+        _ = flags.FLAGS.config  # a file that failed to load says so only here
+        return rest
+    except (flags.Error, OSError) as error:  # a traceback may be part of its text
+        sys.exit(f"error: {str(error).strip().splitlines()[-1].strip()}")
 
 
 def _keys(config: ConfigDict, prefix: str = "") -> list[str]:

@@ -16,6 +16,8 @@ from tqdm import tqdm
 
 import l2rm_jax
 
+QUIET_SECONDS = 30.0  # between two lines of a bar away from a terminal
+
 
 class RunLog:
     """Writes one JSON line per event to `metrics.jsonl`, each flushed as it is written.
@@ -83,23 +85,27 @@ class RunLog:
             tqdm.write(text, file=sys.stdout)
             sys.stdout.flush()
 
-    def progress(self, total: int, initial: int, description: str) -> tqdm:
-        """Returns a bar on standard error that counts pairs and shows their rate and the ETA.
 
-        Call `update(pairs)` each step, `set_postfix(loss=...)` where the loss is at hand, and
-        `close()`. Away from a terminal it prints a plain line every half minute.
-        """
-        terminal = sys.stderr.isatty()
-        return _Bar(
-            total=total,
-            initial=initial,
-            desc=description,
-            unit=" pairs",
-            file=sys.stderr if terminal else _PlainLines(sys.stderr),
-            mininterval=0.5 if terminal else 30.0,
-            dynamic_ncols=terminal,
-            disable=not self._primary,
-        )
+def progress_bar(total: int, description: str, *, initial: int = 0) -> tqdm:
+    """A bar on standard error that counts pairs and shows their rate and the ETA.
+
+    Call `update(pairs)`, `set_postfix(loss=...)` where the loss is at hand, and `close()`, or use
+    it as a context. Away from a terminal it prints a plain line every half minute, so nothing
+    for what takes less.
+    """
+    terminal = sys.stderr.isatty()
+    return _Bar(
+        total=total,
+        initial=initial,
+        desc=description,
+        unit=" pairs",
+        unit_scale=True,
+        file=sys.stderr if terminal else _PlainLines(sys.stderr),
+        mininterval=0.5 if terminal else QUIET_SECONDS,
+        delay=0 if terminal else QUIET_SECONDS,
+        dynamic_ncols=terminal,
+        leave=not terminal,
+    )
 
 
 def write_results(workdir: str | Path, results: Mapping[str, Any]) -> None:

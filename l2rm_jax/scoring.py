@@ -12,6 +12,7 @@ from l2rm_jax.data.dataset import PairDataset
 from l2rm_jax.models.encoders import ImageCode
 from l2rm_jax.models.retrieval import RetrievalModel
 from l2rm_jax.parallel import Replicas
+from l2rm_jax.run_log import progress_bar
 
 IMAGE_TILE = 128  # images scored at once on each device
 
@@ -29,8 +30,9 @@ class Scorer:
         self._replicas = replicas
         self._batch_size = batch_size
         self._encode_images = jax.jit(self._apply("encode_images"))
-        self._encode_captions = jax.jit(self._apply("encode_captions"))
-        self._score = replicas.map_over(self._apply("similarity"), in_axes=(0, 0, None))
+        # Each device encodes all captions of a batch: cheaper than to send it the codes.
+        self._encode_captions = replicas.map_over(self._apply("encode_captions"), (0, None, None))
+        self._score = replicas.map_over(self._apply("similarity"), (0, 0, 0))
 
     def _apply(self, method: str) -> Callable:
         def apply(variables, *inputs):
@@ -45,17 +47,18 @@ class Scorer:
           variables: "params" and "batch_stats", with a leading device axis.
           dataset: any split; no image and no caption is left out.
         """
-        local = self._replicas.first(variables)
-        tiles = self._image_tiles(local, dataset)
+        tiles = self._image_tiles(self._replicas.first(variables), dataset)
         images = dataset.images.shape[0]
         sims = np.empty((images, len(dataset)), np.float32)
         size = self._batch_size
-        for tokens, lengths, rows, valid in batches.caption_batches(dataset, size):
-            texts = self._encode_captions(local, tokens, lengths)
-            # Queue all tiles before the first result is fetched.
-            blocks = [self._score(variables, tile, texts) for tile in tiles]
-            block = np.concatenate([np.reshape(b, (-1, b.shape[-1])) for b in blocks])
-            sims[:, rows[:valid]] = block[:images, :valid]
+        with progress_bar(sims.size, f"scoring {dataset.split}") as bar:
+            for tokens, lengths, rows, valid in batches.caption_batches(dataset, size):
+                texts = self._encode_captions(variables, tokens, lengths)
+                # Queue all tiles before the first result is fetched.
+                blocks = [self._score(variables, tile, texts) for tile in tiles]
+                block = np.concatenate([np.reshape(b, (-1, b.shape[-1])) for b in blocks])
+                sims[:, rows[:valid]] = block[:images, :valid]
+                bar.update(images * valid)
         return sims
 
     def _image_tiles(self, variables: Any, dataset: PairDataset) -> list[ImageCode]:

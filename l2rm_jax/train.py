@@ -18,7 +18,7 @@ from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas
 from l2rm_jax.recall import recall_rows, recalls, table
-from l2rm_jax.run_log import RunLog, versions, write_results
+from l2rm_jax.run_log import RunLog, progress_bar, versions, write_results
 from l2rm_jax.scoring import Scorer
 
 
@@ -38,6 +38,7 @@ def train(config: ConfigDict, workdir: str | Path, replicas: Replicas | None = N
         position = run.restore()
         resume_step = run.step if position else None
         with RunLog(workdir, run.header, resume_step=resume_step) as log:
+            log.say(run.describe())
             run.fit(log, position or {"epoch": 0, "best_rsum": -1.0, "seconds": 0.0})
             test = run.data.test
             sims = run.test_similarities()
@@ -106,6 +107,19 @@ class Run:
     def title(self) -> str:
         return "  ".join(f"{name} {value}" for name, value in self.header.items())
 
+    def describe(self) -> str:
+        """What is trained on what, for a person."""
+        train, max_words = self.data.train, self.config.data.max_words
+        clipped = sum(len(tokens) > max_words for tokens in train.tokens)
+        sizes = ", ".join(
+            f"{split.split} {len(split.images)} images / {len(split)} captions"
+            for split in (train, self.data.dev, self.data.test)
+        )
+        return (
+            f"{self.title}\n{sizes}; {clipped} training captions clipped at {max_words} tokens; "
+            f"{len(self._replicas)} device(s)"
+        )
+
     def restore(self) -> dict | None:
         """Continues from the newest checkpoint, if there is one: the place in the run, or None."""
         resumed = self._checkpoints.restore_latest(self._abstract)
@@ -125,7 +139,7 @@ class Run:
             epochs = np.full_like(self._state.epoch, epoch)
             self._state = self._state.replace(epoch=epochs)
             if self.plan is None:
-                self.plan = self._method.plan(self._score_pairs(log, epoch), self.data.train, epoch)
+                self.plan = self._method.plan(self._score_pairs(epoch), self.data.train, epoch)
                 for warning in self.plan.warnings:
                     log.say(f"warning: {warning}")
             means = self._train_epoch(log, epoch, total)
@@ -150,7 +164,7 @@ class Run:
             queue_length=self.config.l2rm.queue_length,
         )
 
-    def _score_pairs(self, log: RunLog, epoch: int) -> Callable:
+    def _score_pairs(self, epoch: int) -> Callable:
         """The function that a method's plan calls: every training pair scored exactly once."""
 
         def score_pairs(score: Callable) -> np.ndarray:
@@ -163,7 +177,7 @@ class Run:
                 epoch=epoch,
                 max_words=self.config.data.max_words,
             )
-            with log.progress(len(values), 0, f"epoch {epoch + 1}: scoring") as bar:
+            with progress_bar(len(values), f"epoch {epoch + 1}: scoring") as bar:
                 for batch, valid in batches:
                     scores = mapped(self._state, self._replicas.shard(batch))
                     values[batch.pair_index[:valid]] = self._replicas.first(scores)[:valid]
@@ -179,12 +193,9 @@ class Run:
         done = self.position.get("step_in_epoch", 0)
         means = Means(self.position.get("sums", {}))
         step = self.step
-        bar = log.progress(
-            len(stream) * train.batch_size,
-            done * train.batch_size,
-            f"epoch {epoch + 1}/{total}",
-        )
-        with bar:
+        pairs = len(stream) * train.batch_size
+        title = f"epoch {epoch + 1}/{total}"
+        with progress_bar(pairs, title, initial=done * train.batch_size) as bar:
             for batch in stream.iterate(done):
                 shards = {name: self._replicas.shard(b) for name, b in batch.items()}
                 self._state, metrics = self._train_step(self._state, shards)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2rm_jax import run_log
 from l2rm_jax.run_log import RunLog, versions, write_results
 
 HEADER = {"protocol": "image", "rate_asked": 0.6, "true_rate": 0.598}
@@ -86,40 +87,48 @@ class Terminal(io.StringIO):
         return True
 
 
-def run_bar(log: RunLog) -> None:
-    with log.progress(total=400, initial=100, description="epoch 2") as bar:
+def run_bar() -> None:
+    with run_log.progress_bar(400, "epoch 2", initial=100) as bar:
         for _ in range(3):
             bar.update(100)
             bar.set_postfix(loss="0.25")
 
 
-def test_bar_on_a_terminal(tmp_path, monkeypatch):
+def test_bar_on_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with RunLog(tmp_path, {}) as log:
-        run_bar(log)
+    monkeypatch.setattr(run_log.tqdm, "monitor_interval", 0)
+    with run_log.progress_bar(400, "epoch 2", initial=100) as bar:
+        bar.update(300)
+        bar.set_postfix(loss="0.25")
+        bar.refresh()
     shown = sys.stderr.getvalue()
     assert "\r" in shown
     for part in ("epoch 2: 100%", "400/400", " pairs/s", "loss=0.25"):
         assert part in shown
 
 
-def test_bar_away_from_a_terminal_is_plain_lines(tmp_path, monkeypatch):
+def test_bar_away_from_a_terminal_is_plain_lines(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with RunLog(tmp_path, {}) as log:
-        run_bar(log)
+    monkeypatch.setattr(run_log, "QUIET_SECONDS", 0.0)
+    run_bar()
     shown = sys.stderr.getvalue()
     assert "\r" not in shown
     lines = shown.splitlines()
-    assert len(lines) == 2  # the start and the end; between them, one every half minute
+    assert len(lines) >= 2
     assert all(line.startswith("epoch 2: ") for line in lines)
     assert "400/400" in lines[-1] and "loss=0.25" in lines[-1]
+
+
+def test_short_work_away_from_a_terminal_shows_no_bar(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    run_bar()
+    assert sys.stderr.getvalue() == ""
 
 
 def test_other_processes_write_and_show_nothing(tmp_path, capsys):
     with RunLog(tmp_path / "run", HEADER, primary=False) as log:
         log.write("step", 1)
         log.epoch(1, loss=1.0)
-        run_bar(log)
     captured = capsys.readouterr()
     assert not captured.out and not captured.err
     assert not (tmp_path / "run").exists()

@@ -83,7 +83,6 @@ class TrainStream:
         }
         first = np.asarray(next(iter(streams.values())))
         self._steps = max(1, len(first) // batch_size)
-        self._clipped = int((self._reader.full_lengths[first] > max_words).sum())
         behind = max(0, queue_length - batch_size) if "mismatched" in streams else 0
         self._batches_behind = behind // batch_size
         rng = np.random.default_rng(_words(seed, epoch, "queue"))
@@ -92,11 +91,6 @@ class TrainStream:
 
     def __len__(self) -> int:
         return self._steps
-
-    @property
-    def clipped(self) -> int:
-        """Captions of the first stream that are longer than `max_words`."""
-        return self._clipped
 
     def iterate(self, start_step: int = 0) -> Iterator[dict[str, Batch]]:
         """The steps from `start_step` on, exactly as a pass from 0 has them.

@@ -184,11 +184,11 @@ def test_all_streams_of_a_step_share_the_smallest_sufficient_bucket():
     assert len(widths) > 1
 
 
-def test_long_captions_are_clipped_and_counted():
+def test_long_captions_are_clipped():
     dataset = make_dataset(longest=30)
     streams = two_streams(dataset)
     stream = stream_of(dataset, streams, max_words=12)
-    assert stream.clipped == sum(len(dataset.tokens[k]) > 12 for k in streams["matched"]) > 0
+    assert any(len(dataset.tokens[k]) > 12 for k in streams["matched"])
     for item in stream.iterate():
         check_batch(dataset, item["matched"], max_words=12)
         assert item["matched"].tokens.shape[1] == 12

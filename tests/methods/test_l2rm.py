@@ -120,8 +120,9 @@ def test_unknown_names_are_refused_with_the_choices(field, value):
         make_method(make_model(config.model, 20), config)
 
 
-@pytest.mark.parametrize("warmup_loss", ["rce", "infonce", "triplet"])
-@pytest.mark.parametrize("rematch_loss", ["symmetric_kl", "kl", "infonce", "js"])
+@pytest.mark.parametrize(
+    ("warmup_loss", "rematch_loss"), [("rce", "kl"), ("infonce", "infonce"), ("triplet", "js")]
+)
 def test_every_ablation_takes_a_finite_step(warmup_loss, rematch_loss):
     config = small_config(warmup_loss=warmup_loss, rematch_loss=rematch_loss, rho=1.0)
     method = make_method(make_model(config.model, 20), config)
