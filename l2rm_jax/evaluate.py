@@ -7,6 +7,7 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.checkpoint import read_config
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.parallel import Replicas
 from l2rm_jax.recall import recall_rows
 from l2rm_jax.train import open_run
 
@@ -23,7 +24,7 @@ def evaluate_runs(workdirs: Sequence[str | Path]) -> dict[str, dict[str, float]]
     total, captions = 0.0, None
     for workdir in workdirs:
         config = ConfigDict(read_config(workdir))
-        with open_run(config, workdir) as run:
+        with open_run(config, workdir, Replicas()) as run:
             test = run.data.test
             if captions is not None and captions != test.captions:
                 raise ConfigError(f"{workdir}: its test captions differ from {workdirs[0]}'s")

@@ -74,7 +74,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     config_flags.DEFINE_config_file("config", defaults.__file__, help_text)
     try:
         rest = flags.FLAGS(argv)
-        _ = flags.FLAGS.config  # a file that failed to load says so only here
+        _ = flags.FLAGS.config.seed  # a file that failed to load says so only here
         return rest
     except (flags.Error, OSError) as error:  # a traceback may be part of its text
         sys.exit(f"error: {str(error).strip().splitlines()[-1].strip()}")

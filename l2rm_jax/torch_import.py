@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from l2rm_jax.models.retrieval import RetrievalModel
+
 # Ours -> theirs. A torch `Linear` stores its kernel transposed.
 _IMAGE = {
     "regions/projection": "img_enc.fc",
@@ -27,15 +29,34 @@ _HEAD = {
 }
 
 
-def variables_from_state_dict(weights: Mapping[str, np.ndarray], head: str) -> dict:
+def model_from_state_dict(weights: Mapping[str, np.ndarray], **fields) -> RetrievalModel:
+    """The model that a flat set of the authors' parameters belongs to, its sizes read from them.
+
+    Args:
+      weights: as in `variables_from_state_dict`.
+      **fields: fields of `RetrievalModel` that parameters do not tell (dropout, chunk, ...).
+    """
+    vocabulary_size, word_dim = weights["txt_enc.embed.weight"].shape
+    steps = _graph_steps(weights)
+    return RetrievalModel(
+        head="sgr" if steps else "saf",
+        vocabulary_size=vocabulary_size,
+        embed_dim=weights["img_enc.fc.weight"].shape[0],
+        word_dim=word_dim,
+        sim_dim=weights["sim_enc.sim_eval_w.weight"].shape[1],
+        sgr_steps=steps,
+        **fields,
+    )
+
+
+def variables_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
     """`{"params", "batch_stats"}` of `RetrievalModel` from the authors' flat parameter names.
 
     Args:
       weights: `img_enc.*`, `txt_enc.*`, `sim_enc.*` arrays of an L2RM, SGRAF or RCL network.
-      head: "sgr" or "saf".
 
     Raises:
-      KeyError: a name that this head needs is missing.
+      KeyError: a name that the head needs is missing.
     """
     params: dict = {"image_encoder": {}, "text_encoder": {}, "similarity_head": {}}
     stats: dict = {"image_encoder": {}, "similarity_head": {}}
@@ -54,7 +75,7 @@ def variables_from_state_dict(weights: Mapping[str, np.ndarray], head: str) -> d
     }
     for ours, theirs in _HEAD.items():
         params["similarity_head"][ours] = _linear(weights, theirs)
-    if head == "sgr":
+    if _graph_steps(weights):
         params["similarity_head"] |= _graph(weights)
         del stats["similarity_head"]
     else:
@@ -99,16 +120,20 @@ def _gru(weights: Mapping[str, np.ndarray], suffix: str) -> dict[str, np.ndarray
     }
 
 
-def _graph(weights: Mapping[str, np.ndarray]) -> dict[str, dict]:
-    steps = sum(
+def _graph_steps(weights: Mapping[str, np.ndarray]) -> int:
+    """Steps of graph reasoning; 0 where the head is SAF."""
+    return sum(
         name.startswith("sim_enc.SGR_module.") and name.endswith(".sim_graph_w.weight")
         for name in weights
     )
+
+
+def _graph(weights: Mapping[str, np.ndarray]) -> dict[str, dict]:
     return {
         f"graph_{i}": {
             "query": _linear(weights, f"sim_enc.SGR_module.{i}.graph_query_w"),
             "key": _linear(weights, f"sim_enc.SGR_module.{i}.graph_key_w"),
             "update": _linear(weights, f"sim_enc.SGR_module.{i}.sim_graph_w"),
         }
-        for i in range(steps)
+        for i in range(_graph_steps(weights))
     }

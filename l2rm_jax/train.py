@@ -32,6 +32,8 @@ def train(config: ConfigDict, workdir: str | Path, replicas: Replicas | None = N
       L2RMError: the config, the data or the workdir's checkpoints do not fit; nothing of another
         run is overwritten.
     """
+    replicas = replicas or Replicas()
+    replicas.check_batch(config.train.batch_size)
     check_config(workdir, config.to_dict())
     with open_run(config, workdir, replicas) as run:
         write_config(workdir, config.to_dict())
@@ -59,12 +61,8 @@ def train(config: ConfigDict, workdir: str | Path, replicas: Replicas | None = N
 
 
 @contextlib.contextmanager
-def open_run(
-    config: ConfigDict, workdir: str | Path, replicas: Replicas | None = None
-) -> Iterator["Run"]:
+def open_run(config: ConfigDict, workdir: str | Path, replicas: Replicas) -> Iterator["Run"]:
     """The run in `workdir`, before anything is trained or restored."""
-    replicas = replicas or Replicas()
-    replicas.check_batch(config.train.batch_size)
     # Refuses names that do not exist before anything is read or written; the size is not yet known.
     make_method(make_model(config.model, vocabulary_size=1), config)
     data = load_data(config.data, config.mismatch, workdir=workdir)

@@ -12,9 +12,12 @@ from l2rm_jax.losses import contrastive, rematching
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.base import Optimiser
 from l2rm_jax.methods.cost import MINIMUM, Reserved, cost, cost_loss, init_cost
-from l2rm_jax.models.retrieval import RetrievalModel
 from l2rm_jax.ot import partial_sinkhorn
-from l2rm_jax.torch_import import cost_from_state_dict, variables_from_state_dict
+from l2rm_jax.torch_import import (
+    cost_from_state_dict,
+    model_from_state_dict,
+    variables_from_state_dict,
+)
 
 HEADS = ["sgr", "saf"]
 # Gradients that are zero by construction: Adam turns their rounding noise into steps of +-lr.
@@ -26,28 +29,15 @@ NOISY = (
 )
 
 
-def under(arrays: dict, prefix: str) -> dict:
-    return {key.removeprefix(prefix): x for key, x in arrays.items() if key.startswith(prefix)}
-
-
-def build(weights: dict, head: str) -> RetrievalModel:
-    vocabulary_size, word_dim = weights["txt_enc.embed.weight"].shape
-    return RetrievalModel(
-        head=head,
-        vocabulary_size=vocabulary_size,
-        embed_dim=weights["img_enc.fc.weight"].shape[0],
-        word_dim=word_dim,
-        sim_dim=weights["sim_enc.sim_eval_w.weight"].shape[1],
-        dropout=0.0,
-    )
-
-
 @pytest.mark.parametrize("head", HEADS)
 def test_rematching_a_batch(golden, head):
     arrays = golden(f"c2_noisy_{head.upper()}")
-    weights = under(arrays, "w/")
-    model, variables = build(weights, head), variables_from_state_dict(weights, head)
-    cost_params = cost_from_state_dict(under(arrays, "w_cost/"))
+    weights = arrays.under("w/")
+    model, variables = (
+        model_from_state_dict(weights, dropout=0.0),
+        variables_from_state_dict(weights),
+    )
+    cost_params = cost_from_state_dict(arrays.under("w_cost/"))
     inputs = [arrays[f"in/{name}"] for name in ("images", "captions", "lengths")]
     tau = float(arrays["in/tau"])
 
@@ -87,8 +77,8 @@ def test_rematching_a_batch(golden, head):
     gradient = jax.jit(
         jax.grad(lambda p: rematching.symmetric_kl(sims_of(p), result.plan, tau=tau))
     )(variables["params"])
-    expected = {**weights, **under(arrays, "grad/Sym_KLDIV/")}
-    expected = variables_from_state_dict(expected, head)["params"]
+    expected = {**weights, **arrays.under("grad/Sym_KLDIV/")}
+    expected = variables_from_state_dict(expected)["params"]
     largest = max(np.abs(x).max() for x in jax.tree.leaves(expected))
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * largest),
@@ -100,7 +90,7 @@ def test_rematching_a_batch(golden, head):
 @pytest.mark.parametrize("size", [8, 16])
 def test_learned_cost(golden, size):
     arrays = golden("e_cost")
-    assert_trees(init_cost(size), cost_from_state_dict(under(arrays, f"{size}/init/")), 0)
+    assert_trees(init_cost(size), cost_from_state_dict(arrays.under(f"{size}/init/")), 0)
     sims, supervision = arrays[f"{size}/sims"], arrays[f"{size}/supervision"]
     rows, columns = np.nonzero(supervision)
     reserved = Reserved(jnp.asarray(columns), jnp.ones(len(columns)))
@@ -113,23 +103,23 @@ def test_learned_cost(golden, size):
         # Only the reserved rows are scored, and the gradient is that of the whole matrix.
         loss, grads = jax.value_and_grad(cost_loss)(params, sims[rows], reserved)
         np.testing.assert_allclose(loss, arrays[f"{prefix}loss"], rtol=1e-5)
-        assert_trees(grads, cost_from_state_dict(under(arrays, f"{prefix}grad/")), 1e-6)
+        assert_trees(grads, cost_from_state_dict(arrays.under(f"{prefix}grad/")), 1e-6)
         params, opt_state = optimiser.update(grads, opt_state, params, jnp.zeros((), jnp.int32))
-        assert_trees(params, cost_from_state_dict(under(arrays, f"{prefix}after/")), 1e-8)
+        assert_trees(params, cost_from_state_dict(arrays.under(f"{prefix}after/")), 1e-8)
 
 
 def test_learned_cost_with_dead_units(golden):
     arrays = golden("e_cost")
     for size in (8, 16):
         prefix = f"{size}/perturbed/"
-        params = cost_from_state_dict(under(arrays, prefix))
+        params = cost_from_state_dict(arrays.under(prefix))
         sims = arrays[f"{size}/sims"]
         rows, columns = np.nonzero(arrays[f"{size}/supervision"])
         reserved = Reserved(jnp.asarray(columns), jnp.ones(len(columns)))
         np.testing.assert_allclose(cost(params, sims), arrays[f"{prefix}cost"], atol=1e-5)
         loss, grads = jax.value_and_grad(cost_loss)(params, sims[rows], reserved)
         np.testing.assert_allclose(loss, arrays[f"{prefix}loss"], rtol=1e-5)
-        assert_trees(grads, cost_from_state_dict(under(arrays, f"{prefix}grad/")), 1e-6)
+        assert_trees(grads, cost_from_state_dict(arrays.under(f"{prefix}grad/")), 1e-6)
 
 
 def assert_trees(ours, theirs, atol):
@@ -139,8 +129,8 @@ def assert_trees(ours, theirs, atol):
 @pytest.mark.parametrize("head", HEADS)
 def test_whole_training_iterations(golden, head):
     arrays = golden(f"m_train_{head.upper()}")
-    weights = under(arrays, "w0/")
-    opt = under(arrays, "opt/")
+    weights = arrays.under("w0/")
+    opt = arrays.under("opt/")
     iterations = len(arrays["out/loss_per_iteration"])
     size = len(arrays["in/0/clean_lengths"])
     config = defaults.default()
@@ -152,14 +142,14 @@ def test_whole_training_iterations(golden, head):
     config.optim.learning_rate = float(opt["lr"])
     config.optim.grad_clip = float(opt["grad_clip"])
     config.l2rm.cost_learning_rate = float(opt["lr_cost"])
-    method = make_method(build(weights, head), config)
+    method = make_method(model_from_state_dict(weights, dropout=0.0), config)
 
     def batch(iteration: int, kind: str) -> Batch:
-        part = under(arrays, f"in/{iteration}/{kind}_")
+        part = arrays.under(f"in/{iteration}/{kind}_")
         index = np.arange(size, dtype=np.int32)
         return Batch(part["images"], part["captions"], part["lengths"], index, index)
 
-    variables = jax.tree.map(jnp.asarray, variables_from_state_dict(weights, head))
+    variables = jax.tree.map(jnp.asarray, variables_from_state_dict(weights))
     state = method.init(jax.random.key(0), batch(0, "clean"))
     state = state.replace(**variables)
     step = jax.jit(method.step)
@@ -182,15 +172,15 @@ def test_whole_training_iterations(golden, head):
         expected = arrays["out/grad_norm_before_clip"][iteration]
         np.testing.assert_allclose(metrics["grad_norm"], expected, rtol=1e-4)
 
-    after = under(arrays, "w_after/")
+    after = arrays.under("w_after/")
     tolerance = {name: np.full(np.shape(x), 2e-5) for name, x in after.items()}
     lr = float(opt["lr"])
     for name in after:
         behind = ("v_global_w.embedding_global.1.running_mean", "SAF_module.bn.running_mean")
         if name.endswith(NOISY + behind):
             tolerance[name][:] = 2 * iterations * lr
-    expected = variables_from_state_dict(after, head)
-    allowed = variables_from_state_dict(tolerance, head)
+    expected = variables_from_state_dict(after)
+    allowed = variables_from_state_dict(tolerance)
     ours = {"params": state.params, "batch_stats": state.batch_stats}
     jax.tree.map(
         lambda a, b, t: np.testing.assert_array_less(np.abs(a - b), t + 1e-12),
@@ -198,5 +188,5 @@ def test_whole_training_iterations(golden, head):
         expected,
         allowed,
     )
-    cost_after = cost_from_state_dict(under(arrays, "w_cost_after/"))
+    cost_after = cost_from_state_dict(arrays.under("w_cost_after/"))
     assert_trees(state.own["cost"], cost_after, 1e-7)

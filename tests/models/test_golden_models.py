@@ -10,28 +10,10 @@ import pytest
 from l2rm_jax.losses.ranking import triplet_hardest
 from l2rm_jax.models.encoders import GRU
 from l2rm_jax.models.layers import l2_normalise
-from l2rm_jax.models.retrieval import RetrievalModel
 from l2rm_jax.recall import recalls
-from l2rm_jax.torch_import import variables_from_state_dict
+from l2rm_jax.torch_import import model_from_state_dict, variables_from_state_dict
 
 HEADS = ["sgr", "saf"]
-
-
-def under(arrays: dict, prefix: str) -> dict:
-    return {key.removeprefix(prefix): x for key, x in arrays.items() if key.startswith(prefix)}
-
-
-def build(weights: dict, head: str, chunk: int = 3) -> RetrievalModel:
-    vocabulary_size, word_dim = weights["txt_enc.embed.weight"].shape
-    return RetrievalModel(
-        head=head,
-        vocabulary_size=vocabulary_size,
-        embed_dim=weights["img_enc.fc.weight"].shape[0],
-        word_dim=word_dim,
-        sim_dim=weights["sim_enc.sim_eval_w.weight"].shape[1],
-        dropout=0.0,
-        chunk=chunk,
-    )
 
 
 @partial(jax.jit, static_argnums=0)
@@ -49,10 +31,17 @@ def apply(model, variables, *inputs, method=None):
 @pytest.fixture(params=HEADS)
 def case(request, golden):
     arrays = golden(f"bc_sim_{request.param.upper()}")
-    weights = under(arrays, "w/")
+    weights = arrays.under("w/")
     inputs = tuple(arrays[f"in/{name}"] for name in ("images", "captions", "lengths"))
-    variables = variables_from_state_dict(weights, request.param)
-    return arrays, weights, request.param, build(weights, request.param), variables, inputs
+    variables = variables_from_state_dict(weights)
+    return (
+        arrays,
+        weights,
+        request.param,
+        model_from_state_dict(weights, dropout=0.0, chunk=3),
+        variables,
+        inputs,
+    )
 
 
 def test_import_fills_exactly_our_parameters(case):
@@ -62,7 +51,7 @@ def test_import_fills_exactly_our_parameters(case):
 
 
 def test_evaluation_mode(case):
-    arrays, _, _, model, variables, (images, tokens, lengths) = case
+    arrays, _, model, variables, (images, tokens, lengths) = case
     image_code = apply(model, variables, images, method="encode_images")
     text_code = apply(model, variables, tokens, lengths, method="encode_captions")
     close = {"rtol": 0, "atol": 1e-5}
@@ -79,10 +68,10 @@ def test_evaluation_mode(case):
 
 
 def test_training_mode_and_running_statistics(case):
-    arrays, weights, head, model, variables, inputs = case
+    arrays, weights, model, variables, inputs = case
     sims, updated = train_sims(model, variables, inputs)
     np.testing.assert_allclose(sims, arrays["out/train/sims"], rtol=0, atol=1e-5)
-    after = variables_from_state_dict({**weights, **under(arrays, "out/train/bn_after/")}, head)
+    after = variables_from_state_dict({**weights, **arrays.under("out/train/bn_after/")})
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5),
         updated["batch_stats"],
@@ -91,7 +80,7 @@ def test_training_mode_and_running_statistics(case):
 
 
 def test_gradients_of_every_parameter(case):
-    arrays, weights, head, model, variables, inputs = case
+    arrays, weights, model, variables, inputs = case
 
     def loss(params):
         sims, _ = train_sims(model, {**variables, "params": params}, inputs)
@@ -99,14 +88,12 @@ def test_gradients_of_every_parameter(case):
 
     value, grads = jax.jit(jax.value_and_grad(loss))(variables["params"])
     np.testing.assert_allclose(value, arrays["out/train/loss_max_violation"], rtol=1e-5)
-    expected = variables_from_state_dict({**weights, **under(arrays, "grad/")}, head)["params"]
+    expected = variables_from_state_dict({**weights, **arrays.under("grad/")})["params"]
     # What the reference's float32 run differs from its float64 run by, spread over the array:
     # all there is of a gradient that is zero by construction.
-    noise = {
-        key: np.broadcast_to(under(arrays, "grad_noise/").get(key, 0.0), np.shape(x))
-        for key, x in weights.items()
-    }
-    noise = variables_from_state_dict(noise, head)["params"]
+    noise = arrays.under("grad_noise/")
+    noise = {key: np.broadcast_to(noise.get(key, 0.0), x.shape) for key, x in weights.items()}
+    noise = variables_from_state_dict(noise)["params"]
     jax.tree.map(
         lambda ours, theirs, noise: np.testing.assert_allclose(
             ours, theirs, rtol=0, atol=1e-4 * np.abs(theirs).max() + 2 * np.max(noise)
@@ -119,16 +106,16 @@ def test_gradients_of_every_parameter(case):
 
 def test_encoders(golden):
     arrays = golden("a_encoders")
-    weights = under(arrays, "w/") | under(arrays, "uni_w/")
+    weights = arrays.under("w/") | arrays.under("uni_w/")
     images, tokens, lengths = (arrays[f"in/{name}"] for name in ("images", "captions", "lengths"))
-    linear = images @ under(arrays, "w/")["img_enc.fc.weight"].T + weights["img_enc.fc.bias"]
+    linear = images @ arrays.under("w/")["img_enc.fc.weight"].T + weights["img_enc.fc.bias"]
     np.testing.assert_allclose(l2_normalise(linear), arrays["out/img_emb"], atol=1e-5)
     np.testing.assert_allclose(linear, arrays["out/img_emb_nonorm"], atol=1e-5)
     mask = (np.arange(tokens.shape[1]) < lengths[:, None]).astype(np.float32)
     embed_dim = weights["txt_enc.cap_rnn.weight_hh_l0"].shape[1]
 
     def run(source: str, suffix: str):
-        w = under(arrays, source)
+        w = arrays.under(source)
         name = "txt_enc.cap_rnn"
         params = {
             "input_kernel": w[f"{name}.weight_ih_l0{suffix}"].T,
@@ -152,13 +139,13 @@ def test_evaluation_of_both_heads_and_their_mean(golden):
     per_image = inputs[1].shape[0] // inputs[0].shape[0]
     total = 0.0
     for name in ("SGR", "SAF"):
-        weights = under(arrays, f"w_{name}/")
-        model = build(weights, name.lower(), chunk=7)
-        sims = apply(model, variables_from_state_dict(weights, name.lower()), *inputs)
+        weights = arrays.under(f"w_{name}/")
+        model = model_from_state_dict(weights, dropout=0.0, chunk=7)
+        sims = apply(model, variables_from_state_dict(weights), *inputs)
         np.testing.assert_allclose(sims, arrays[f"out/{name}/sims"], rtol=0, atol=1e-5)
-        check_recalls(np.asarray(sims), per_image, under(arrays, f"out/{name}/"))
+        check_recalls(np.asarray(sims), per_image, arrays.under(f"out/{name}/"))
         total = total + np.asarray(sims)
-    check_recalls(total / 2, per_image, under(arrays, "out/SGRAF/"))
+    check_recalls(total / 2, per_image, arrays.under("out/SGRAF/"))
 
 
 def check_recalls(sims, per_image, expected):
