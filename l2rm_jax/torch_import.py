@@ -6,7 +6,7 @@ import numpy as np
 
 from l2rm_jax.models.retrieval import RetrievalModel
 
-# Ours -> theirs. A torch `Linear` stores its kernel transposed.
+# Ours -> theirs.
 _IMAGE = {
     "regions/projection": "img_enc.fc",
     "attention/local_projection": "sim_enc.v_global_w.embedding_local.0",
@@ -61,25 +61,23 @@ def variables_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
     params: dict = {"image_encoder": {}, "text_encoder": {}, "similarity_head": {}}
     stats: dict = {"image_encoder": {}, "similarity_head": {}}
     for ours, theirs in _IMAGE.items():
-        _put(params["image_encoder"], ours, _linear(weights, theirs))
+        _put(params["image_encoder"], ours, linear_from_state_dict(weights, theirs))
     for ours, theirs in _IMAGE_NORMS.items():
         scale, mean = _norm(weights, theirs)
         _put(params["image_encoder"], ours, scale)
         _put(stats["image_encoder"], ours, mean)
     for ours, theirs in _TEXT.items():
-        _put(params["text_encoder"], ours, _linear(weights, theirs))
-    params["text_encoder"]["words"] = {
-        "embedding": weights["txt_enc.embed.weight"],
-        "forward": _gru(weights, ""),
-        "backward": _gru(weights, "_reverse"),
-    }
+        _put(params["text_encoder"], ours, linear_from_state_dict(weights, theirs))
+    params["text_encoder"]["words"] = words_from_state_dict(weights)
     for ours, theirs in _HEAD.items():
-        params["similarity_head"][ours] = _linear(weights, theirs)
+        params["similarity_head"][ours] = linear_from_state_dict(weights, theirs)
     if _graph_steps(weights):
         params["similarity_head"] |= _graph(weights)
         del stats["similarity_head"]
     else:
-        params["similarity_head"]["gate"] = _linear(weights, "sim_enc.SAF_module.attn_sim_w")
+        params["similarity_head"]["gate"] = linear_from_state_dict(
+            weights, "sim_enc.SAF_module.attn_sim_w"
+        )
         norm, running = _norm(weights, "sim_enc.SAF_module.bn")
         params["similarity_head"]["gate_scale"] = norm["scale"].reshape(())
         params["similarity_head"]["gate_shift"] = norm["bias"].reshape(())
@@ -89,7 +87,21 @@ def variables_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
 
 def cost_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Parameters of the learned cost from the authors' `cost_function` weights."""
-    return _linear(weights, "fc")
+    return linear_from_state_dict(weights, "fc")
+
+
+def words_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
+    """Parameters of `WordEncoder`: the embedding and both directions of the GRU."""
+    return {
+        "embedding": weights["txt_enc.embed.weight"],
+        "forward": _gru(weights, ""),
+        "backward": _gru(weights, "_reverse"),
+    }
+
+
+def linear_from_state_dict(weights: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    """Parameters of the linear layer called `name`; torch stores the kernel transposed."""
+    return {"kernel": weights[f"{name}.weight"].T, "bias": weights[f"{name}.bias"]}
 
 
 def _put(tree: dict, path: str, value: dict) -> None:
@@ -97,10 +109,6 @@ def _put(tree: dict, path: str, value: dict) -> None:
     for name in parents:
         tree = tree.setdefault(name, {})
     tree[leaf] = value
-
-
-def _linear(weights: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    return {"kernel": weights[f"{name}.weight"].T, "bias": weights[f"{name}.bias"]}
 
 
 def _norm(weights: Mapping[str, np.ndarray], name: str) -> tuple[dict, dict]:
@@ -131,9 +139,9 @@ def _graph_steps(weights: Mapping[str, np.ndarray]) -> int:
 def _graph(weights: Mapping[str, np.ndarray]) -> dict[str, dict]:
     return {
         f"graph_{i}": {
-            "query": _linear(weights, f"sim_enc.SGR_module.{i}.graph_query_w"),
-            "key": _linear(weights, f"sim_enc.SGR_module.{i}.graph_key_w"),
-            "update": _linear(weights, f"sim_enc.SGR_module.{i}.sim_graph_w"),
+            "query": linear_from_state_dict(weights, f"sim_enc.SGR_module.{i}.graph_query_w"),
+            "key": linear_from_state_dict(weights, f"sim_enc.SGR_module.{i}.graph_key_w"),
+            "update": linear_from_state_dict(weights, f"sim_enc.SGR_module.{i}.sim_graph_w"),
         }
         for i in range(_graph_steps(weights))
     }
