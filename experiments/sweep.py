@@ -6,7 +6,8 @@ python -m experiments.sweep --config=configs/flickr8k.py --out=runs/flickr8k \
     --set data.path=DIR --methods=l2rm --rates=0.4 --seeds=0,1,2
 
 Every run has its own directory under --out. A sweep that was stopped continues: finished runs are
-read, the one that was interrupted goes on from its last checkpoint. Rows are in `results.csv`.
+left alone, the one that was interrupted goes on from its last checkpoint. `results.csv` has a row
+for every finished run under --out.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from l2rm_jax.run_log import versions
+from l2rm_jax.checkpoint import check_config
 from l2rm_jax.train import train
 
 COLUMNS = (
@@ -36,7 +37,6 @@ def main() -> None:
     grid = itertools.product(
         arguments.methods, arguments.heads, map(float, arguments.rates), map(int, arguments.seeds)
     )
-    rows = []
     for method, head, rate, seed in grid:
         config = runpy.run_path(arguments.config)["get_config"]()
         config.method, config.mismatch.rate, config.seed = method, rate, seed
@@ -46,8 +46,12 @@ def main() -> None:
         for setting in arguments.set:
             override(config, setting)
         names = (method, config.model.head, f"{config.mismatch.protocol}{rate:g}", f"seed{seed}")
-        rows.append(row_of(config, out / "-".join(names)))
-        write(rows, out / "results.csv")
+        workdir = out / "-".join(names)
+        check_config(workdir, config.to_dict())
+        if not (workdir / "results.json").exists():
+            train(config, workdir)
+        finished = sorted(path.parent for path in out.glob("*/results.json"))
+        write([row_of(path) for path in finished], out / "results.csv")
 
 
 def parse() -> argparse.Namespace:
@@ -71,21 +75,15 @@ def override(config: ConfigDict, setting: str) -> None:
         value = ast.literal_eval(text)
     except (SyntaxError, ValueError):
         value = text
-    with config.unlocked():
-        config.update_from_flattened_dict({key: value})
+    config.update_from_flattened_dict({key: value})  # locked: a misspelt key is an error
 
 
-def row_of(config: ConfigDict, workdir: Path) -> dict:
-    """The run's row; trains what is not finished."""
-    results = workdir / "results.json"
-    if not results.exists():
-        train(config, workdir)
-    found = json.loads(results.read_text())
-    if found["config"] != json.loads(config.to_json()):
-        raise SystemExit(f"{workdir} holds a run with another configuration")
+def row_of(workdir: Path) -> dict:
+    """The row of a finished run."""
+    found = json.loads((workdir / "results.json").read_text())
     last = epochs(workdir)[-1]
     recalls = next(iter(found["test"].values()))
-    known = {**versions(), **last, **recalls, **found}
+    known = {**found["versions"], **last, **recalls, **found}
     return {name: known.get(name, "") for name in COLUMNS}
 
 

@@ -74,7 +74,7 @@ def default() -> ConfigDict:
     config.evaluation = evaluation = ConfigDict()
     evaluation.batch_size = 128  # captions per tile
     evaluation.folds = 1  # 5: also the mean over five consecutive fifths (COCO 1K)
-    return config
+    return config.lock()  # a misspelt field is an error in a config file too
 
 
 def get_config(arg: str | None = None) -> ConfigDict:

@@ -45,7 +45,8 @@ def _train() -> None:
 def _evaluate() -> None:
     if not _WORKDIR.value:
         raise ConfigError("--workdir: evaluation needs the directory of at least one run")
-    print(table(evaluate_runs(_WORKDIR.value)))
+    changes = config_flags.get_override_values(flags.FLAGS["config"])
+    print(table(evaluate_runs(_WORKDIR.value, changes)))
 
 
 def _check() -> None:

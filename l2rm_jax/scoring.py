@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -29,7 +28,7 @@ class Scorer:
         self._model = model.clone(axis_name=None)
         self._replicas = replicas
         self._batch_size = batch_size
-        self._encode_images = jax.jit(self._apply("encode_images"))
+        self._encode_images = replicas.map_over(self._apply("encode_images"), (0, 0))
         # Each device encodes all captions of a batch: cheaper than to send it the codes.
         self._encode_captions = replicas.map_over(self._apply("encode_captions"), (0, None, None))
         self._score = replicas.map_over(self._apply("similarity"), (0, 0, 0))
@@ -47,8 +46,8 @@ class Scorer:
           variables: "params" and "batch_stats", with a leading device axis.
           dataset: any split; no image and no caption is left out.
         """
-        tiles = self._image_tiles(self._replicas.first(variables), dataset)
-        images = dataset.images.shape[0]
+        tiles = self._image_tiles(variables, dataset)
+        images = len(dataset.images)
         sims = np.empty((images, len(dataset)), np.float32)
         size = self._batch_size
         with progress_bar(sims.size, f"scoring {dataset.split}") as bar:
@@ -62,14 +61,10 @@ class Scorer:
         return sims
 
     def _image_tiles(self, variables: Any, dataset: PairDataset) -> list[ImageCode]:
-        """Image codes `[devices, tile, ...]`, zero-padded to whole tiles."""
-        count = dataset.images.shape[0]
-        tile = min(IMAGE_TILE, -(-count // len(self._replicas)))
-        codes = [
-            jax.tree.map(np.asarray, self._encode_images(variables, images))
-            for images, _ in batches.image_batches(dataset, tile)
+        """Image codes `[devices, tile, ...]`, each on its device, padded with zero images."""
+        devices = len(self._replicas)
+        tile = min(IMAGE_TILE, -(-len(dataset.images) // devices))
+        return [
+            self._encode_images(variables, self._replicas.shard(images))
+            for images, _ in batches.image_batches(dataset, tile * devices)
         ]
-        whole = -(-len(codes) // len(self._replicas)) * len(self._replicas)
-        codes += [jax.tree.map(np.zeros_like, codes[0])] * (whole - len(codes))
-        groups = [codes[i : i + len(self._replicas)] for i in range(0, whole, len(self._replicas))]
-        return [jax.tree.map(lambda *x: np.stack(x), *group) for group in groups]

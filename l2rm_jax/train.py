@@ -13,7 +13,8 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.checkpoint import RunCheckpoints, check_config, write_config
 from l2rm_jax.data.batches import TrainStream, scoring_batches
-from l2rm_jax.data.dataset import Data, load_data
+from l2rm_jax.data.dataset import Data, keep_data, load_data
+from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas
@@ -62,29 +63,62 @@ def train(config: ConfigDict, workdir: str | Path, replicas: Replicas | None = N
 
 @contextlib.contextmanager
 def open_run(config: ConfigDict, workdir: str | Path, replicas: Replicas) -> Iterator["Run"]:
-    """The run in `workdir`, before anything is trained or restored."""
-    # Refuses names that do not exist before anything is read or written; the size is not yet known.
+    """The run in `workdir`, its data read and its model made, nothing trained or restored.
+
+    Everything that can be refused is, before the first file is written.
+    """
+    check_fields(config)
+    # Names that do not exist show before the data are read; the vocabulary's size comes later.
     make_method(make_model(config.model, vocabulary_size=1), config)
     data = load_data(config.data, config.mismatch, workdir=workdir)
-    with RunCheckpoints(Path(workdir) / "checkpoints") as checkpoints:
-        yield Run(config, data, replicas, checkpoints)
+    if len(data.test.images) % config.evaluation.folds:
+        raise ConfigError(
+            f"evaluation.folds: {len(data.test.images)} test images do not divide into "
+            f"{config.evaluation.folds} folds"
+        )
+    run = Run(config, data, replicas)
+    keep_data(data, workdir)
+    with RunCheckpoints(Path(workdir) / "checkpoints") as run.checkpoints:
+        yield run
+
+
+def check_fields(config: ConfigDict) -> None:
+    """Refuses counts that are not positive, which would end a run in its middle.
+
+    Raises:
+      ConfigError: names the field, what was found and what was expected.
+    """
+    counts = {
+        "train": ("batch_size", "checkpoint_steps", "log_steps"),
+        "evaluation": ("batch_size", "folds"),
+        "optim": ("decay_epochs",),
+        "model": ("embed_dim", "word_dim", "sim_dim", "sgr_steps", "chunk"),
+    }
+    for part, names in counts.items():
+        for name in names:
+            if config[part][name] < 1:
+                raise ConfigError(f"{part}.{name}: {config[part][name]}, expected at least 1")
+    if min(config.train.warmup_epochs, config.train.epochs) < 0 or (
+        config.train.warmup_epochs + config.train.epochs < 1
+    ):
+        raise ConfigError("train.warmup_epochs, train.epochs: expected at least one epoch in all")
 
 
 class Run:
     """A run in progress: where it stands, and what it does next."""
 
-    def __init__(
-        self, config: ConfigDict, data: Data, replicas: Replicas, checkpoints: RunCheckpoints
-    ):
+    checkpoints: RunCheckpoints  # set by `open_run`
+
+    def __init__(self, config: ConfigDict, data: Data, replicas: Replicas):
         self.config, self.data = config, data
         self.plan: EpochPlan | None = None
         self.position: dict[str, Any] = {}
-        self._replicas, self._checkpoints = replicas, checkpoints
+        self._replicas = replicas
         model = make_model(config.model, len(data.vocabulary), AXIS)
         self._method = make_method(model, config)
         self._scorer = Scorer(model, replicas, config.evaluation.batch_size)
-        sample = next(self._stream(EpochPlan({"all": np.arange(len(data.train))}), 0).iterate())
-        state = self._method.init(jax.random.key(config.seed), sample["all"])
+        sample = next(self._stream(EpochPlan({"sample": np.arange(len(data.train))}), 0).iterate())
+        state = self._method.init(jax.random.key(config.seed), sample["sample"])
         self._abstract = jax.eval_shape(lambda: state)
         self._state = replicas.replicate(state)
         self._train_step = replicas.map(self._method.step, donate=True)
@@ -120,7 +154,7 @@ class Run:
 
     def restore(self) -> dict | None:
         """Continues from the newest checkpoint, if there is one: the place in the run, or None."""
-        resumed = self._checkpoints.restore_latest(self._abstract)
+        resumed = self.checkpoints.restore_latest(self._abstract)
         if resumed is None:
             return None
         self._state = self._replicas.replicate(resumed.state)
@@ -148,7 +182,7 @@ class Run:
 
     def test_similarities(self) -> np.ndarray:
         """Similarities of the test split under the best model so far."""
-        best = self._replicas.replicate(self._checkpoints.restore_best(self._abstract))
+        best = self._replicas.replicate(self.checkpoints.restore_best(self._abstract))
         return self._scorer.similarities(_variables(best), self.data.test)
 
     def _stream(self, plan: EpochPlan, epoch: int) -> TrainStream:
@@ -217,7 +251,7 @@ class Run:
         log.epoch(step, epoch=epoch + 1, **report, best_rsum=best, seconds=seconds)
         if rsum > self.position["best_rsum"]:
             state = self._replicas.first(self._state)
-            self._checkpoints.save_best(step, state, {"rsum": rsum})
+            self.checkpoints.save_best(step, state, {"rsum": rsum})
         self.plan = None
         self.position = {"epoch": epoch + 1, "best_rsum": best}
         self._save(step)
@@ -226,7 +260,7 @@ class Run:
         plan = self.plan or EpochPlan({})
         self.position |= {"seconds": time.monotonic() - self._clock, **within_epoch}
         position = {**self.position, "report": plan.report}
-        self._checkpoints.save(step, self._replicas.first(self._state), plan.streams, position)
+        self.checkpoints.save(step, self._replicas.first(self._state), plan.streams, position)
 
 
 class Means:

@@ -19,6 +19,14 @@ import pytest
 TESTS = Path(__file__).resolve().parent
 
 
+@pytest.fixture(scope="module", autouse=True)
+def free_compiled_programs():
+    """Lets go of a module's programs: thousands of live ones exhaust a process's memory maps, and
+    the compiler then aborts."""
+    yield
+    jax.clear_caches()
+
+
 class Golden(dict):
     """Arrays of a golden file by the keys of golden/README.md."""
 

@@ -28,6 +28,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
         (["--mode=evaluate"], "needs the directory of at least one run"),
         (["--mode=evaluate", "--workdir=/nonexistent"], "no run was started"),
         (["--workdir=a", "--workdir=b"], "training takes one directory"),
+        (["--config.data.path=somewhere"], "data.name is 'scenes', which is generated"),
     ],
 )
 def test_mistakes_end_at_once_with_one_message(arguments, message):
@@ -49,7 +50,8 @@ def test_every_config_is_complete_and_locked(name):
     script = (
         f"import runpy; c = runpy.run_path('configs/{name}.py')['get_config'](); "
         "from l2rm_jax.config import default; "
-        "assert c.to_dict().keys() == default().to_dict().keys(); print(c.to_json())"
+        "from l2rm_jax.main import _keys; "
+        "assert _keys(c) == _keys(default()) and c.is_locked; print(c.to_json())"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True

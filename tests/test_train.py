@@ -88,10 +88,16 @@ def test_another_config_is_refused_and_nothing_is_touched(finished):
 
 
 def test_a_refused_config_leaves_no_trace(tmp_path):
-    config = tiny_config(batch_size=101)
     with pytest.raises(DataError, match="100 pairs, expected at least one batch of 101"):
+        train(tiny_config(batch_size=101), tmp_path / "run", one_device())
+    for field in ("batch_size", "checkpoint_steps", "log_steps"):
+        with pytest.raises(ConfigError, match=rf"train\.{field}: 0, expected at least 1"):
+            train(tiny_config(**{field: 0}), tmp_path / "run", one_device())
+    config = tiny_config()
+    config.evaluation.folds = 3
+    with pytest.raises(ConfigError, match="10 test images do not divide into 3 folds"):
         train(config, tmp_path / "run", one_device())
-    assert not (tmp_path / "run" / "config.json").exists()
+    assert not (tmp_path / "run").exists()
 
 
 STOPPED = """
@@ -146,7 +152,12 @@ def test_a_baseline_on_several_devices_and_the_ensemble(finished, tmp_path):
     for path, head, expected in [(workdir, "saf", results), (other, "sgr", baseline)]:
         row = rows[f"{path} ({head}), 10 images"]
         assert row["rsum"] == pytest.approx(expected["rsum"])
-    assert "mean of 2 runs, 10 images" in rows
+    singles = [results["test"]["10 images"], baseline["test"]["10 images"]]
+    assert rows["mean of 2 runs, 10 images"] not in singles
+    folds = evaluate_runs([other], {"evaluation.folds": 2})
+    assert [name.split(", ")[1] for name in folds] == ["2 x 5 images", "10 images"]
+    with pytest.raises(ConfigError, match=r"mismatch\.rate: evaluation uses"):
+        evaluate_runs([other], {"mismatch.rate": 0.1})
 
 
 def test_evaluation_of_nothing_says_so(tmp_path):

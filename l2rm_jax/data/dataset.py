@@ -16,6 +16,7 @@ from l2rm_jax.data.text import Vocabulary, tokenize
 from l2rm_jax.errors import ConfigError, DataError
 
 _log = logging.getLogger(__name__)
+VOCABULARY_FILE, INDEX_FILE = "vocabulary.json", "mismatch_index.npy"
 
 
 @dataclass(frozen=True)
@@ -114,13 +115,14 @@ def read_captions(path: str | Path, split: str) -> list[str]:
 def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | None) -> Data:
     """Read (or generate) the three splits, with the run's vocabulary and mismatch.
 
-    The run keeps its own `vocabulary.json` and `mismatch_index.npy` in `workdir`. A vocabulary that
-    is there is used; an index that is there must be the one that the config asks for.
+    A run keeps its own `vocabulary.json` and `mismatch_index.npy` in `workdir` (see `keep_data`). A
+    vocabulary that is there is used; an index that is there must be the one that the config asks
+    for. Nothing is written.
 
     Args:
       data_config: the `data` part of the config.
       mismatch_config: the `mismatch` part.
-      workdir: directory of the run; None writes nothing.
+      workdir: directory of the run; None for no run.
 
     Raises:
       DataError: a file is not what it should be, or contradicts what is in `workdir`.
@@ -142,6 +144,15 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
     found = _run_mismatch(mismatch_config, train, workdir)
     _log.info("mismatch: %s", found.row())
     return Data(train.with_mismatch(found), dev, test, vocabulary, found)
+
+
+def keep_data(data: Data, workdir: str | Path) -> None:
+    """Write the run's vocabulary and mismatch index to `workdir`, where they are not there yet."""
+    vocabulary, index = Path(workdir) / VOCABULARY_FILE, Path(workdir) / INDEX_FILE
+    if not vocabulary.exists():
+        data.vocabulary.write(vocabulary)
+    if not index.exists():
+        mismatch.write(data.mismatch, index)
 
 
 @dataclass(frozen=True)
@@ -169,6 +180,11 @@ class _RawSplit:
 
 def _raw_split(config: Any, split: str) -> _RawSplit:
     if config.name == "scenes":
+        if config.path:
+            raise ConfigError(
+                f"data.path is {config.path!r}, but data.name is 'scenes', which is generated; "
+                "choose a config of files (--config=configs/f30k.py, say) or another data.name"
+            )
         made = scenes.generate(getattr(config, f"scenes_{split}", 0), config.scenes_seed, split)
         images = RegionFeatures.from_array(made.features, f"scenes/{split}")
         return _RawSplit(split, images, made.captions)
@@ -238,7 +254,7 @@ def _run_vocabulary(
     config: Any, words: Sequence[Sequence[str]], workdir: Path | None
 ) -> Vocabulary:
     """The given vocabulary, or the run's own, or one built from the training and dev captions."""
-    own = None if workdir is None else workdir / "vocabulary.json"
+    own = None if workdir is None else workdir / VOCABULARY_FILE
     kept = Vocabulary.read(own) if own and own.exists() else None
     given = Vocabulary.read(config.vocabulary) if config.vocabulary else None
     if kept and given and kept != given:
@@ -246,28 +262,20 @@ def _run_vocabulary(
             f"{own}: this run's vocabulary ({len(kept)} words) is not that of "
             f"{config.vocabulary} ({len(given)} words)"
         )
-    if kept:
-        return kept
-    vocabulary = given or Vocabulary.from_words(words, config.min_count)
-    if own:
-        vocabulary.write(own)
-    return vocabulary
+    return kept or given or Vocabulary.from_words(words, config.min_count)
 
 
 def _run_mismatch(config: Any, train: PairDataset, workdir: Path | None) -> Mismatch:
-    """The mismatch that the config asks for, saved in `workdir` or equal to what is there."""
+    """The mismatch that the config asks for; equal to the one in `workdir`, if there is one."""
     if config.file:
         asked = mismatch.read(config.file, train.caption_image, len(train.images))
     else:
         asked = mismatch.generate(
             config.protocol, config.rate, config.seed, train.caption_image, len(train.images)
         )
-    if workdir is None:
+    if workdir is None or not (workdir / INDEX_FILE).exists():
         return asked
-    own = workdir / "mismatch_index.npy"
-    if not own.exists():
-        mismatch.write(asked, own)
-        return asked
+    own = workdir / INDEX_FILE
     kept = mismatch.read(own, train.caption_image, len(train.images))
     if not np.array_equal(kept.stored_image, asked.stored_image):
         raise DataError(

@@ -67,14 +67,13 @@ def forward(
     model: RetrievalModel,
     params: Any,
     batch_stats: Any,
-    images: Float[Array, "I/n R Dv"],
     batch: Any,
     key: Array,
 ) -> tuple[Float[Array, "I J"], Any]:
     """Train-mode similarities of the global batch and the updated batch statistics."""
     sims, updated = model.apply(
         {"params": params, "batch_stats": batch_stats},
-        images,
+        batch.images,
         batch.tokens,
         batch.lengths,
         train=True,
@@ -85,14 +84,11 @@ def forward(
     return sims, updated["batch_stats"]
 
 
-def evaluate(
-    model: RetrievalModel, state: TrainState, images: Array, batch: Any
-) -> Float[Array, "I J"]:
+def evaluate(model: RetrievalModel, state: TrainState, batch: Any) -> Float[Array, "I J"]:
     """Eval-mode similarities of the global batch."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
-    return model.apply(
-        variables, images, batch.tokens, batch.lengths, train=False, method="global_similarity"
-    )
+    inputs = (batch.images, batch.tokens, batch.lengths)
+    return model.apply(variables, *inputs, train=False, method="global_similarity")
 
 
 def step_key(state: TrainState, use: int) -> Array:
@@ -186,7 +182,7 @@ def plain_step(
 
     def loss_fn(params):
         key = step_key(state, DROPOUT_A)
-        sims, stats = forward(model, params, state.batch_stats, batch.images, batch, key)
+        sims, stats = forward(model, params, state.batch_stats, batch, key)
         value = loss(sims)
         return value, (stats, {"loss": value})
 

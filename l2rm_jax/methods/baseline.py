@@ -19,7 +19,7 @@ def make_triplet(model, config) -> Method:
     margin = config.loss.margin
     losses = {
         "warmup": partial(triplet_mean, margin=margin),
-        "all": partial(triplet_hardest, margin=margin),
+        "pairs": partial(triplet_hardest, margin=margin),
     }
     return _make(model, config, losses)
 
@@ -27,7 +27,7 @@ def make_triplet(model, config) -> Method:
 def make_info_nce(model, config) -> Method:
     """InfoNCE, both directions (L2RM Eq. 3), from the first epoch to the last."""
     loss = partial(info_nce, tau=config.loss.tau)
-    return _make(model, config, {"warmup": loss, "all": loss})
+    return _make(model, config, {"warmup": loss, "pairs": loss})
 
 
 def _make(model, config, losses: dict[str, Callable]) -> Method:
@@ -35,7 +35,7 @@ def _make(model, config, losses: dict[str, Callable]) -> Method:
     optimiser = model_optimiser(config)
 
     def plan(score_pairs, dataset, epoch):
-        stream = "warmup" if epoch < config.train.warmup_epochs else "all"
+        stream = "warmup" if epoch < config.train.warmup_epochs else "pairs"
         return EpochPlan({stream: np.arange(len(dataset))})
 
     def step(state, batch):

@@ -71,18 +71,18 @@ def make(model, config) -> Method:
 
     def score(state, batch) -> Float[Array, " B"]:
         """The loss that tells matched from mismatched: mean hinge over all negatives."""
-        sims = base.evaluate(model, state, batch.images, batch)
+        sims = base.evaluate(model, state, batch)
         return ranking.per_pair_hinge(sims, margin=config.loss.margin)
 
     def plan(score_pairs: Callable, dataset, epoch: int) -> EpochPlan:
         if epoch < config.train.warmup_epochs:
-            return EpochPlan({"all": np.arange(len(dataset))})
+            return EpochPlan({"warmup": np.arange(len(dataset))})
         return split_pairs(score_pairs(score), dataset.matched)
 
     def step(state: TrainState, batch: dict, reserved: Reserved | None = None):
         """One update; `reserved` replaces the random draw of the cost's pairs."""
-        if "all" in batch:
-            return base.plain_step(model, warmup_loss, optimiser, state, batch["all"])
+        if "warmup" in batch:
+            return base.plain_step(model, warmup_loss, optimiser, state, batch["warmup"])
         if "matched" in batch and settings.cost == "learned":
             state, cost_metrics = _update_cost(
                 model, cost_optimiser, state, batch["matched"], reserved
@@ -148,13 +148,13 @@ def _loss(model, config, rematch_loss: Callable, state: TrainState, batch: dict,
     if "matched" in batch:
         matched = batch["matched"]
         key = base.step_key(state, base.DROPOUT_A)
-        sims, stats = base.forward(model, params, stats, matched.images, matched, key)
+        sims, stats = base.forward(model, params, stats, matched, key)
         value = ranking.triplet_hardest(sims, margin=config.loss.margin)
         loss, metrics = loss + value, {**metrics, "loss_matched": value}
     if "mismatched" in batch:
         mismatched = batch["mismatched"]
         key = base.step_key(state, base.DROPOUT_B)
-        sims, stats = base.forward(model, params, stats, mismatched.images, mismatched, key)
+        sims, stats = base.forward(model, params, stats, mismatched, key)
         plan, report = _rematch(model, config.l2rm, state, params, stats, mismatched, sims, key)
         value = rematch_loss(sims, plan)
         loss, metrics = loss + value, {**metrics, "loss_rematch": value, **report}
@@ -188,6 +188,7 @@ def _rematch(
     report = {
         "moved_mass": result.mass,
         "transport_iterations": result.iterations,
+        "transport_converged": result.converged.astype(jnp.float32),
         **describe(values),
     }
     return jax.lax.stop_gradient(result.plan), report

@@ -29,16 +29,20 @@ def split_pairs(losses: np.ndarray, truth: np.ndarray) -> EpochPlan:
     report = {name: len(indices) for name, indices in streams.items()}
     if not truth.all():
         report |= quality(called_matched, probability, truth)
-    warnings = ()
+    warnings = [
+        f"no pair was called {name}: the epoch trains on the other kind alone"
+        for name, indices in streams.items()
+        if not len(indices)
+    ]
     if not fitted.consistent:
-        warnings = (
+        warnings.append(
             "the lowest losses of the split are likelier under the component with the higher "
-            "mean: which pairs are mismatched is doubtful in this epoch",
+            "mean: which pairs are mismatched is doubtful in this epoch"
         )
     return EpochPlan(
         streams={name: indices for name, indices in streams.items() if len(indices)},
         report=report,
-        warnings=warnings,
+        warnings=tuple(warnings),
     )
 
 

@@ -12,7 +12,7 @@ from l2rm_jax.models.sgr import SGR
 
 # How each head is made from the model's fields.
 HEADS = {
-    "sgr": lambda model: SGR(model.sim_dim, model.sgr_steps, model.chunk, model.axis_name),
+    "sgr": lambda model: SGR(model.sim_dim, model.sgr_steps, model.chunk),
     "saf": lambda model: SAF(model.sim_dim, model.chunk, model.axis_name),
 }
 

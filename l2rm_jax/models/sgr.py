@@ -18,7 +18,6 @@ class SGR(nn.Module):
     sim_dim: int
     steps: int
     chunk: int  # captions scored at once; a speed and memory knob that does not change results
-    axis_name: str | None = None
 
     @nn.compact
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:

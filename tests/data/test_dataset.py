@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.data import mismatch
-from l2rm_jax.data.dataset import PairDataset, load_data, read_captions, read_split
+from l2rm_jax.data.dataset import PairDataset, keep_data, load_data, read_captions, read_split
 from l2rm_jax.data.features import RegionFeatures, undo_repeats
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError, DataError
@@ -368,12 +368,15 @@ def test_named_test_split(directory):
 def test_workdir_keeps_vocabulary_and_index(directory, tmp_path):
     workdir = tmp_path / "runs" / "one"
     first = load_data(*configs(directory), workdir=workdir)
+    assert not workdir.exists()  # loading alone writes nothing
+    keep_data(first, workdir)
     assert Vocabulary.read(workdir / "vocabulary.json") == first.vocabulary
     index = np.load(workdir / "mismatch_index.npy")
     assert np.array_equal(index[first.train.caption_image], first.train.stored_image)
     times = {file: file.stat().st_mtime_ns for file in workdir.iterdir()}
     Vocabulary.build(["other words"] * 4).write(tmp_path / "other.json")
     second = load_data(*configs(directory, min_count=1), workdir=workdir)
+    keep_data(second, workdir)
     assert second.vocabulary == first.vocabulary  # the run's own, not one built anew
     assert np.array_equal(second.train.stored_image, first.train.stored_image)
     assert times == {file: file.stat().st_mtime_ns for file in workdir.iterdir()}
@@ -383,7 +386,9 @@ def test_workdir_keeps_vocabulary_and_index(directory, tmp_path):
 
 @pytest.mark.parametrize("change", [{"rate": 0.25}, {"seed": 1}, {"protocol": "caption"}])
 def test_another_mismatch_in_the_workdir_is_refused(directory, tmp_path, change):
-    first = load_data(*configs(directory), workdir=tmp_path).mismatch
+    data = load_data(*configs(directory), workdir=tmp_path)
+    keep_data(data, tmp_path)
+    first = data.mismatch
     before = (tmp_path / "mismatch_index.npy").read_bytes()
     other = load_data(*configs(directory, **change), workdir=None).mismatch
     message = rf"true rate of {first.true_rate:.4f} .*{other.true_rate:.4f}.*never overwritten"
@@ -399,6 +404,8 @@ def test_given_vocabulary_and_index_are_used(directory, tmp_path):
     asked = configs(directory, vocabulary=tmp_path / "v.json", file=str(tmp_path / "index.npy"))
     for workdir in (None, tmp_path / "run", tmp_path / "run"):
         data = load_data(*asked, workdir=workdir)
+        if workdir:
+            keep_data(data, workdir)
         assert data.vocabulary == WORDS
         assert np.array_equal(data.train.stored_image, np.repeat(index, 5))
         assert data.mismatch.source == str(tmp_path / "index.npy")
@@ -421,7 +428,7 @@ def test_built_in_scenes(tmp_path):
     assert [len(split) for split in (data.train, data.dev, data.test)] == [150, 20, 30]
     assert data.train.captions_per_image == 5 and not data.train.matched.all()
     assert np.isfinite(data.train.images.rows(np.arange(30))).all()
-    assert len(Vocabulary.read(tmp_path / "vocabulary.json")) > 20
+    assert len(data.vocabulary) > 20
 
 
 def test_real_data(flickr8k):

@@ -128,7 +128,7 @@ def test_every_ablation_takes_a_finite_step(warmup_loss, rematch_loss):
     method = make_method(make_model(config.model, 20), config)
     state = method.init(jax.random.key(0), random_batch(0))
     step = jax.jit(method.step)
-    state, warm = step(state, {"all": random_batch(1)})
+    state, warm = step(state, {"warmup": random_batch(1)})
     state, main = step(state, {"matched": random_batch(2), "mismatched": random_batch(3)})
     for metrics in (warm, main):
         assert all(np.isfinite(value) for value in metrics.values())

@@ -34,14 +34,9 @@ def case(request, golden):
     weights = arrays.under("w/")
     inputs = tuple(arrays[f"in/{name}"] for name in ("images", "captions", "lengths"))
     variables = variables_from_state_dict(weights)
-    return (
-        arrays,
-        weights,
-        request.param,
-        model_from_state_dict(weights, dropout=0.0, chunk=3),
-        variables,
-        inputs,
-    )
+    model = model_from_state_dict(weights, dropout=0.0, chunk=3)
+    assert model.head == request.param
+    return arrays, weights, model, variables, inputs
 
 
 def test_import_fills_exactly_our_parameters(case):
