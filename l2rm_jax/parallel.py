@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from l2rm_jax.errors import ConfigError
 
@@ -38,7 +39,13 @@ class Replicas:
             )
 
     def replicate(self, tree: Any) -> Any:
-        return jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * len(self)), tree)
+        """The tree with a leading device axis, one copy on each device."""
+        sharding = NamedSharding(
+            Mesh(np.array(self.devices), ("devices",)), PartitionSpec("devices")
+        )
+        stacked = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * len(self)), tree)
+        # A restored array is committed to one device, and a mapped function would refuse it.
+        return jax.device_put(stacked, sharding)
 
     def first(self, tree: Any) -> Any:
         """One copy of a replicated tree."""
