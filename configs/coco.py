@@ -3,8 +3,8 @@
 python -m l2rm_jax.main --config=configs/coco.py --config.data.path=DIR \
     --config.mismatch.rate=0.4 --config.model.head=sgr
 
-DIR holds the files of `coco_precomp`. Validation uses the first 1000 dev images, as the field does;
-the test is on `testall`: the mean over five folds of 1K images, and all 5K.
+DIR holds the files of `coco_precomp`. Validation uses the first 1000 dev images, since all 5K take
+long to score; the test is on `testall`: the mean over five folds of 1K images, and all 5K.
 """
 
 from l2rm_jax import config as defaults

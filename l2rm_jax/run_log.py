@@ -27,7 +27,7 @@ class RunLog:
 
     Args:
       workdir: directory of the run; created where missing.
-      header: fields that every record and every printed line carries (the mismatch protocol
+      header: fields that every record and every epoch line carries (the mismatch protocol
         and its rates).
       resume_step: None starts the file anew; a step keeps the records up to it, that step
         included, and appends.
