@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -167,8 +168,16 @@ def test_evaluation_of_nothing_says_so(tmp_path):
 
 @pytest.mark.slow
 def test_real_data_train(flickr8k, tmp_path):
+    """The first images of each split of real, quantised features: the format and the path."""
+    small = tmp_path / "data"
+    small.mkdir()
+    shutil.copy(flickr8k / "ims_scale.npy", small)
+    for split, images in [("train", 20), ("dev", 4), ("test", 8)]:
+        features = np.load(flickr8k / f"{split}_ims.npy", mmap_mode="r")[:images]
+        np.save(small / f"{split}_ims.npy", features)
+        lines = (flickr8k / f"{split}_caps.txt").read_text().splitlines()[: 5 * images]
+        (small / f"{split}_caps.txt").write_text("\n".join(lines) + "\n")
     config = tiny_config("infonce", "saf", warmup_epochs=0, epochs=1)
-    config.data.name, config.data.path = "flickr8k", str(flickr8k)
-    config.data.train_images, config.data.dev_images = 40, 20
-    results = train(config, tmp_path, one_device())
+    config.data.name, config.data.path, config.data.train_images = "flickr8k", str(small), 0
+    results = train(config, tmp_path / "run", one_device())
     assert results["data"] == "flickr8k" and 0 < results["rsum"] < 600
