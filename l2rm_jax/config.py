@@ -96,7 +96,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     config.optim.decay_epochs = 8
     config.train.batch_size = 64
     config.train.warmup_epochs = 8
-    config.train.epochs = 6
+    config.train.epochs = 4
     if arg == "quick":
         config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 100, 20, 50
         config.train.warmup_epochs, config.train.epochs = 2, 2
