@@ -38,6 +38,7 @@ def train(config: ConfigDict, workdir: str | Path, replicas: Replicas | None = N
     check_config(workdir, config.to_dict())
     with open_run(config, workdir, replicas) as run:
         write_config(workdir, config.to_dict())
+        keep_data(run.data, workdir)
         position = run.restore()
         resume_step = run.step if position else None
         with RunLog(workdir, run.header, resume_step=resume_step) as log:
@@ -77,7 +78,6 @@ def open_run(config: ConfigDict, workdir: str | Path, replicas: Replicas) -> Ite
             f"{config.evaluation.folds} folds"
         )
     run = Run(config, data, replicas)
-    keep_data(data, workdir)
     with RunCheckpoints(Path(workdir) / "checkpoints") as run.checkpoints:
         yield run
 
