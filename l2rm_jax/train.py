@@ -23,8 +23,21 @@ from l2rm_jax.run_log import RunLog, progress_bar, versions, write_results
 from l2rm_jax.scoring import Scorer
 
 
-def train(config: ConfigDict, workdir: str | Path, replicas: Replicas | None = None) -> dict:
+def train(
+    config: ConfigDict,
+    workdir: str | Path,
+    replicas: Replicas | None = None,
+    on_epoch: Callable[["Run", int], None] | None = None,
+) -> dict:
     """Trains, validating each epoch, and tests the best model; continues what `workdir` holds.
+
+    Args:
+      config: as `l2rm_jax.config.default` describes it.
+      workdir: directory of the run.
+      replicas: devices to train on; all local ones when None.
+      on_epoch: `(run, epochs done)`, called after an epoch's validation and before its checkpoint:
+        what an experiment wants to measure along the way. A run that is stopped in between calls
+        it again for the same epoch.
 
     Returns:
       What `results.json` holds: config, versions, mismatch, test recalls, rsum, wall time.
@@ -43,7 +56,7 @@ def train(config: ConfigDict, workdir: str | Path, replicas: Replicas | None = N
         resume_step = run.step if position else None
         with RunLog(workdir, run.header, resume_step=resume_step) as log:
             log.say(run.describe())
-            run.fit(log, position or {"epoch": 0, "best_rsum": -1.0, "seconds": 0.0})
+            run.fit(log, position or {"epoch": 0, "best_rsum": -1.0, "seconds": 0.0}, on_epoch)
             test = run.data.test
             sims = run.test_similarities()
             rows = recall_rows(sims, test.captions_per_image, config.evaluation.folds)
@@ -162,7 +175,9 @@ class Run:
             self.plan = EpochPlan(dict(resumed.plan), resumed.position["report"])
         return resumed.position
 
-    def fit(self, log: RunLog, position: dict) -> None:
+    def fit(
+        self, log: RunLog, position: dict, on_epoch: Callable[["Run", int], None] | None = None
+    ) -> None:
         """All epochs from `position` on."""
         self.position = position
         self._clock = time.monotonic() - position["seconds"]
@@ -171,13 +186,15 @@ class Run:
             epochs = np.full_like(self._state.epoch, epoch)
             self._state = self._state.replace(epoch=epochs)
             if self.plan is None:
-                self.plan = self._method.plan(self._score_pairs(epoch), self.data.train, epoch)
+                self.plan = self._method.plan(self.score_pairs(epoch), self.data.train, epoch)
                 for warning in self.plan.warnings:
                     log.say(f"warning: {warning}")
             means = self._train_epoch(log, epoch, total)
             dev = self.data.dev
             sims = self._scorer.similarities(_variables(self._state), dev)
             row = recalls(sims, dev.captions_per_image)
+            if on_epoch is not None:
+                on_epoch(self, epoch + 1)
             self._finish_epoch(log, epoch, {**means, **self.plan.report, **row})
 
     def test_similarities(self) -> np.ndarray:
@@ -196,8 +213,12 @@ class Run:
             queue_length=self.config.l2rm.queue_length,
         )
 
-    def _score_pairs(self, epoch: int) -> Callable:
-        """The function that a method's plan calls: every training pair scored exactly once."""
+    def score_pairs(self, epoch: int) -> Callable:
+        """The function that a method's plan calls: every training pair scored exactly once.
+
+        `score_pairs(epoch)(score)` maps `score(state, batch) -> [B]` over all pairs, in batches
+        shuffled by (seed, epoch), and returns the values in the order of the pairs.
+        """
 
         def score_pairs(score: Callable) -> np.ndarray:
             values = np.full(len(self.data.train), np.nan, np.float32)

@@ -181,3 +181,14 @@ def test_real_data_train(flickr8k, tmp_path):
     config.data.name, config.data.path, config.data.train_images = "flickr8k", str(small), 0
     results = train(config, tmp_path / "run", one_device())
     assert results["data"] == "flickr8k" and 0 < results["rsum"] < 600
+
+
+def test_on_epoch_sees_every_epoch_and_can_score_all_pairs(tmp_path):
+    seen = {}
+
+    def hook(run, epoch):
+        seen[epoch] = run.score_pairs(epoch)(lambda state, batch: batch.pair_index)
+
+    train(tiny_config("triplet", epochs=1), tmp_path, one_device(), on_epoch=hook)
+    assert sorted(seen) == [1, 2]
+    np.testing.assert_array_equal(seen[2], np.arange(100))
