@@ -1,9 +1,13 @@
 """Stacked cross attention and the alignment vectors that SGR and SAF start from."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from l2rm_jax.models.encoders import TextCode
 from l2rm_jax.models.layers import l2_normalise, linear
 
 SMOOTHING = 9.0  # inverse temperature of the attention over regions, as in SCAN and SGRAF
@@ -40,3 +44,16 @@ def alignments(
     local = l2_normalise(linear(params["local"], (context - words) ** 2))
     overall = l2_normalise(linear(params["overall"], (image_overall - text_overall) ** 2))
     return jnp.concatenate([overall[:, None, :], local], axis=1)
+
+
+def map_captions(score: Callable, texts: TextCode, chunk: int) -> Any:
+    """`score(words, mask, overall)` of every caption, `chunk` of them at once, stacked.
+
+    What a caption's score needs in the backward pass is computed again there: stored, the
+    alignments of all pairs would not fit. One at a time is a plain loop and not a chunk of one,
+    whose batched products take half as long again on a CPU.
+    """
+    score = jax.checkpoint(score)
+    fields = (texts.words, texts.mask, texts.overall)
+    batch_size = None if chunk == 1 else chunk
+    return jax.lax.map(lambda text: score(*text), fields, batch_size=batch_size)

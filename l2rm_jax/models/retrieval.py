@@ -32,7 +32,7 @@ class RetrievalModel(nn.Module):
     sim_dim: int = 256
     sgr_steps: int = 3
     dropout: float = 0.4
-    chunk: int = 4
+    chunk: int = 1
     axis_name: str | None = None
 
     def setup(self):
