@@ -38,6 +38,7 @@ def configs(path="", **changes) -> tuple[SimpleNamespace, SimpleNamespace]:
         "train_images": 0,
         "dev_images": 0,
         "test_split": "test",
+        "split_sentences": False,
     }
     noise = {"protocol": "image", "rate": 0.5, "seed": 0, "file": ""}
     data |= {key: value for key, value in changes.items() if key not in noise}
