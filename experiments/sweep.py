@@ -25,8 +25,7 @@ from l2rm_jax.train import train
 
 COLUMNS = (
     "data", "method", "head", "protocol", "rate_asked", "true_rate", "kept_share", "seed",
-    "evaluation",
-    "i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum",
+    "evaluation", "i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum",
     "best_validation_rsum", "split_accuracy", "split_precision", "split_auroc", "seconds",
     "device", "jax",
 )  # fmt: skip

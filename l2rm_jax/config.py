@@ -20,7 +20,7 @@ def default() -> ConfigDict:
     data.path = ""  # directory with {train,dev,test}_ims.npy and _caps.txt or _caps.tsv
     data.vocabulary = ""  # json file; "" builds one from train and dev and keeps it in the workdir
     data.min_count = 4  # a rarer word becomes <unk>
-    data.split_sentences = False  # first, as the authors do; needs NLTK's punkt model
+    data.split_sentences = False  # before words, as the authors; needs NLTK's punkt model
     data.max_words = 64  # tokens kept of a training caption, <start> and <end> included
     data.train_images = 0  # use only the first n training images (0 = all)
     data.dev_images = 0  # validate on the first n images (0 = all; the authors' code: 200)

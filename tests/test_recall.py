@@ -1,6 +1,8 @@
 """Recall: the reference's numbers, a full sort with ties, and the published protocols."""
 
+import runpy
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -154,6 +156,22 @@ def test_a_row_carries_its_protocol(protocol, images, captions_per_image):
 def test_other_data_than_the_protocols_are_refused(protocol, images, captions_per_image, message):
     with pytest.raises(ConfigError, match=r"evaluation\.protocol: .*" + message):
         recall.check_protocols(protocol, images, captions_per_image)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("f30k", "f30k-1k"),
+        ("coco", "coco-1k-5fold,coco-5k"),
+        ("cc152k", "cc152k-1k"),
+        ("flickr8k", "custom"),
+    ],
+)
+def test_a_config_reports_the_published_tables_of_its_data(name, expected):
+    path = Path(__file__).parents[1] / "configs" / f"{name}.py"
+    config = runpy.run_path(str(path))["get_config"]()
+    assert config.evaluation.protocol == expected
+    assert config.data.test_split == ("testall" if name == "coco" else "test")
 
 
 def test_table_shows_every_column_of_every_row():

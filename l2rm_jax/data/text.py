@@ -26,7 +26,7 @@ PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
 def tokenize(caption: str, sentences: Callable[[str], Iterable[str]] | None = None) -> list[str]:
     """Split a caption into lower-case words by the Treebank rules.
 
-    The rules are those of the installed NLTK: 3.10 takes an opening single quote and an en dash off
+    The rules are those of the installed NLTK: 3.10 takes opening single quotes and long dashes off
     a word, 3.9 does not. A full stop leaves the last word of a text only: "sits. then runs." gives
     "sits.", "then", "runs", ".". The authors' code splits a caption into sentences first.
 
