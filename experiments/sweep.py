@@ -25,7 +25,7 @@ from l2rm_jax.train import train
 
 COLUMNS = (
     "data", "method", "head", "protocol", "rate_asked", "true_rate", "kept_share", "seed",
-    "i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum",
+    "evaluation", "i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum",
     "best_validation_rsum", "split_accuracy", "split_precision", "split_auroc", "seconds",
     "device", "jax",
 )  # fmt: skip
@@ -82,8 +82,8 @@ def row_of(workdir: Path) -> dict:
     """The row of a finished run."""
     found = json.loads((workdir / "results.json").read_text())
     last = epochs(workdir)[-1]
-    recalls = next(iter(found["test"].values()))
-    known = {**found["versions"], **last, **recalls, **found}
+    evaluation, recalls = next(iter(found["test"].items()))
+    known = {**found["versions"], **last, **recalls, **found, "evaluation": evaluation}
     return {name: known.get(name, "") for name in COLUMNS}
 
 

@@ -20,10 +20,11 @@ def default() -> ConfigDict:
     data.path = ""  # directory with {train,dev,test}_ims.npy and _caps.txt or _caps.tsv
     data.vocabulary = ""  # json file; "" builds one from train and dev and keeps it in the workdir
     data.min_count = 4  # a rarer word becomes <unk>
+    data.split_sentences = False  # before words, as the authors; needs NLTK's punkt model
     data.max_words = 64  # tokens kept of a training caption, <start> and <end> included
     data.train_images = 0  # use only the first n training images (0 = all)
     data.dev_images = 0  # validate on the first n images (0 = all; the authors' code: 200)
-    data.test_split = "test"  # "testall" for COCO's 5K images
+    data.test_split = "test"  # "testall" for COCO's 5000 images
     data.scenes_seed = 0  # world of the built-in data set
     data.scenes_train = 1000  # pictures
     data.scenes_dev = 200
@@ -73,7 +74,9 @@ def default() -> ConfigDict:
 
     config.evaluation = evaluation = ConfigDict()
     evaluation.batch_size = 128  # captions per tile
-    evaluation.folds = 1  # 5: also the mean over five consecutive fifths (COCO 1K)
+    # f30k-1k, coco-1k-5fold, coco-5k, cc152k-1k; custom: all of any test split. With a comma
+    # between, several from the same scores; results.json's rsum is the first one's.
+    evaluation.protocol = "custom"
     return config.lock()  # a misspelt field is an error in a config file too
 
 

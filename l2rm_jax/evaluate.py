@@ -54,5 +54,5 @@ def evaluate_runs(
 
 
 def _named(name: str, sims, test, config: ConfigDict) -> dict[str, dict[str, float]]:
-    found = recall_rows(sims, test.captions_per_image, config.evaluation.folds)
-    return {f"{name}, {size}": row for size, row in found.items()}
+    found = recall_rows(sims, test.captions_per_image, config.evaluation.protocol)
+    return {f"{name}, {protocol}": row for protocol, row in found.items()}

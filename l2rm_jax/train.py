@@ -18,7 +18,7 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas
-from l2rm_jax.recall import recall_rows, recalls, table
+from l2rm_jax.recall import check_protocols, parse_protocols, recall_rows, recalls, table
 from l2rm_jax.run_log import RunLog, progress_bar, versions, write_results
 from l2rm_jax.scoring import Scorer
 
@@ -59,7 +59,7 @@ def train(
             run.fit(log, position or {"epoch": 0, "best_rsum": -1.0, "seconds": 0.0}, on_epoch)
             test = run.data.test
             sims = run.test_similarities()
-            rows = recall_rows(sims, test.captions_per_image, config.evaluation.folds)
+            rows = recall_rows(sims, test.captions_per_image, config.evaluation.protocol)
             log.say(f"\n{run.title}\n{table(rows)}")
     results = {
         **run.header,
@@ -85,25 +85,22 @@ def open_run(config: ConfigDict, workdir: str | Path, replicas: Replicas) -> Ite
     # Names that do not exist show before the data are read; the vocabulary's size comes later.
     make_method(make_model(config.model, vocabulary_size=1), config)
     data = load_data(config.data, config.mismatch, workdir=workdir)
-    if len(data.test.images) % config.evaluation.folds:
-        raise ConfigError(
-            f"evaluation.folds: {len(data.test.images)} test images do not divide into "
-            f"{config.evaluation.folds} folds"
-        )
+    test = data.test
+    check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
     run = Run(config, data, replicas)
     with RunCheckpoints(Path(workdir) / "checkpoints") as run.checkpoints:
         yield run
 
 
 def check_fields(config: ConfigDict) -> None:
-    """Refuses counts that are not positive, which would end a run in its middle.
+    """Refuses protocols that do not exist and counts that would end a run in its middle.
 
     Raises:
       ConfigError: names the field, what was found and what was expected.
     """
     counts = {
         "train": ("batch_size", "checkpoint_steps", "log_steps"),
-        "evaluation": ("batch_size", "folds"),
+        "evaluation": ("batch_size",),
         "optim": ("decay_epochs",),
         "model": ("embed_dim", "word_dim", "sim_dim", "sgr_steps", "chunk"),
     }
@@ -115,6 +112,7 @@ def check_fields(config: ConfigDict) -> None:
         config.train.warmup_epochs + config.train.epochs < 1
     ):
         raise ConfigError("train.warmup_epochs, train.epochs: expected at least one epoch in all")
+    parse_protocols(config.evaluation.protocol)
 
 
 class Run:

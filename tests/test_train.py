@@ -55,7 +55,8 @@ def test_what_a_run_leaves(finished):
     workdir, results = finished
     saved = json.loads((workdir / "results.json").read_text())
     assert saved["rsum"] == pytest.approx(results["rsum"])
-    assert saved["test"]["10 images"]["rsum"] == pytest.approx(saved["rsum"])
+    assert saved["test"]["custom"]["rsum"] == pytest.approx(saved["rsum"])
+    assert saved["test"]["custom"]["images"] == 10
     assert saved["config"]["data"]["scenes_train"] == 20 and saved["versions"]["jax"]
     epochs = [record for record in records(workdir) if record["kind"] == "epoch"]
     assert [record["epoch"] for record in epochs] == [1, 2, 3]
@@ -95,9 +96,13 @@ def test_a_refused_config_leaves_no_trace(tmp_path):
         with pytest.raises(ConfigError, match=rf"train\.{field}: 0, expected at least 1"):
             train(tiny_config(**{field: 0}), tmp_path / "run", one_device())
     config = tiny_config()
-    config.evaluation.folds = 3
-    with pytest.raises(ConfigError, match="10 test images do not divide into 3 folds"):
-        train(config, tmp_path / "run", one_device())
+    for protocol, message in [
+        ("coco-1k", "'coco-1k' is none of f30k-1k, coco-1k-5fold"),
+        ("custom,f30k-1k", "f30k-1k needs 1000 test images .* found 10 with 5"),
+    ]:
+        config.evaluation.protocol = protocol
+        with pytest.raises(ConfigError, match=message):
+            train(config, tmp_path / "run", one_device())
     assert not (tmp_path / "run").exists()
 
 
@@ -151,12 +156,12 @@ def test_a_baseline_on_several_devices_and_the_ensemble(finished, tmp_path):
     assert len(rows) == 3
     # Scored on all devices here, on one when they were trained.
     for path, head, expected in [(workdir, "saf", results), (other, "sgr", baseline)]:
-        row = rows[f"{path} ({head}), 10 images"]
+        row = rows[f"{path} ({head}), custom"]
         assert row["rsum"] == pytest.approx(expected["rsum"])
-    singles = [results["test"]["10 images"], baseline["test"]["10 images"]]
-    assert rows["mean of 2 runs, 10 images"] not in singles
-    folds = evaluate_runs([other], {"evaluation.folds": 2})
-    assert [name.split(", ")[1] for name in folds] == ["2 x 5 images", "10 images"]
+    singles = [results["test"]["custom"], baseline["test"]["custom"]]
+    assert rows["mean of 2 runs, custom"] not in singles
+    with pytest.raises(ConfigError, match="coco-5k needs 5000 test images"):
+        evaluate_runs([other], {"evaluation.protocol": "coco-5k"})
     with pytest.raises(ConfigError, match=r"mismatch\.rate: evaluation uses"):
         evaluate_runs([other], {"mismatch.rate": 0.1})
 

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int, Int32
 from l2rm_jax.data import mismatch, scenes
 from l2rm_jax.data.features import RegionFeatures, undo_repeats
 from l2rm_jax.data.mismatch import Mismatch
-from l2rm_jax.data.text import Vocabulary, tokenize
+from l2rm_jax.data.text import Vocabulary, punkt, tokenize
 from l2rm_jax.errors import ConfigError, DataError
 
 _log = logging.getLogger(__name__)
@@ -133,7 +133,8 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
     if data_config.train_images:
         splits[0] = splits[0].head(data_config.train_images)
     # Tokenizing is slow on large data: once, and after every file is known to be there.
-    words = [[tokenize(caption) for caption in split.captions] for split in splits]
+    sentences = punkt() if data_config.split_sentences else None
+    words = [[tokenize(caption, sentences) for caption in split.captions] for split in splits]
     vocabulary = _run_vocabulary(data_config, words[0] + words[1], workdir)
     train, dev, test = (
         split.pairs([vocabulary.encode_words(line) for line in lines])

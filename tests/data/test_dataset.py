@@ -38,6 +38,7 @@ def configs(path="", **changes) -> tuple[SimpleNamespace, SimpleNamespace]:
         "train_images": 0,
         "dev_images": 0,
         "test_split": "test",
+        "split_sentences": False,
     }
     noise = {"protocol": "image", "rate": 0.5, "seed": 0, "file": ""}
     data |= {key: value for key, value in changes.items() if key not in noise}
@@ -356,6 +357,19 @@ def test_first_images_only(directory):
     assert len(data.mismatch.stored_image) == 20
     with pytest.raises(DataError, match="first 13 of 12 images"):
         load_data(*configs(directory, train_images=13), workdir=None)
+
+
+def test_sentences_are_split_where_asked(directory, monkeypatch):
+    lines = ["Number. Caption." for _ in range(60)]
+    (directory / "train_caps.txt").write_text("\n".join(lines) + "\n")
+    load = "l2rm_jax.data.dataset.punkt"
+    monkeypatch.setattr(load, lambda: lambda text: text.replace(". ", ".\n").split("\n"))
+    lengths = {}
+    for asked in (False, True):
+        data = load_data(*configs(directory, split_sentences=asked), workdir=None)
+        lengths[asked] = len(data.train.tokens[0])
+        assert ("number." in data.vocabulary.word2idx) is not asked
+    assert lengths == {False: 5, True: 6}
 
 
 def test_named_test_split(directory):
