@@ -75,28 +75,32 @@ def evaluate_checkpoints(
     """
     vocabulary = trained_vocabulary(config.data)
     test = read_split(config.data.path, config.data.test_split, vocabulary)
+    shape = test.images.shape[1:]
+    # Every file is read and checked before the first is scored.
+    checkpoints = {
+        path: {
+            key: fit_data(weights, len(vocabulary), shape, f"{path}: {key}")
+            for key, weights in read_checkpoint(path).networks.items()
+        }
+        for path in paths
+    }
     replicas = Replicas()
     scorer = functools.cache(lambda model: Scorer(model, replicas, config.evaluation.batch_size))
-
-    def similarities(weights: Mapping, where: str):
-        weights = fit_data(weights, len(vocabulary), test.images.shape[1:], where)
-        model = model_from_state_dict(weights, dropout=0.0, chunk=config.model.chunk)
-        variables = replicas.replicate(variables_from_state_dict(weights))
-        return scorer(model).similarities(variables, test)
-
     rows: dict[str, dict[str, float]] = {}
     total = 0.0
-    for path in paths:
-        networks = read_checkpoint(path).networks
-        sims = {key: similarities(w, f"{path}: {key}") for key, w in networks.items()}
-        mean = sum(sims.values()) / len(sims)
-        total = total + mean
-        if len(sims) > 1:
-            for key, value in sims.items():
-                rows |= _named(f"{path} ({key})", value, test, config)
-        rows |= _named(str(path), mean, test, config)
-    if len(paths) > 1:
-        rows |= _named(f"mean of {len(paths)} checkpoints", total / len(paths), test, config)
+    for path, networks in checkpoints.items():
+        own = 0.0
+        for key, weights in networks.items():
+            model = model_from_state_dict(weights, dropout=0.0, chunk=config.model.chunk)
+            variables = replicas.replicate(variables_from_state_dict(weights))
+            sims = scorer(model).similarities(variables, test)
+            own = own + sims / len(networks)
+            if len(networks) > 1:
+                rows |= _named(f"{path} ({key})", sims, test, config)
+        rows |= _named(str(path), own, test, config)
+        total = total + own / len(checkpoints)
+    if len(checkpoints) > 1:
+        rows |= _named(f"mean of {len(checkpoints)} checkpoints", total, test, config)
     return rows
 
 

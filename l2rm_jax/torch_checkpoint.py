@@ -128,6 +128,12 @@ def _load(path: Path) -> Mapping[str, Any]:
         raise CheckpointError(
             f"{path}: reading it needs PyTorch; install the extra: pip install 'l2rm_jax[torch]'"
         ) from error
+    version = tuple(map(int, torch.__version__.split(".")[:2]))
+    if version < (2, 6):
+        raise CheckpointError(
+            f"{path}: refused, PyTorch {torch.__version__} can be made to execute what a file "
+            "says (CVE-2025-32434); expected 2.6 or newer"
+        )
     try:
         file = path.open("rb")
     except OSError as error:

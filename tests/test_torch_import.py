@@ -16,10 +16,10 @@ import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax.data.text import Vocabulary
-from l2rm_jax.errors import CheckpointError, ConfigError
+from l2rm_jax.errors import CheckpointError, ConfigError, L2RMError
 from l2rm_jax.evaluate import evaluate_checkpoints
+from l2rm_jax.import_run import import_checkpoint
 from l2rm_jax.methods.cost import cost, resize_cost
-from l2rm_jax.parallel import Replicas
 from l2rm_jax.scoring import Scorer
 from l2rm_jax.torch_checkpoint import fit_data, read_checkpoint
 from l2rm_jax.torch_import import variables_from_state_dict
@@ -137,6 +137,13 @@ def test_nothing_in_a_file_is_executed(weights, tmp_path, legacy):
     assert not trace.exists()
     torch.load(path, weights_only=False)  # it would have worked
     assert trace.exists()
+
+
+def test_a_pytorch_that_may_execute_is_refused(weights, tmp_path, monkeypatch):
+    path = save(tmp_path / "a.pth.tar", weights, net=tensors(weights))
+    monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
+    with pytest.raises(CheckpointError, match=r"PyTorch 2\.5\.1\+cpu .* expected 2\.6 or newer"):
+        read_checkpoint(path)
 
 
 def test_other_globals_are_refused_by_name(weights, tmp_path):
@@ -340,7 +347,7 @@ def test_recalls_of_checkpoints_and_ensembles(test_data, tmp_path, monkeypatch):
 def train_data(golden, tmp_path):
     arrays = golden("l_eval")
     images, tokens, lengths = (arrays[f"in/{name}"] for name in ("images", "captions", "lengths"))
-    tokens = np.maximum(tokens, 4)
+    tokens, lengths = np.maximum(tokens, 4), np.minimum(lengths, 6)  # one bucket to compile for
     splits = {"train": slice(0, 12), "dev": slice(9, 13), "test": slice(0, 13)}
     parts = {
         name: (images[s], tokens[5 * s.start : 5 * s.stop], lengths[5 * s.start : 5 * s.stop])
@@ -349,8 +356,22 @@ def train_data(golden, tmp_path):
     return write_data(tmp_path / "data", **parts)
 
 
-def one_device() -> Replicas:
-    return Replicas(jax.devices()[:1])
+def test_a_refused_import_leaves_no_trace(golden, train_data, tmp_path):
+    weights = golden("m_train_SAF").under("w_after/")
+    wide = {**weights, FC: np.pad(weights[FC], ((0, 0), (0, 1)))}
+    config = data_config(train_data)
+    cases = [
+        ({"model_A": parts(weights), "model_B": parts(weights)}, "holds 2 networks"),
+        ({"model": parts(wide), "opt": None}, "36 regions x 13 features, found 36 x 12"),
+        ({"model": parts(weights), "opt": options(wide)}, "the options say img_dim = 13"),
+    ]
+    for content, message in cases:
+        path = save(tmp_path / "a.pth.tar", weights, **content)
+        with pytest.raises(L2RMError, match=message):
+            import_checkpoint(config, path, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match="expected a new or an empty directory"):
+        import_checkpoint(config, path, train_data)
 
 
 def main(*arguments) -> subprocess.CompletedProcess:
