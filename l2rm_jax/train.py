@@ -173,6 +173,31 @@ class Run:
             self.plan = EpochPlan(dict(resumed.plan), resumed.position["report"])
         return resumed.position
 
+    def adopt(self, variables: dict, cost: dict | None) -> dict[str, float]:
+        """Takes over a model that was trained elsewhere; training goes on after the warm-up.
+
+        Optimisers start afresh. The model is validated and saved as the newest and the best one.
+
+        Args:
+          variables: "params" and "batch_stats".
+          cost: parameters of L2RM's learned cost; None keeps the initial ones.
+
+        Returns:
+          The validation recalls.
+        """
+        state = self._replicas.first(self._state).replace(**variables)
+        if cost is not None:
+            state = state.replace(own={**state.own, "cost": cost})
+        self._state = self._replicas.replicate(state)
+        dev = self.data.dev
+        sims = self._scorer.similarities(_variables(self._state), dev)
+        row = recalls(sims, dev.captions_per_image)
+        self._clock = time.monotonic()
+        self.position = {"epoch": self.config.train.warmup_epochs, "best_rsum": row["rsum"]}
+        self.checkpoints.save_best(self.step, self._replicas.first(self._state), row)
+        self._save(self.step)
+        return row
+
     def fit(
         self, log: RunLog, position: dict, on_epoch: Callable[["Run", int], None] | None = None
     ) -> None:

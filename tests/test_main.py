@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from l2rm_jax import config as defaults
+from l2rm_jax.checkpoint import write_config
+from l2rm_jax.errors import CheckpointError
+from l2rm_jax.torch_checkpoint import read_checkpoint
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -28,6 +33,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
         (["--mode=evaluate"], "needs the directory of at least one run"),
         (["--mode=evaluate", "--workdir=/nonexistent"], "no run was started"),
         (["--workdir=a", "--workdir=b"], "training takes one directory"),
+        (["--mode=evaluate", "--checkpoint=a", "--workdir=b"], "either checkpoints or runs"),
+        (["--mode=import", "--checkpoint=a", "--workdir=b", "--config.model.head=saf"], "the file"),
         (["--config.data.path=somewhere"], "data.name is 'scenes', which is generated"),
     ],
 )
@@ -36,6 +43,21 @@ def test_mistakes_end_at_once_with_one_message(arguments, message):
     assert done.returncode != 0
     assert message in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_without_a_config_a_run_goes_on_with_its_own(tmp_path):
+    config = defaults.default()
+    config.data.name = "mine"
+    write_config(tmp_path, config.to_dict())
+    done = run(f"--workdir={tmp_path}", "--config.train.epochs=7")
+    assert "train.epochs: 35 -> 7" in done.stderr
+    assert done.stderr.count(" -> ") == 2  # the heading's and this one
+
+
+def test_a_checkpoint_without_pytorch_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(CheckpointError, match=r"pip install 'l2rm_jax\[torch\]'"):
+        read_checkpoint("a.pth.tar")
 
 
 def test_check_describes_the_built_in_data():
