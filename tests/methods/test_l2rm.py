@@ -29,6 +29,7 @@ def random_batch(seed: int) -> Batch:
     rng = np.random.default_rng(seed)
     return Batch(
         images=rng.normal(size=(SIZE, 4, 5)).astype(np.float32),
+        regions=rng.integers(1, 5, SIZE).astype(np.int32),
         tokens=rng.integers(4, 20, (SIZE, 5)).astype(np.int32),
         lengths=rng.integers(1, 6, SIZE).astype(np.int32),
         pair_index=np.arange(SIZE, dtype=np.int32),

@@ -19,7 +19,7 @@ HEADS = ["sgr", "saf"]
 @partial(jax.jit, static_argnums=0)
 def train_sims(model, variables, inputs):
     return model.apply(
-        variables, *inputs, True, method="global_similarity", mutable=["batch_stats"]
+        variables, *inputs, train=True, method="global_similarity", mutable=["batch_stats"]
     )
 
 
