@@ -125,9 +125,8 @@ class SelfAttention(nn.Module):
         queries = Linear(features, name="global_projection")(masked_mean(local, mask))
         keys = Linear(features, name="local_projection")(local)
         if self.normalise:
-            keys = BatchNorm(1, self.axis_name, name="local_norm")(keys, mask[..., None], train)
-            every = jnp.ones((len(queries), 1), queries.dtype)
-            queries = BatchNorm(1, self.axis_name, name="global_norm")(queries, every, train)
+            keys = BatchNorm(1, self.axis_name, name="local_norm")(keys, train, mask[..., None])
+            queries = BatchNorm(1, self.axis_name, name="global_norm")(queries, train)
         keys = Dropout(self.dropout, self.axis_name)(nn.tanh(keys), train)
         queries = Dropout(self.dropout, self.axis_name)(nn.tanh(queries), train)
         logits = Linear(1, name="common")(keys * queries[:, None, :])[..., 0]

@@ -1,5 +1,7 @@
 """Small building blocks shared by the encoders and the heads."""
 
+import math
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -86,7 +88,7 @@ class BatchNorm(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "..."], mask: Float[Array, "..."], train: bool
+        self, x: Float[Array, "..."], train: bool, mask: Float[Array, "..."] | None = None
     ) -> Float[Array, "..."]:
         channels = x.shape[self.channel_axis]
         shape = [1] * x.ndim
@@ -96,7 +98,8 @@ class BatchNorm(nn.Module):
         running_mean = self.variable("batch_stats", "mean", jnp.zeros, (channels,))
         running_var = self.variable("batch_stats", "var", jnp.ones, (channels,))
         if train:
-            mean, var, count = self._global_moments(x, jnp.broadcast_to(mask, x.shape))
+            mask = jnp.ones([1] * x.ndim) if mask is None else mask
+            mean, var, count = self._global_moments(x, mask)
             if not self.is_initializing():
                 unbiased = var * (count / jnp.maximum(count - 1, 1))
                 momentum = jnp.where(count > 0, self.momentum, 0.0)
@@ -110,12 +113,16 @@ class BatchNorm(nn.Module):
     def _global_moments(self, x: Array, mask: Array) -> tuple[Array, Array, Array]:
         """Mean, biased variance and number of entries of each channel; 0 where it has none."""
         axes = tuple(a for a in range(x.ndim) if a != self.channel_axis % x.ndim)
+        alike = tuple(a for a in axes if mask.shape[a] == 1)  # plain means first: they round less
 
         def total(values: Array) -> Array:
             local = jnp.sum(values, axes, keepdims=True)
             return local if self.axis_name is None else jax.lax.psum(local, self.axis_name)
 
-        count = total(mask)
-        mean = total(x * mask) / jnp.maximum(count, 1)
-        var = total((x - mean) ** 2 * mask) / jnp.maximum(count, 1)
-        return mean.reshape(-1), var.reshape(-1), count.reshape(-1)
+        def mean(values: Array) -> Array:
+            values = jnp.mean(values, alike, keepdims=True)
+            return total(values * mask) / jnp.maximum(total(mask), 1)
+
+        centre = mean(x)
+        count = total(mask) * math.prod(x.shape[a] for a in alike)
+        return centre.reshape(-1), mean((x - centre) ** 2).reshape(-1), count.reshape(-1)

@@ -127,6 +127,92 @@ def test_pickles_are_never_loaded(tmp_path):
         RegionFeatures.read(tmp_path / "train_ims.npy")
 
 
+# Images with fewer regions
+
+
+def write_counted(path, counts, dtype=np.float32) -> np.ndarray:
+    """Features and counts in files; what stands after an image's regions is not even finite."""
+    stored = features(len(counts), dtype)
+    if dtype != np.int8:
+        stored[np.arange(4) >= np.asarray(counts)[:, None]] = np.nan
+    np.save(path / "train_ims.npy", stored)
+    np.save(path / "train_regions.npy", counts)
+    return stored
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])
+def test_rows_are_zero_past_the_regions_of_an_image(tmp_path, dtype):
+    np.save(tmp_path / "ims_scale.npy", np.ones(6, np.float32))
+    stored = write_counted(tmp_path, np.array([4, 1, 3], np.int64), dtype)
+    images = RegionFeatures.read(tmp_path / "train_ims.npy")
+    rows = images.rows([2, 0, 1])
+    for row, image, count in zip(rows, stored[[2, 0, 1]], [3, 4, 1], strict=True):
+        np.testing.assert_array_equal(row[:count], image[:count].astype(np.float32))
+        assert not row[count:].any()
+    counts = images.region_counts([2, 0])
+    assert counts.tolist() == [3, 4] and counts.dtype == np.int32
+    assert images.head(2).region_counts([1]).tolist() == [1]
+    with pytest.raises(DataError, match="asked for image 2, expected 0 to 1"):
+        images.head(2).region_counts([2])
+
+
+def test_without_counts_every_row_is_a_region():
+    images = RegionFeatures.from_array(features(3), "mine")
+    assert images.region_counts([2, 0]).tolist() == [4, 4]
+    assert images.rows([1])[0, 3].all()
+
+
+def test_a_region_that_is_not_finite_is_named_among_padding(tmp_path):
+    stored = write_counted(tmp_path, np.array([4, 1, 3]))
+    stored[2, 1, 5] = np.inf
+    np.save(tmp_path / "train_ims.npy", stored)
+    with pytest.raises(DataError, match=r"row 2 holds inf \(region 1, dimension 5\)"):
+        RegionFeatures.read(tmp_path / "train_ims.npy").rows([0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        (np.ones(7), r"found float64 \[7\], expected integers \[7\]"),
+        (np.ones(7, bool), r"found bool \[7\], expected integers"),
+        (np.ones(6, np.int32), r"found int32 \[6\], expected integers \[7\]"),
+        (np.ones((7, 1), np.int32), r"found int32 \[7, 1\], expected integers \[7\]"),
+        (np.array([1, 4, 0, 4, 4, 4, 4]), "entry 2 is 0, expected 1 to 4 regions"),
+        (np.array([1, 4, 4, 4, 4, 4, 5], np.uint8), "entry 6 is 5, expected 1 to 4 regions"),
+    ],
+)
+def test_wrong_counts_are_refused(tmp_path, counts, message):
+    np.save(tmp_path / "train_ims.npy", features(7))
+    np.save(tmp_path / "train_regions.npy", counts)
+    with pytest.raises(DataError, match=rf"train_regions\.npy: {message}"):
+        RegionFeatures.read(tmp_path / "train_ims.npy")
+    with pytest.raises(DataError, match=f"mine, region counts: {message}"):
+        RegionFeatures.from_array(features(7), "mine", counts)
+
+
+def test_repeats_are_undone_with_their_counts():
+    counts = RNG.integers(1, 5, 200)
+    stored = np.repeat(features(200), 5, axis=0)
+    rows = np.repeat(counts, 5)
+    padding = np.arange(4) >= rows[:, None]
+    stored[padding] = RNG.normal(size=(padding.sum(), 6))  # unequal within a repeated image
+    seen = undo_repeats(RegionFeatures.from_array(stored, "mine", rows))
+    assert len(seen) == 200
+    np.testing.assert_array_equal(seen.region_counts(np.arange(200)), counts)
+    np.testing.assert_array_equal(seen.head(9).region_counts([8]), counts[[8]])
+    assert seen.rows([3])[0].any(axis=1).sum() == counts[3]
+
+
+@pytest.mark.parametrize("row", [0, 33, 999])
+def test_repeats_of_unequal_counts_are_refused(row):
+    counts = np.full(1000, 3)
+    counts[row] = 2
+    first = row // 5 * 5
+    message = rf"mine: rows {first} to {first + 4} .* image with \[.*2.*\] regions, expected one"
+    with pytest.raises(DataError, match=message):
+        undo_repeats(RegionFeatures.from_array(np.repeat(features(200), 5, 0), "mine", counts))
+
+
 # Repeated rows
 
 
