@@ -226,7 +226,8 @@ def training(arrays: dict) -> Iterator[Row]:
 
     def batch(iteration: int, kind: str) -> Batch:
         part = under(arrays, f"in/{iteration}/{kind}_")
-        return Batch(part["images"], part["captions"], part["lengths"], index, index)
+        regions = np.full(size, part["images"].shape[1], np.int32)
+        return Batch(part["images"], regions, part["captions"], part["lengths"], index, index)
 
     state = method.init(jax.random.key(0), batch(0, "clean"))
     state = state.replace(**jax.tree.map(jnp.asarray, variables_from_state_dict(weights)))

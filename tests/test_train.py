@@ -188,6 +188,25 @@ def test_real_data_train(flickr8k, tmp_path):
     assert results["data"] == "flickr8k" and 0 < results["rsum"] < 600
 
 
+def test_images_with_fewer_regions_train(tmp_path):
+    """From files in which what follows an image's regions is not even finite."""
+    data, rng = tmp_path / "data", np.random.default_rng(0)
+    data.mkdir()
+    for split, images in [("train", 8), ("dev", 3), ("test", 5)]:
+        features = rng.normal(size=(images, 6, 10)).astype(np.float32)
+        counts = rng.integers(1, 7, images)
+        features[np.arange(6) >= counts[:, None]] = np.nan
+        np.save(data / f"{split}_ims.npy", features)
+        np.save(data / f"{split}_regions.npy", counts)
+        words = rng.choice(["red", "blue", "dog", "cat", "runs"], (5 * images, 4))
+        (data / f"{split}_caps.txt").write_text("\n".join(map(" ".join, words)) + "\n")
+    config = tiny_config("infonce", "saf", warmup_epochs=0, epochs=1)
+    config.data.name, config.data.path = "mine", str(data)
+    results = train(config, tmp_path / "run", one_device())
+    assert 0 < results["rsum"] < 600
+    assert all(np.isfinite(record.get("loss", 0)) for record in records(tmp_path / "run"))
+
+
 def test_on_epoch_sees_every_epoch_and_can_score_all_pairs(tmp_path):
     seen = {}
 

@@ -76,6 +76,7 @@ def forward(
         batch.images,
         batch.tokens,
         batch.lengths,
+        batch.regions,
         train=True,
         method="global_similarity",
         rngs={"dropout": key},
@@ -87,8 +88,8 @@ def forward(
 def evaluate(model: RetrievalModel, state: TrainState, batch: Any) -> Float[Array, "I J"]:
     """Eval-mode similarities of the global batch."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
-    inputs = (batch.images, batch.tokens, batch.lengths)
-    return model.apply(variables, *inputs, train=False, method="global_similarity")
+    inputs = (batch.images, batch.tokens, batch.lengths, batch.regions)
+    return model.apply(variables, *inputs, method="global_similarity")
 
 
 def step_key(state: TrainState, use: int) -> Array:

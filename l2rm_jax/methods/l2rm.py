@@ -117,8 +117,10 @@ def _update_cost(
     size = state.own["cost"]["bias"].shape[0]
     if reserved is None:
         reserved = draw_reserved(base.step_key(state, base.RESERVE), size)
-    images = parallel.select_rows(matched.images, reserved.index, axis)
-    sims = _score_replicated(model, state, images, matched)
+    images, regions = (
+        parallel.select_rows(x, reserved.index, axis) for x in (matched.images, matched.regions)
+    )
+    sims = _score_replicated(model, state, images, regions, matched)
     loss, grads = jax.value_and_grad(cost_loss)(state.own["cost"], sims, reserved)
     params, opt_state = optimiser.update(
         grads, state.own["cost_opt"], state.own["cost"], state.epoch
@@ -127,13 +129,12 @@ def _update_cost(
     return state.replace(own=own), {"loss_cost": loss}
 
 
-def _score_replicated(model, state: TrainState, images, captions) -> Float[Array, "K J"]:
+def _score_replicated(model, state: TrainState, images, regions, captions) -> Float[Array, "K J"]:
     """Eval-mode similarities of images that every device holds with the global captions."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     local = model.clone(axis_name=None)
-    sims = local.apply(
-        variables, images, captions.tokens, captions.lengths, False, method="global_similarity"
-    )
+    inputs = (images, captions.tokens, captions.lengths, regions)
+    sims = local.apply(variables, *inputs, method="global_similarity")
     if model.axis_name is None:
         return sims
     return jax.lax.all_gather(sims, model.axis_name, axis=1, tiled=True)
@@ -200,6 +201,7 @@ def _cosines(model, variables, batch, key) -> Float[Array, "Q B"]:
         batch.images,
         batch.tokens,
         batch.lengths,
+        batch.regions,
         method="global_cosine",
         rngs={"dropout": key},
         mutable=["batch_stats"],

@@ -60,7 +60,7 @@ def _score_caption(
     overall: Float[Array, " D"],
 ) -> tuple[Float[Array, " I"], Float[Array, ""], Float[Array, ""]]:
     """Scores of one caption against every image, mean and unbiased variance of its gates."""
-    vectors = alignments(params, images.regions, images.overall, words, mask, overall)
+    vectors = alignments(params, images, words, mask, overall)
     valid = jnp.concatenate([jnp.ones(1), mask])[None, :]
     logits = linear(params["gate"], vectors)[..., 0]
     count = logits.shape[0] * jnp.sum(valid)

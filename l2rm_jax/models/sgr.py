@@ -47,7 +47,7 @@ def _score_caption(
     overall: Float[Array, " D"],
 ) -> Float[Array, " I"]:
     """Scores of one caption against every image."""
-    nodes = alignments(params, images.regions, images.overall, words, mask, overall)
+    nodes = alignments(params, images, words, mask, overall)
     node_mask = jnp.concatenate([jnp.ones(1, bool), mask > 0])
     for step in params["graph"][:-1]:
         nodes = _reason(step, nodes, nodes, node_mask)

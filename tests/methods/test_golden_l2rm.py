@@ -44,7 +44,7 @@ def test_rematching_a_batch(golden, head):
     def sims_of(params):
         variables_ = {**variables, "params": params}
         return model.apply(
-            variables_, *inputs, True, method="global_similarity", mutable=["batch_stats"]
+            variables_, *inputs, train=True, method="global_similarity", mutable=["batch_stats"]
         )[0]
 
     sims = jax.jit(sims_of)(variables["params"])
@@ -147,7 +147,8 @@ def test_whole_training_iterations(golden, head):
     def batch(iteration: int, kind: str) -> Batch:
         part = arrays.under(f"in/{iteration}/{kind}_")
         index = np.arange(size, dtype=np.int32)
-        return Batch(part["images"], part["captions"], part["lengths"], index, index)
+        regions = np.full(size, part["images"].shape[1], np.int32)
+        return Batch(part["images"], regions, part["captions"], part["lengths"], index, index)
 
     variables = jax.tree.map(jnp.asarray, variables_from_state_dict(weights))
     state = method.init(jax.random.key(0), batch(0, "clean"))

@@ -19,7 +19,7 @@ HEADS = ["sgr", "saf"]
 @partial(jax.jit, static_argnums=0)
 def train_sims(model, variables, inputs):
     return model.apply(
-        variables, *inputs, True, method="global_similarity", mutable=["batch_stats"]
+        variables, *inputs, train=True, method="global_similarity", mutable=["batch_stats"]
     )
 
 
@@ -91,7 +91,7 @@ def test_gradients_of_every_parameter(case):
     noise = variables_from_state_dict(noise)["params"]
     jax.tree.map(
         lambda ours, theirs, noise: np.testing.assert_allclose(
-            ours, theirs, rtol=0, atol=1e-4 * np.abs(theirs).max() + 2 * np.max(noise)
+            ours, theirs, rtol=0, atol=1e-4 * np.abs(theirs).max() + 4 * np.max(noise)
         ),
         grads,
         expected,
