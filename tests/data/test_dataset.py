@@ -7,7 +7,6 @@ import pytest
 
 from l2rm_jax.data import mismatch
 from l2rm_jax.data.dataset import PairDataset, keep_data, load_data, read_captions, read_split
-from l2rm_jax.data.features import RegionFeatures, undo_repeats
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError, DataError
 
@@ -15,10 +14,8 @@ RNG = np.random.default_rng(0)
 WORDS = Vocabulary.build(["number"] * 4)
 
 
-def features(images: int, dtype=np.float32) -> np.ndarray:
-    if dtype == np.int8:
-        return RNG.integers(-128, 128, (images, 4, 6)).astype(dtype)
-    return RNG.normal(size=(images, 4, 6)).astype(dtype)
+def features(images: int) -> np.ndarray:
+    return RNG.normal(size=(images, 4, 6)).astype(np.float32)
 
 
 def write_split(path: Path, split: str, images: np.ndarray, captions: int, suffix="txt") -> None:
@@ -52,155 +49,6 @@ def directory(tmp_path) -> Path:
     for split, images in (("train", 12), ("dev", 5), ("test", 6)):
         write_split(path, split, features(images), 5 * images)
     return path
-
-
-# Features
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_rows_of_a_file_are_float32(tmp_path, dtype):
-    stored = features(7, dtype)
-    np.save(tmp_path / "train_ims.npy", stored)
-    images = RegionFeatures.read(tmp_path / "train_ims.npy")
-    assert images.shape == (7, 4, 6) and len(images) == 7
-    rows = images.rows([5, 0, 5])
-    assert rows.dtype == np.float32
-    np.testing.assert_array_equal(rows, stored[[5, 0, 5]].astype(np.float32))
-
-
-def test_int8_rows_are_scaled_per_dimension(tmp_path):
-    stored, scale = features(7, np.int8), RNG.random(6).astype(np.float32)
-    np.save(tmp_path / "train_ims.npy", stored)
-    np.save(tmp_path / "ims_scale.npy", scale)
-    rows = RegionFeatures.read(tmp_path / "train_ims.npy").rows(np.array([6, 2]))
-    assert rows.dtype == np.float32
-    np.testing.assert_allclose(rows, stored[[6, 2]] * scale, rtol=1e-6)
-
-
-def test_reading_maps_the_file_and_changes_nothing(tmp_path):
-    np.save(tmp_path / "train_ims.npy", features(7))
-    images = RegionFeatures.read(tmp_path / "train_ims.npy")
-    assert isinstance(images.array.base, np.memmap)
-    assert not images.array.flags.writeable
-    images.rows([1])[:] = 0
-    assert images.rows([1]).any()
-
-
-def test_head_of_features():
-    stored = features(7)
-    images = RegionFeatures.from_array(stored, "mine").head(3)
-    assert images.shape == (3, 4, 6)
-    np.testing.assert_array_equal(images.rows([2]), stored[[2]])
-    for wrong in (0, 4):
-        with pytest.raises(DataError, match=f"mine: asked for the first {wrong} of 3"):
-            images.head(wrong)
-
-
-@pytest.mark.parametrize("wrong", [-1, 7])
-def test_rows_out_of_range_are_refused(wrong):
-    images = RegionFeatures.from_array(features(7), "mine")
-    with pytest.raises(DataError, match=f"mine: asked for image {wrong}, expected 0 to 6"):
-        images.rows([0, wrong])
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_row_that_is_not_finite_is_named(tmp_path, bad, dtype):
-    stored = features(7, dtype)
-    stored[4, 3, 1] = bad
-    np.save(tmp_path / "train_ims.npy", stored)
-    images = RegionFeatures.read(tmp_path / "train_ims.npy")
-    images.rows([0, 3])
-    with pytest.raises(DataError, match=rf"ims\.npy: row 4 holds {bad} \(region 3, dimension 1\)"):
-        images.rows([3, 4])
-
-
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (features(7)[0], r"found float32 \[4, 6\].*rank 3"),
-        (features(7).astype(np.float64), r"found float64 \[7, 4, 6\].*float16"),
-        (features(7).astype(np.int64), "found int64"),
-        (features(7)[:0], "no data"),
-        (features(7, np.int8), "ims_scale.npy: no such file"),
-    ],
-)
-def test_wrong_array_is_refused(tmp_path, array, message):
-    np.save(tmp_path / "train_ims.npy", array)
-    with pytest.raises(DataError, match=message):
-        RegionFeatures.read(tmp_path / "train_ims.npy")
-
-
-@pytest.mark.parametrize(
-    ("scale", "message"),
-    [
-        (np.ones(5, np.float32), r"found float32 \[5\], expected float32 \[6\]"),
-        (np.ones(6), r"found float64 \[6\]"),
-        (np.array([1, 1, np.nan, 1, 1, 1], np.float32), "entry 2 is nan"),
-    ],
-)
-def test_wrong_scale_is_refused(tmp_path, scale, message):
-    np.save(tmp_path / "train_ims.npy", features(7, np.int8))
-    np.save(tmp_path / "ims_scale.npy", scale)
-    with pytest.raises(DataError, match=rf"ims_scale\.npy: {message}"):
-        RegionFeatures.read(tmp_path / "train_ims.npy")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda content: content[:-8], "truncated: found 792 bytes, expected 800"),
-        (lambda content: content[:40], "not a .npy file"),
-        (lambda content: b"", "not a .npy file"),
-        (lambda content: b"PK" + content, "not a .npy file"),
-        (lambda content: content + b"\0", "longer than its header says"),
-    ],
-)
-def test_damaged_file_is_refused(tmp_path, change, message):
-    path = tmp_path / "train_ims.npy"
-    np.save(path, features(7))
-    path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(DataError, match=message) as error:
-        RegionFeatures.read(path)
-    assert str(path) in str(error.value)
-
-
-def test_pickles_are_never_loaded(tmp_path):
-    np.save(tmp_path / "train_ims.npy", np.array([{}]), allow_pickle=True)
-    with pytest.raises(DataError, match="Python objects"):
-        RegionFeatures.read(tmp_path / "train_ims.npy")
-
-
-# Repeated rows
-
-
-@pytest.mark.parametrize("images", [1, 3, 200])
-def test_repeats_are_undone(images):
-    stored = features(images)
-    stored[0, 0, 0] = np.nan  # identical bytes, though not equal
-    seen = undo_repeats(RegionFeatures.from_array(np.repeat(stored, 5, axis=0), "mine"))
-    assert seen.shape == (images, 4, 6)
-    last = [images - 1]
-    if images > 1:
-        np.testing.assert_array_equal(seen.rows(last), stored[last])
-        np.testing.assert_array_equal(seen.head(2).rows([1]), stored[[1]])
-    with pytest.raises(DataError, match="row 0 holds nan"):
-        seen.rows([0])
-
-
-@pytest.mark.parametrize("rows", [500, 502])
-def test_rows_that_are_no_repeats_are_left_alone(rows):
-    images = RegionFeatures.from_array(features(rows), "mine")
-    assert undo_repeats(images) is images
-
-
-@pytest.mark.parametrize("row", [0, 33, 104, 999])
-def test_partly_repeated_rows_are_refused(row):
-    stored = np.repeat(features(200), 5, axis=0)
-    stored[row, 0, 2] += 1
-    first = row // 5 * 5
-    with pytest.raises(DataError, match=f"mine: rows {first} to {first + 4} differ"):
-        undo_repeats(RegionFeatures.from_array(stored, "mine"))
 
 
 # Captions
