@@ -11,7 +11,7 @@ from l2rm_jax.checkpoint import read_config
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.parallel import Replicas
 from l2rm_jax.recall import recall_rows
-from l2rm_jax.train import open_run
+from l2rm_jax.train import open_run, read_data
 
 
 def evaluate_runs(
@@ -40,7 +40,8 @@ def evaluate_runs(
     for workdir in workdirs:
         config = ConfigDict(read_config(workdir))
         config.update_from_flattened_dict(dict(changes))
-        with open_run(config, workdir, Replicas()) as run:
+        data = read_data(config, workdir)
+        with open_run(config, data, workdir, Replicas()) as run:
             test = run.data.test
             if captions is not None and captions != test.captions:
                 raise ConfigError(f"{workdir}: its test captions differ from {workdirs[0]}'s")

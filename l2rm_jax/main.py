@@ -50,7 +50,7 @@ def _evaluate() -> None:
 
 
 def _check() -> None:
-    print(check(flags.FLAGS.config.data, flags.FLAGS.config.mismatch))
+    print(check(flags.FLAGS.config))
 
 
 _MODES = {"train": _train, "evaluate": _evaluate, "check": _check}

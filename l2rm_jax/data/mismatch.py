@@ -114,9 +114,8 @@ def read(
         )
     outside = np.flatnonzero((index < 0) | (index >= image_count))
     if len(outside):
-        raise DataError(
-            f"{path}: entry {outside[0]} is {index[outside[0]]}, expected 0 to {image_count - 1}"
-        )
+        expected = f"expected 0 to {image_count - 1}"
+        raise DataError(*(f"{path}: entry {at} is {index[at]}, {expected}" for at in outside))
     index = index.astype(np.int64)
     stored = index[caption_image] if len(index) == image_count else index
     of_image = np.zeros(image_count, np.int64)
