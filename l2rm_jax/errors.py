@@ -17,7 +17,7 @@ class L2RMError(Exception):
         first, *more = self.args
         if not more:
             return first
-        return f"{first} (and {len(more)} more of its problems; --mode=check lists them)"
+        return f"{first} (and {len(more)} more problems: --mode=check lists them)"
 
 
 class DataError(L2RMError, ValueError):

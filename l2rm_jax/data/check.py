@@ -51,7 +51,7 @@ def check(config: Any) -> str:
     else:
         attempt(check_batch_size, data.train, config.train.batch_size)
         images = [split.images for split in data.splits]
-    attempt(check_alike, *images)
+    attempt(check_alike, [features for features in images if features is not None])
     scans = [attempt(scan, features) for features in images]
     if problems.messages:
         raise DataError(_listing(problems.messages))
@@ -127,8 +127,9 @@ def _report(data: Data, scans: list[FeatureScan], max_words: int) -> Iterator[st
         yield from _describe(split, features, data.vocabulary, max_words)
     for left, right in itertools.combinations(described, 2):
         yield from _shared(left, right)
-    row = data.mismatch.row()
-    yield "mismatch: " + ", ".join(f"{name} {value}" for name, value in row.items())
+    row = data.mismatch.row().items()
+    shown = (f"{name} {x:.4g}" if isinstance(x, float) else f"{name} {x}" for name, x in row)
+    yield f"mismatch: {', '.join(shown)}"
 
 
 def _describe(

@@ -1,6 +1,7 @@
 """Image-caption pairs of a data set: reading, checking, and what a run trains and tests on."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -129,10 +130,13 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
     problems = Problems()
     attempt = problems.attempt
     raw = [attempt(_raw_split, data_config, split) for split in split_names(data_config)]
-    attempt(check_alike, *(split and split.images for split in raw))
+    attempt(check_alike, [split.images for split in raw if split])
     raw[0] = attempt(_first, raw[0], data_config.train_images, field="data.train_images")
     first_of_dev = attempt(_first, raw[1], data_config.dev_images, field="data.dev_images")
-    found = attempt(_run_mismatch, mismatch_config, raw[0], workdir=workdir)
+    asked = mismatch_config
+    if not asked.file:  # looked at even where the training pairs cannot be read
+        attempt(mismatch.check_settings, asked.protocol, asked.rate, asked.seed)
+    found = attempt(_run_mismatch, asked, raw[0], workdir=workdir)
     vocabulary = attempt(_known_vocabulary, data_config.vocabulary, workdir=workdir)
     problems.refuse()
 
@@ -165,18 +169,17 @@ def open_images(data_config: Any, split: str) -> RegionFeatures:
     return RegionFeatures.read(_image_file(_directory(data_config.path), split))
 
 
-def check_alike(*images: RegionFeatures) -> None:
+def check_alike(images: Sequence[RegionFeatures]) -> None:
     """Refuses splits that differ in regions or dimensions: one model encodes them all.
 
     Raises:
       DataError: names the file that differs from the first.
     """
-    first, *others = images
     problems = [
         f"{other.name}: found {other.shape[1]} regions x {other.shape[2]} features, expected "
-        f"{first.shape[1]} x {first.shape[2]} as in {first.name}"
-        for other in others
-        if other.shape[1:] != first.shape[1:]
+        f"{images[0].shape[1]} x {images[0].shape[2]} as in {images[0].name}"
+        for other in images[1:]
+        if other.shape[1:] != images[0].shape[1:]
     ]
     if problems:
         raise DataError(*problems)
