@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-ROW = (64, 32768)  # regions x features of an image, 8 MiB: few captions make a huge file
+ROW = (64, 32768)  # regions x features of an image: few captions make a huge file
+ROW_BYTES = 4 * ROW[0] * ROW[1]  # 8 MiB
 SETTINGS = (
     *("data.name=sparse", "train.batch_size=4", "evaluation.batch_size=4", "train.log_steps=1"),
     *("model.head=saf", "model.embed_dim=16", "model.word_dim=8", "model.sim_dim=8"),
@@ -27,16 +28,15 @@ SETTINGS = (
 
 def main() -> None:
     arguments = parse()
-    row_bytes = 4 * ROW[0] * ROW[1]
     peaks = []
     print("features GB   images   steps   peak anonymous MiB   peak file pages MiB")
     for gigabytes in (arguments.small, arguments.large):
-        images = max(64, int(gigabytes * 1e9 / row_bytes))
+        images = max(64, int(gigabytes * 1e9 / ROW_BYTES))
         with tempfile.TemporaryDirectory(dir=arguments.dir) as directory:
             write_data(Path(directory), images)
             peak = train(Path(directory), arguments.steps)
         peaks.append(peak["RssAnon"])
-        size = images * row_bytes / 1e9
+        size = images * ROW_BYTES / 1e9
         print(
             f"{size:11.4g}{images:9d}{arguments.steps:8d}"
             f"{peak['RssAnon'] / 1024:21.0f}{peak['RssFile'] / 1024:22.0f}",
@@ -65,7 +65,7 @@ def write_data(directory: Path, images: int) -> None:
         with (directory / f"{split}_ims.npy").open("wb") as file:
             header = {"descr": "<f4", "fortran_order": False, "shape": (count, *ROW)}
             np.lib.format.write_array_header_1_0(file, header)
-            file.truncate(file.tell() + count * 4 * ROW[0] * ROW[1])
+            file.truncate(file.tell() + count * ROW_BYTES)
         lines = [f"{k}\ta picture of thing {k % 50} and {k % 7}\n" for k in range(count)]
         (directory / f"{split}_caps.tsv").write_text("".join(lines))
 
