@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from nltk.tokenize.punkt import PunktSentenceTokenizer
 
-from l2rm_jax.data.dataset import read_captions
+from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.text import punkt, tokenize
 from l2rm_jax.errors import ConfigError
 

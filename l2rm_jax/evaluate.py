@@ -10,13 +10,14 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.checkpoint import read_config
 from l2rm_jax.data.dataset import read_split
+from l2rm_jax.data.text import punkt
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.parallel import Replicas
-from l2rm_jax.recall import recall_rows
+from l2rm_jax.recall import check_protocols, recall_rows
 from l2rm_jax.scoring import Scorer
 from l2rm_jax.torch_checkpoint import fit_data, read_checkpoint, trained_vocabulary
 from l2rm_jax.torch_import import model_from_state_dict, variables_from_state_dict
-from l2rm_jax.train import open_run
+from l2rm_jax.train import open_run, read_data
 
 
 def evaluate_runs(
@@ -45,7 +46,8 @@ def evaluate_runs(
     for workdir in workdirs:
         config = ConfigDict(read_config(workdir))
         config.update_from_flattened_dict(dict(changes))
-        with open_run(config, workdir, Replicas()) as run:
+        data = read_data(config, workdir)
+        with open_run(config, data, workdir, Replicas()) as run:
             test = run.data.test
             if captions is not None and captions != test.captions:
                 raise ConfigError(f"{workdir}: its test captions differ from {workdirs[0]}'s")
@@ -74,7 +76,9 @@ def evaluate_checkpoints(
       L2RMError: a file or the data are not what they should be, or do not fit each other.
     """
     vocabulary = trained_vocabulary(config.data)
-    test = read_split(config.data.path, config.data.test_split, vocabulary)
+    sentences = punkt() if config.data.split_sentences else None
+    test = read_split(config.data.path, config.data.test_split, vocabulary, sentences)
+    check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
     shape = test.images.shape[1:]
     # Every file is read and checked before the first is scored.
     checkpoints = {

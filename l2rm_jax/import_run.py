@@ -19,7 +19,7 @@ from l2rm_jax.torch_import import (
     model_from_state_dict,
     variables_from_state_dict,
 )
-from l2rm_jax.train import open_run
+from l2rm_jax.train import open_run, read_data
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,8 @@ def import_checkpoint(
     images = RegionFeatures.read(Path(config.data.path) / "train_ims.npy")
     weights = fit_data(weights, len(vocabulary), images.shape[1:], str(path))
     config = _with_sizes(config, model_from_state_dict(weights))
-    with open_run(config, workdir, replicas or Replicas()) as run:
+    data = read_data(config, workdir)
+    with open_run(config, data, workdir, replicas or Replicas()) as run:
         row = run.adopt(variables_from_state_dict(weights), _learned_cost(config, cost, path))
         keep_data(run.data, workdir)
         with RunLog(workdir, run.header) as log:

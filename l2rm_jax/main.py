@@ -97,7 +97,7 @@ def _checkpoint_config() -> ConfigDict:
 
 
 def _check() -> None:
-    print(check(flags.FLAGS.config.data, flags.FLAGS.config.mismatch))
+    print(check(flags.FLAGS.config))
 
 
 _MODES = {"train": _train, "evaluate": _evaluate, "check": _check, "import": _import}
@@ -116,8 +116,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     for argument in argv[1:]:
         match = re.match(r"--?config\.([^=]+)", argument)
         if match and match[1] not in known:
-            nearest = difflib.get_close_matches(match[1], known, n=1, cutoff=0.0)[0]
-            sys.exit(f"error: {argument}: no such config key; the nearest is {nearest}")
+            sys.exit(_no_such_key(argument, match[1], known))
     help_text = "Config of the run, FILE.py or FILE.py:VARIANT; without it, the built-in data set."
     config_flags.DEFINE_config_file("config", defaults.__file__, help_text)
     try:
@@ -126,6 +125,16 @@ def parse_flags(argv: list[str]) -> list[str]:
         return rest
     except (flags.Error, OSError) as error:  # a traceback may be part of its text
         sys.exit(f"error: {str(error).strip().splitlines()[-1].strip()}")
+    except AttributeError as error:  # of the locked config, while a file is run
+        match = re.search(r'Key "(\w+)" does not exist', str(error))
+        if not match:
+            raise
+        sys.exit(_no_such_key(f"{match[1]} in the config file", match[1], known))
+
+
+def _no_such_key(where: str, key: str, known: list[str]) -> str:
+    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+    return f"error: {where}: no such config key; the nearest is {nearest}"
 
 
 def _keys(config: ConfigDict, prefix: str = "") -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.checkpoint import RunCheckpoints, check_config, write_config
-from l2rm_jax.data.batches import TrainStream, scoring_batches
+from l2rm_jax.data.batches import TrainStream, check_batch_size, scoring_batches
 from l2rm_jax.data.dataset import Data, keep_data, load_data
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import EpochPlan, make_method
@@ -46,10 +46,11 @@ def train(
       L2RMError: the config, the data or the workdir's checkpoints do not fit; nothing of another
         run is overwritten.
     """
+    check_config(workdir, config.to_dict())
+    data = read_data(config, workdir)
     replicas = replicas or Replicas()
     replicas.check_batch(config.train.batch_size)
-    check_config(workdir, config.to_dict())
-    with open_run(config, workdir, replicas) as run:
+    with open_run(config, data, workdir, replicas) as run:
         write_config(workdir, config.to_dict())
         keep_data(run.data, workdir)
         position = run.restore()
@@ -75,18 +76,27 @@ def train(
     return results
 
 
-@contextlib.contextmanager
-def open_run(config: ConfigDict, workdir: str | Path, replicas: Replicas) -> Iterator["Run"]:
-    """The run in `workdir`, its data read and its model made, nothing trained or restored.
+def read_data(config: ConfigDict, workdir: str | Path) -> Data:
+    """The data of a run, its config refused where it can be: no device is touched, no file written.
 
-    Everything that can be refused is, before the first file is written.
+    Raises:
+      ConfigError, DataError: a field, a name or a file is not what it should be.
     """
     check_fields(config)
     # Names that do not exist show before the data are read; the vocabulary's size comes later.
     make_method(make_model(config.model, vocabulary_size=1), config)
     data = load_data(config.data, config.mismatch, workdir=workdir)
+    check_batch_size(data.train, config.train.batch_size)
     test = data.test
     check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
+    return data
+
+
+@contextlib.contextmanager
+def open_run(
+    config: ConfigDict, data: Data, workdir: str | Path, replicas: Replicas
+) -> Iterator["Run"]:
+    """The run in `workdir`, its model made, nothing trained or restored; `data` by `read_data`."""
     run = Run(config, data, replicas)
     with RunCheckpoints(Path(workdir) / "checkpoints") as run.checkpoints:
         yield run
@@ -156,7 +166,7 @@ class Run:
         clipped = sum(len(tokens) > max_words for tokens in train.tokens)
         sizes = ", ".join(
             f"{split.split} {len(split.images)} images / {len(split)} captions"
-            for split in (train, self.data.dev, self.data.test)
+            for split in self.data.splits
         )
         return (
             f"{self.title}\n{sizes}; {clipped} training captions clipped at {max_words} tokens; "

@@ -24,7 +24,6 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
     ("arguments", "message"),
     [
         (["--config.optim.learning_rat=1"], "nearest is optim.learning_rate"),
-        (["--config.mismatch_rate=0.2"], "nearest is mismatch.rate"),
         (["--config=configs/missing.py"], "No such file"),
         (["--config=configs/scenes.py:slow"], "the only variant is scenes:quick"),
         (["--config.train.epochs=2.5"], "invalid literal for int"),
@@ -60,7 +59,28 @@ def test_a_checkpoint_without_pytorch_names_the_extra(monkeypatch):
         read_checkpoint("a.pth.tar")
 
 
-def test_check_describes_the_built_in_data():
+def test_a_misspelt_key_in_a_config_file_is_named(tmp_path):
+    lines = ["from l2rm_jax.config import default", "def get_config():", "  c = default()"]
+    (tmp_path / "mine.py").write_text("\n".join([*lines, "  c.data.pth = 'here'", "  return c"]))
+    done = run(f"--config={tmp_path / 'mine.py'}")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "error: pth in the config file: no such config key; the nearest is data.path"
+    )
+
+
+def test_data_are_refused_before_a_device_is_touched_or_a_file_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "nosuchdevice")  # touching one would fail
+    sizes = ["--config.train.batch_size=600", f"--workdir={tmp_path / 'run'}"]
+    done = run("--config=configs/scenes.py:quick", *sizes)
+    assert done.returncode == 1
+    assert "train: found 500 pairs, expected at least one batch of 600" in done.stderr
+    assert "nosuchdevice" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_check_describes_the_built_in_data(monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "nosuchdevice")
     done = run("--mode=check", "--config=configs/scenes.py:quick")
     assert done.returncode == 0, done.stderr
     assert "train: 100 images of 12 regions x 64 features" in done.stdout

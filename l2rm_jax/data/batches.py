@@ -270,14 +270,19 @@ def _words(seed: int, epoch: int, stream: str) -> list[int]:
     return [seed, epoch, zlib.crc32(stream.encode())]
 
 
-def _check_streams(
-    dataset: PairDataset, streams: Mapping[str, np.ndarray], batch_size: int
-) -> None:
+def check_batch_size(dataset: PairDataset, batch_size: int) -> None:
+    """Raises `DataError` when the data do not fill a batch."""
     if len(dataset) < batch_size:
         raise DataError(
             f"{dataset.split}: found {len(dataset)} pairs, expected at least one batch of "
             f"{batch_size}; lower train.batch_size"
         )
+
+
+def _check_streams(
+    dataset: PairDataset, streams: Mapping[str, np.ndarray], batch_size: int
+) -> None:
+    check_batch_size(dataset, batch_size)
     if not streams:
         raise DataError(f"{dataset.split}: no stream of pairs to train on, expected at least one")
     for name, rows in streams.items():

@@ -102,7 +102,7 @@ class RegionFeatures:
           indices: [rows] image numbers, 0 to images - 1.
 
         Raises:
-          DataError: a number out of range, or a feature that is NaN or infinite.
+          DataError: a number out of range, or features that are NaN or infinite, one problem a row.
         """
         stored = self._stored(indices)
         rows = self.array[stored]
@@ -113,10 +113,14 @@ class RegionFeatures:
         rows[np.arange(rows.shape[1]) >= self.counts[stored, None]] = 0.0
         finite = np.isfinite(rows)
         if not finite.all():
-            at, region, dimension = np.argwhere(~finite)[0]
+            bad = np.argwhere(~finite)
+            first_of_row = np.unique(bad[:, 0], return_index=True)[1]
             raise DataError(
-                f"{self.name}: row {stored[at]} holds {rows[at, region, dimension]} "
-                f"(region {region}, dimension {dimension}), expected finite numbers"
+                *(
+                    f"{self.name}: row {stored[at]} holds {rows[at, region, dimension]} "
+                    f"(region {region}, dimension {dimension}), expected finite numbers"
+                    for at, region, dimension in bad[first_of_row]
+                )
             )
         return rows
 
@@ -163,23 +167,32 @@ def undo_repeats(features: RegionFeatures) -> RegionFeatures:
         return features
     different = [block for block, ok in zip(sample, same, strict=True) if not ok]
     different += [at for at, block in enumerate(blocks) if not _identical(block[:, 0])]
-    if different:
-        first = min(different) * REPEATS
-        raise DataError(
-            f"{features.name}: rows {first} to {first + REPEATS - 1} differ while most blocks of "
-            f"{REPEATS} rows are one repeated image; expected all or none to be"
-        )
+    refuse_different(features.name, different)
     uneven = np.flatnonzero((counts != counts[:, :1]).any(axis=1))
     if len(uneven):
-        first = uneven[0] * REPEATS
         raise DataError(
-            f"{features.name}: rows {first} to {first + REPEATS - 1} are one repeated image with "
-            f"{counts[uneven[0]].tolist()} regions, expected one number of regions"
+            *(
+                f"{features.name}: rows {block * REPEATS} to {(block + 1) * REPEATS - 1} are one "
+                f"repeated image with {counts[block].tolist()} regions, expected one number"
+                for block in uneven
+            )
         )
     logging.getLogger(__name__).info(
         "%s: each image is stored %d times; read as %d images", features.name, REPEATS, count
     )
     return replace(features, stride=REPEATS)
+
+
+def refuse_different(name: str, blocks: Sequence[int]) -> None:
+    """Raises `DataError` if there are blocks whose rows differ among blocks of repeated rows."""
+    if len(blocks):
+        raise DataError(
+            *(
+                f"{name}: rows {block * REPEATS} to {(block + 1) * REPEATS - 1} differ while most "
+                f"blocks of {REPEATS} rows are one repeated image; expected all or none to be"
+                for block in sorted(set(blocks))
+            )
+        )
 
 
 def _identical(rows: np.ndarray) -> bool:
