@@ -1,23 +1,9 @@
-"""Recall: the reference's numbers, and a full sort with ties."""
+"""Recall against a full sort with ties."""
 
 import numpy as np
 import pytest
 
 from l2rm_jax import recall
-
-
-@pytest.mark.parametrize(("name", "captions_per_image"), [("per1", 1), ("per5", 5)])
-def test_matches_reference(golden, name, captions_per_image):
-    arrays = golden("j_metrics")
-    sims = arrays[f"{name}/sims"]
-    row = recall.recalls(sims, captions_per_image)
-    for direction in ("i2t", "t2i"):
-        ours = [row[f"{direction}_{key}"] for key in ("r1", "r5", "r10", "median", "mean")]
-        np.testing.assert_allclose(ours, arrays[f"{name}/{direction}"], rtol=1e-12)
-    ranks = recall.text_ranks(sims, captions_per_image)
-    np.testing.assert_array_equal(ranks, arrays[f"{name}/i2t_ranks"])
-    ranks = recall.image_ranks(sims, captions_per_image)
-    np.testing.assert_array_equal(ranks, arrays[f"{name}/t2i_ranks"])
 
 
 def full_sort_rank(row: np.ndarray, targets: list[int]) -> int:
