@@ -10,10 +10,8 @@ import jax
 
 jax.config.update("jax_num_cpu_devices", 4)
 
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 TESTS = Path(__file__).resolve().parent
@@ -25,32 +23,6 @@ def free_compiled_programs():
     the compiler then aborts."""
     yield
     jax.clear_caches()
-
-
-class Golden(dict):
-    """Arrays of a golden file by the keys of golden/README.md."""
-
-    def under(self, prefix: str) -> "Golden":
-        """The arrays whose key starts with `prefix`, by the rest of their key."""
-        return Golden({k.removeprefix(prefix): x for k, x in self.items() if k.startswith(prefix)})
-
-
-@pytest.fixture(scope="session")
-def golden() -> Callable[[str], Golden]:
-    """Function from a file's stem (`"a_encoders"`) to its arrays.
-
-    The environment variable `L2RM_GOLDEN` names another directory of the same layout.
-    """
-    directory = Path(os.environ.get("L2RM_GOLDEN") or TESTS / "golden")
-
-    def load(name: str) -> Golden:
-        path = directory / f"{name}.npz"
-        if not path.is_file():
-            pytest.fail(f"golden file {path} is missing (the directory is L2RM_GOLDEN if set)")
-        with np.load(path, allow_pickle=False) as file:
-            return Golden(file)
-
-    return load
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Losses against the golden arrays, plain loops, and their symmetries."""
+"""Losses against plain loops, and their symmetries."""
 
 import jax
 import jax.numpy as jnp
@@ -41,29 +41,6 @@ def draw(images, captions, seed=0):
     plan[rng.uniform(size=plan.shape) < 0.3] = 0
     plan[1] = 0
     return sims, plan
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_golden_values_and_gradients(golden, name):
-    file = golden("d_losses")
-    function = loss(name, float(file["in/tau"]), float(file["in/margin"]))
-    cases = [key.removesuffix("/sims") for key in file if key.endswith("/sims")]
-    checked = 0
-    for case in cases:
-        sims, plan = jnp.asarray(file[f"{case}/sims"]), jnp.asarray(file[f"{case}/soft_labels"])
-        if f"{case}/{name}" not in file:
-            continue
-        value = file.get(f"{case}/{name}_f64", file[f"{case}/{name}"])
-        np.testing.assert_allclose(
-            function(sims, plan), value, rtol=1e-5, atol=1e-5 * np.abs(value).max(), err_msg=case
-        )
-        if f"{case}/{name}_grad_f64" in file:
-            gradient = jax.grad(lambda sims, plan: jnp.sum(function(sims, plan)))(sims, plan)
-            expected = file[f"{case}/{name}_grad_f64"]
-            tolerance = 1e-4 * np.abs(expected).max()
-            np.testing.assert_allclose(gradient, expected, rtol=0, atol=tolerance, err_msg=case)
-            checked += 1
-    assert checked
 
 
 def naive_hinges(sims):

@@ -9,7 +9,7 @@ from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import make_method
-from l2rm_jax.methods.cost import cost, cost_loss, describe, draw_reserved
+from l2rm_jax.methods.cost import Reserved, cost, cost_loss, describe, draw_reserved
 from l2rm_jax.methods.l2rm import _mask
 from l2rm_jax.models import make_model
 
@@ -91,7 +91,7 @@ def test_reserved_rows_give_the_gradient_of_the_reconstructed_batch():
         "kernel": jnp.asarray(rng.normal(size=(size, size)), jnp.float32),
         "bias": jnp.ones(size),
     }
-    reserved = draw_reserved(jax.random.key(1), size)
+    reserved = Reserved(jnp.asarray([7, 3]), jnp.asarray([1.0, 0.0]))
     rows = rng.permutation(size)[: len(reserved.index)]  # where the kept images are placed
     sims = rng.random((size, size)).astype(np.float32)
     supervision = np.zeros((size, size), np.float32)

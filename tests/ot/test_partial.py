@@ -1,4 +1,4 @@
-"""Masked partial Sinkhorn: golden plans, independent solvers, and the properties of a plan."""
+"""Masked partial Sinkhorn: independent solvers, and the properties of a plan."""
 
 import jax
 import jax.numpy as jnp
@@ -24,60 +24,6 @@ def draw(n, m, seed=0, forbidden=0.2):
 def weights(size, seed, total=1.0):
     drawn = np.random.default_rng(seed).uniform(0.5, 1.5, size)
     return (total * drawn / drawn.sum()).astype(np.float32)
-
-
-def golden_cases(file):
-    """(name, cost, mask, epsilon, mass, iterations) of every problem the reference solved."""
-    for key in file:
-        name, _, last = key.rpartition("/")
-        if last not in ("info", "n_iter"):
-            continue
-        kind, _, settings = name.partition("/")
-        epsilon, mass, masked = (
-            part.lstrip("abcdefghijklmnopqrstuvwxyz") for part in settings.split("_")
-        )
-        cost = file[f"{kind}/cost"]
-        mask = ~np.eye(*cost.shape, dtype=bool) if masked == "1" else np.ones(cost.shape, bool)
-        is_nan = last == "info" and file[key][2] == 1
-        iterations = None if is_nan else int(file[key].flat[0])
-        yield name, cost, mask, float(epsilon), float(mass), iterations
-
-
-@pytest.mark.parametrize("size", [8, 32, 128])
-def test_golden_l2rm_mode(golden, size):
-    file = golden(f"f_partial_ot_{size}")
-    compared = 0
-    for name, cost, mask, epsilon, mass, iterations in golden_cases(file):
-        result = partial_sinkhorn(cost, mass, epsilon=epsilon, mask=mask, mode="l2rm")
-        assert np.isfinite(result.plan).all(), name  # the reference's own NaN included
-        if iterations is None:
-            continue
-        assert result.iterations == iterations, name
-        found = {
-            "pi": result.plan,
-            "row_sums": result.plan.sum(1),
-            "col_sums": result.plan.sum(0),
-        }
-        for key, value in found.items():
-            if f"{name}/{key}" in file:
-                expected = file[f"{name}/{key}"]
-                tolerance = 1e-4 * expected.max()
-                np.testing.assert_allclose(value, expected, rtol=0, atol=tolerance, err_msg=name)
-                compared += 1
-    assert compared
-
-
-@pytest.mark.parametrize("size", [8, 32, 128])
-def test_golden_problems_converged_mode(golden, size):
-    """The mass is exact and the marginals hold wherever the solver says so, and where it must."""
-    for name, cost, mask, epsilon, mass, _ in golden_cases(golden(f"f_partial_ot_{size}")):
-        result = partial_sinkhorn(cost, mass, epsilon=epsilon, mask=mask)
-        plan = np.asarray(result.plan, np.float64)
-        assert result.converged or (epsilon < 0.05 and mass >= 0.5), name
-        assert (plan[~mask] == 0).all(), name
-        np.testing.assert_allclose(plan.sum(), mass, rtol=1e-5, err_msg=name)
-        assert (plan.sum(1) <= 1 / len(plan) + 2e-5).all(), name
-        assert (plan.sum(0) <= 1 / plan.shape[1] + 2e-5).all() or not result.converged, name
 
 
 @pytest.mark.parametrize("epsilon", [0.03, 0.3])

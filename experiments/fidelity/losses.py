@@ -1,0 +1,53 @@
+"""The losses of a similarity matrix, and their gradients."""
+
+import jax
+import jax.numpy as jnp
+
+from experiments.fidelity.arrays import Arrays, Errors, both_precisions, difference
+from l2rm_jax.losses import contrastive, ranking, rematching
+
+RANKING = {
+    "triplet_warmup": ranking.triplet_mean,
+    "triplet_max_violation": ranking.triplet_hardest,
+    "triplet_eval_loss": ranking.per_pair_hinge,
+}
+CONTRASTIVE = {"InfoNCE": contrastive.info_nce, "RCE": contrastive.robust_info_nce}
+REMATCHING = {
+    "Soft_InfoNCE": rematching.soft_info_nce,
+    "KL": rematching.kl,
+    "sym_KL": rematching.symmetric_kl,
+    "JS": rematching.jensen_shannon,
+}
+
+
+def losses(arrays: Arrays) -> Errors:
+    tau, margin = arrays.numbers("in/tau", "in/margin")
+    functions = {
+        **{name: lambda s, p, f=f: f(s, margin=margin) for name, f in RANKING.items()},
+        **{name: lambda s, p, f=f: f(s, tau=tau) for name, f in CONTRASTIVE.items()},
+        **{name: lambda s, p, f=f: f(s, p, tau=tau) for name, f in REMATCHING.items()},
+    }
+
+    # All losses of a shape in one program: what takes time here is compiling.
+    @jax.jit
+    def square(sims, plan):
+        return {name: (f(sims, plan), _gradient(f)(sims, plan)) for name, f in functions.items()}
+
+    @jax.jit
+    def rectangular(sims, plan):
+        return {name: (functions[name](sims, plan), None) for name in REMATCHING}
+
+    for case in arrays.cases("sims"):
+        found = arrays.under(f"{case}/")
+        sims, plan = found["sims"], found["soft_labels"]
+        ours = square if sims.shape[0] == sims.shape[1] else rectangular
+        for name, (value, gradient) in ours(sims, plan).items():
+            if name in found:
+                yield "losses, relative", both_precisions(value, found, name, relative=True)
+            if gradient is not None:
+                theirs = found[f"{name}_grad_f64"]
+                yield "gradients / largest", difference(gradient, theirs, relative=True)
+
+
+def _gradient(function):
+    return jax.grad(lambda sims, plan: jnp.sum(function(sims, plan)))

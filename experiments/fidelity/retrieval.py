@@ -1,0 +1,36 @@
+"""Recall from a similarity matrix, and the split of the losses by the beta mixture."""
+
+import numpy as np
+
+from experiments.fidelity.arrays import Arrays, Errors
+from experiments.fidelity.models import recall_difference
+from l2rm_jax import mixture, recall
+
+
+def metrics(arrays: Arrays) -> Errors:
+    for case in arrays.cases("sims"):
+        out = arrays.under(f"{case}/")
+        sims = out["sims"]
+        per_image = sims.shape[1] // sims.shape[0]
+        for prefix in ("", "rcsl_"):
+            yield "recalls and ranks", recall_difference(sims, per_image, out, prefix)
+        image_of = np.arange(sims.shape[1]) // per_image
+        ranks = {
+            "i2t": recall.text_ranks(sims, per_image),
+            "t2i": recall.image_ranks(sims, per_image),
+        }
+        first = {
+            "i2t": image_of[out["i2t_top1"].astype(int)] == np.arange(len(sims)),
+            "t2i": out["t2i_top1"].astype(int) == image_of,
+        }
+        for way, ours in ranks.items():
+            yield "ranks that differ", np.sum(ours != out[f"{way}_ranks"])
+            yield "ranks that differ", np.sum((ours == 0) != first[way])
+
+
+def beta_mixture(arrays: Arrays) -> Errors:
+    for case in arrays.cases("losses"):
+        found = arrays.under(f"{case}/")
+        losses, clean = found["losses"], found["clean"] == 1
+        accuracy = np.mean((mixture.fit(losses).mismatch(losses) <= 0.5) == clean)
+        yield "accuracy below the stored fit's", found["own/accuracy_arazo10"] - accuracy

@@ -1,0 +1,102 @@
+"""The transport problems: the authors' plans and stop, and what holds for a converged plan."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.fidelity.arrays import Arrays, Errors, difference
+from l2rm_jax.ot import partial_sinkhorn
+
+
+def transport(arrays: Arrays) -> Errors:
+    # rectangular problems store the iterations alone
+    names = arrays.cases("info") + arrays.cases("n_iter")
+    for name in names:
+        problem = _Problem(arrays, name)
+        yield from problem.as_authors()
+        yield from problem.converged()
+
+
+class _Problem:
+    """One problem that the authors' code solved, and what is stored about it."""
+
+    def __init__(self, arrays: Arrays, name: str):
+        kind, setting = name.split("/")
+        letters = "abcdefghijklmnopqrstuvwxyz"
+        epsilon, mass, masked = (float(part.lstrip(letters)) for part in setting.split("_"))
+        self.stored = arrays.under(f"{name}/")
+        # The exact plans do not depend on epsilon, so their keys have none.
+        self.exact = arrays.under(f"{kind}/second_opinion/exact_{setting.split('_', 1)[1]}/")
+        self.cost, self.epsilon, self.mass = arrays[f"{kind}/cost"], epsilon, mass
+        shape = self.cost.shape
+        self.mask = ~np.eye(*shape, dtype=bool) if masked else np.ones(shape, bool)
+
+    def solve(self, mass: float, mode: str):
+        return partial_sinkhorn(
+            self.cost, mass, epsilon=self.epsilon, mask=jnp.asarray(self.mask), mode=mode
+        )
+
+    def as_authors(self) -> Errors:
+        """Where theirs is NaN (all mass is to move) ours must still be finite."""
+        result = self.solve(self.mass, "l2rm")
+        plan = np.asarray(result.plan, np.float64)
+        yield "plans, mode l2rm / largest", 0.0 if np.isfinite(plan).all() else np.inf
+        if "info" in self.stored:
+            iterations, _, is_nan, mass = self.stored["info"]
+        else:
+            iterations, is_nan, mass = self.stored["n_iter"], False, self.stored["pi"].sum()
+        if is_nan:
+            return
+        yield "iterations, mode l2rm", abs(int(result.iterations) - int(iterations))
+        yield "mass, mode l2rm, relative", abs(float(result.mass) / mass - 1)
+        sums = {"pi": plan, "row_sums": plan.sum(1), "col_sums": plan.sum(0)}
+        for key, ours in sums.items():
+            if key in self.stored:
+                error = difference(ours, self.stored[key], relative=True)
+                yield "plans, mode l2rm / largest", error
+
+    def converged(self) -> Errors:
+        result = self.solve(self.mass, "converged")
+        plan = np.asarray(result.plan, np.float64)
+        # Nearly full transport at a small epsilon takes thousands of iterations in any precision.
+        hard = self.epsilon < 0.05 and self.mass >= 0.5
+        yield "unsolved, mode converged", float(not (result.converged or hard))
+        yield "mass, mode converged, relative", abs(plan.sum() / self.mass - 1)
+        yield "mask and marginals", np.abs(plan[~self.mask]).max(initial=0.0)
+        rows, columns = _left(plan)
+        yield "mask and marginals", -rows.min()
+        if result.converged:
+            yield "mask and marginals", -columns.min()
+        yield from self._optimal(plan)
+        if "own/pi_converged" in self.stored:
+            # Some mass leaks through the corner of their problem. Without a corner, its solution
+            # is that of the problem with the mass that it did move.
+            theirs = self.stored["own/pi_converged"]
+            again = self.solve(min(1.0, float(theirs.sum(dtype=np.float64))), "converged")
+            if again.converged:
+                yield "plans, converged / largest", difference(again.plan, theirs, relative=True)
+
+    def _optimal(self, plan: np.ndarray) -> Errors:
+        """No plan is cheaper than the exact one, and of all plans that move this mass (the exact
+        one, the one of another entropic problem) none has a lower objective."""
+        others = []
+        if "pi" in self.exact:
+            others.append(self.exact["pi"])
+            yield "optimality", float(self.exact["value"]) - np.sum(plan * self.cost)
+        if "second_opinion/entropic_pot" in self.stored:
+            others.append(self.stored["second_opinion/entropic_pot"])
+        for other in others:
+            # A plan short of convergence moves more than there is, which is no fair comparison.
+            if min(left.min() for left in _left(other)) > -1e-6:
+                yield "optimality", self._objective(plan) - self._objective(other)
+
+    def _objective(self, plan: np.ndarray) -> float:
+        """`<plan, cost>` minus epsilon times the entropy, dummies included."""
+        masses = np.concatenate([plan.ravel(), *_left(plan)])
+        masses = masses[masses > 0]
+        return np.sum(plan * self.cost) + self.epsilon * np.sum(masses * np.log(masses))
+
+
+def _left(plan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What a plan leaves of each row's and of each column's weight."""
+    n, m = plan.shape
+    return 1 / n - plan.sum(1), 1 / m - plan.sum(0)

@@ -1,0 +1,114 @@
+"""What steps are made of: which loss, which key, which rate, and a target without gradient.
+
+The network is left out: a matrix of similarities takes the batch's place where one is scored.
+"""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2rm_jax import config as defaults
+from l2rm_jax.losses import contrastive, ranking
+from l2rm_jax.methods import base, baseline, l2rm, make_method
+from l2rm_jax.methods.base import Optimiser, step_key
+from l2rm_jax.methods.cost import init_cost
+
+SIZE = 6
+SIMS = jnp.asarray(np.random.default_rng(0).uniform(0, 1, (SIZE, SIZE)), jnp.float32)
+MODEL = SimpleNamespace(axis_name=None)
+
+
+def config_of(method="l2rm", **fields):
+    config = defaults.default()
+    config.method, config.train.warmup_epochs = method, 2
+    config.l2rm.update(fields)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("config", "stream", "loss", "setting"),
+    [
+        (config_of(), "warmup", contrastive.robust_info_nce, {"tau": 0.05}),
+        (config_of(warmup_loss="infonce"), "warmup", contrastive.info_nce, {"tau": 0.05}),
+        (config_of(warmup_loss="triplet"), "warmup", ranking.triplet_mean, {"margin": 0.2}),
+        (config_of("triplet"), "warmup", ranking.triplet_mean, {"margin": 0.2}),
+        (config_of("triplet"), "pairs", ranking.triplet_hardest, {"margin": 0.2}),
+        (config_of("infonce"), "warmup", contrastive.info_nce, {"tau": 0.05}),
+        (config_of("infonce"), "pairs", contrastive.info_nce, {"tau": 0.05}),
+    ],
+)
+def test_loss_of_trusted_pairs(monkeypatch, config, stream, loss, setting):
+    def plain_step(model, loss, optimiser, state, sims):
+        return state, {"loss": loss(sims)}
+
+    for module in (base, baseline):
+        monkeypatch.setattr(module, "plain_step", plain_step)
+    _, metrics = make_method(MODEL, config).step(None, {stream: SIMS})
+    assert float(metrics["loss"]) == pytest.approx(float(loss(SIMS, **setting)))
+
+
+@pytest.mark.parametrize(("method", "after"), [("l2rm", "matched"), ("triplet", "pairs")])
+def test_plan_turns_after_the_warm_up(monkeypatch, method, after):
+    """And what splits the pairs is the mean hinge, in eval mode."""
+    monkeypatch.setattr(base, "evaluate", lambda model, state, sims: sims)
+    pairs = {"matched": np.ones(SIZE, bool), "__len__": lambda self: SIZE}
+    dataset = type("Pairs", (), pairs)()
+    scored = []
+
+    def score_pairs(score):
+        scored.append(np.asarray(score(None, SIMS)))
+        return scored[-1]
+
+    plan = make_method(MODEL, config_of(method)).plan
+    for epoch in range(4):
+        streams = plan(score_pairs, dataset, epoch).streams
+        assert ("warmup" if epoch < 2 else after) in streams
+        np.testing.assert_array_equal(np.sort(np.concatenate([*streams.values()])), range(SIZE))
+    if method == "l2rm":
+        np.testing.assert_allclose(scored[0], ranking.per_pair_hinge(SIMS, margin=0.2))
+
+
+def rematch(sims, **fields):
+    settings = config_of(**fields).l2rm
+    state = SimpleNamespace(own={"cost": init_cost(sims.shape[1])})
+    batch = SimpleNamespace(image_index=jnp.arange(len(sims)))
+    return l2rm._rematch(MODEL, settings, state, None, None, batch, sims, None)[0]
+
+
+def test_target_has_no_gradient():
+    gradient = jax.grad(lambda sims: rematch(sims, epsilon=0.1)[0].sum())(SIMS)
+    assert not gradient.any()
+
+
+def test_images_of_a_queue_keep_the_weight_of_the_batch():
+    """Of twice as many images as captions, the better half can take all captions."""
+    good = jnp.concatenate([jnp.zeros((SIZE, SIZE)), jnp.ones((SIZE, SIZE))])
+    plan = rematch(good, rho=1.0, epsilon=0.05)
+    np.testing.assert_allclose(plan.sum(1)[SIZE:], 1 / SIZE, rtol=1e-3)
+    np.testing.assert_allclose(plan.sum(0), 1 / SIZE, rtol=1e-3)
+
+
+def test_keys_differ_between_steps_and_uses():
+    keys = [
+        step_key(SimpleNamespace(key=jax.random.key(seed), step=jnp.int32(step)), use)
+        for seed in range(2)
+        for step in range(3)
+        for use in (base.DROPOUT_A, base.DROPOUT_B, base.RESERVE)
+    ]
+    data = np.array([jax.random.key_data(key) for key in keys])
+    assert len(np.unique(data, axis=0)) == len(keys)
+
+
+def test_rate_is_decayed_after_the_warm_up():
+    optimiser = Optimiser(learning_rate=2.0, decay_epochs=3, warmup_epochs=2)
+    found = [float(optimiser.rate(jnp.int32(epoch))) for epoch in range(9)]
+    np.testing.assert_allclose(found, [2.0] * 5 + [0.2] * 3 + [0.02], rtol=1e-6)
+    params = {"x": jnp.zeros(2)}
+    # Adam's first step has the length of the rate.
+    for epoch, rate in ((0, 2.0), (5, 0.2)):
+        grads, state = {"x": jnp.asarray([3.0, -1e-3])}, optimiser.init(params)
+        after, _ = optimiser.update(grads, state, params, jnp.int32(epoch))
+        np.testing.assert_allclose(after["x"], [-rate, rate], rtol=1e-4)

@@ -1,0 +1,93 @@
+"""Our code against the authors': what `python -m experiments.fidelity` prints, asserted.
+
+The environment variable `L2RM_GOLDEN` names another directory of the same layout.
+"""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from experiments.fidelity import parts
+from experiments.fidelity.__main__ import GOLDEN, main
+from experiments.fidelity.arrays import Arrays, difference
+
+FILES = parts.compared_files(GOLDEN)
+QUANTITIES = [(path, quantity) for path in FILES for quantity in parts.part_of(path).tolerance]
+
+
+@pytest.mark.parametrize(
+    ("path", "quantity"), QUANTITIES, ids=[f"{path.stem}-{name}" for path, name in QUANTITIES]
+)
+def test_agrees_with_the_authors(path, quantity):
+    found = parts.consume(path)
+    if quantity not in found.errors:
+        pytest.skip(f"{path.name} holds no array for it")
+    assert found.errors[quantity] <= found.tolerance[quantity]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_array_is_read(path):
+    assert parts.consume(path).unread == []
+
+
+def test_every_file_is_compared():
+    assert parts.unaccounted(GOLDEN) == []
+
+
+@pytest.fixture
+def directory(tmp_path, monkeypatch):
+    """A directory that is complete with one small file."""
+    monkeypatch.setattr(parts, "PARTS", {"j_metrics*": parts.PARTS["j_metrics*"]})
+    shutil.copy(GOLDEN / "j_metrics.npz", tmp_path)
+    return tmp_path
+
+
+def change(directory, name, **arrays):
+    with np.load(GOLDEN / "j_metrics.npz") as stored:
+        np.savez(directory / name, **{**stored, **arrays})
+
+
+def test_complete_directory_has_no_problem(directory, capsys):
+    shutil.copy(GOLDEN / "README.md", directory)
+    change(directory, "j_metrics_64")  # consumed too
+    assert main(directory) == []
+    assert "| j_metrics | ranks that differ | 0.0e+00 | 0e+00 |" in capsys.readouterr().out
+    assert [path.stem for path in parts.compared_files(directory)] == ["j_metrics", "j_metrics_64"]
+
+
+@pytest.mark.parametrize("name", ["n_new.npz", "j_metrics.npy", "a_encoders.npz"])
+def test_file_that_nothing_consumes_is_named(directory, name):
+    (directory / name).touch()
+    [problem] = main(directory)
+    assert name in problem and "nothing compares" in problem
+
+
+def test_part_without_a_file_is_named(directory):
+    (directory / "j_metrics.npz").unlink()
+    assert main(directory) == [f"{directory}: no file j_metrics*.npz"]
+
+
+def test_array_that_nothing_reads_is_named(directory):
+    change(directory, "j_metrics", **{"per1/new": np.zeros(3)})
+    [problem] = main(directory)
+    assert problem.endswith("nothing reads per1/new")
+
+
+@pytest.mark.parametrize("wrong", [1.0, np.nan])
+def test_error_is_named(directory, capsys, wrong):
+    change(directory, "j_metrics", **{"per5/t2i": np.full(5, wrong)})
+    [problem] = main(directory)
+    assert "recalls and ranks" in problem and "(!)" in capsys.readouterr().out
+
+
+def test_shapes_are_not_broadcast():
+    with pytest.raises(ValueError, match=r"\(3,\).*\(1, 3\)"):
+        difference(np.zeros(3), np.zeros((1, 3)))
+
+
+def test_arrays_remember_what_was_read():
+    arrays = Arrays({"a/b": np.zeros(1), "a/c": np.zeros(1), "d": np.zeros(1)})
+    part = arrays.under("a/")
+    assert list(part) == ["b", "c"] and "b" in part and "d" not in part
+    assert part["c"] is not None and arrays.unread == ["a/b", "d"]
