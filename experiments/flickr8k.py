@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.sweep import RECALLS, add_settings, epochs, grid, load_config, run, run_grid
+from experiments.sweep import RECALLS, add_settings, epochs, grid, load_config, run_grid, start
 from l2rm_jax.checkpoint import read_config
 from l2rm_jax.data.dataset import read_captions
 from l2rm_jax.data.text import Vocabulary
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--path", type=Path, help="directory of the data")
     parser.add_argument("--out", required=True, type=Path, help="directory of the runs")
     parser.add_argument("--report", action="store_true", help="only print")
-    add_settings(parser)
+    add_settings(parser, "vary", "set")
     arguments = parser.parse_args()
     if not arguments.report:
         if arguments.path is None:
@@ -138,4 +138,4 @@ def describe(group: tuple, runs: list[tuple[str, list[dict], int]]) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    start(main)

@@ -20,7 +20,7 @@ import itertools
 import json
 import runpy
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +47,18 @@ def main() -> None:
     )
     parser.add_argument("--config", required=True, help="FILE.py or FILE.py:VARIANT")
     parser.add_argument("--out", required=True, type=Path, help="directory of the sweep")
-    add_settings(parser)
+    add_settings(parser, "vary", "set")
     arguments = parser.parse_args()
     config = load_config(arguments.config)
     run_grid(grid(config, arguments.vary, arguments.set), arguments.out)
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
+def add_settings(parser: argparse.ArgumentParser, *names: str) -> None:
     """`--vary KEY=VALUE,VALUE` and `--set KEY=VALUE`, each any number of times."""
-    for name, form in [("vary", "KEY=VALUE,VALUE"), ("set", "KEY=VALUE")]:
+    forms = {"vary": "KEY=VALUE,VALUE", "set": "KEY=VALUE"}
+    for name in names:
         parser.add_argument(
-            f"--{name}", action=_Setting, default={}, metavar=form, help="text needs no quotes"
+            f"--{name}", action=_Setting, default={}, metavar=forms[name], help="a config key"
         )
 
 
@@ -114,7 +115,7 @@ def changed(base: ConfigDict, changes: Mapping[str, Any]) -> ConfigDict:
     Raises:
       ConfigError: a key does not exist, or a value is not of its kind.
     """
-    config = ConfigDict(base)
+    config = base.copy_and_resolve_references()  # ConfigDict(base) would share the parts
     known = flat(config.to_dict())
     for key, value in changes.items():
         if key not in known:
@@ -201,7 +202,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return values
 
 
-def run(main_function) -> None:
+def start(main_function: Callable[[], None]) -> None:
     """`main` of a script; what the library refuses is one line, not a traceback."""
     try:
         main_function()
@@ -210,4 +211,4 @@ def run(main_function) -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    start(main)
