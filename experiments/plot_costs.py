@@ -106,8 +106,9 @@ def plot(config: ConfigDict, workdir: Path) -> Figure:
         for which, colour, name in [
             (file["matched"], MATCHED, "matched"), (~file["matched"], MISMATCHED, "mismatched"),
         ]:  # fmt: skip
-            style = {"color": colour, "label": f"{name} ({which.sum()})"}
-            axes.hist(file["cost"][which], bins, density=True, alpha=0.55, **style)
+            values, label = file["cost"][which], f"{name} ({which.sum()})"
+            style = {"bins": bins, "density": True, "histtype": "stepfilled", "edgecolor": colour}
+            axes.hist(values, facecolor=(colour, 0.4), label=label, **style)
         axes.set(xlabel="transport cost of the pair", title=shown[epoch])
     figure.axes[0].set_ylabel("density")
     figure.axes[0].legend()

@@ -24,6 +24,7 @@ from l2rm_jax.errors import ConfigError
 
 EXAMPLES = 6
 LINE = 27  # letters
+MARKS = {True: ("✓", MATCHED), False: ("✗", MISMATCHED)}
 
 
 class Example(NamedTuple):
@@ -73,20 +74,25 @@ def plot(found: Rematched) -> Figure:
     wrong = [example for example in every if own[example.found] != example.image]
     shown = _draw(right, wrong, np.random.default_rng(found.config.seed))
     world = scenes.generate(data.scenes_train, data.scenes_seed, "train").scenes
-    figure = Figure(figsize=(2.15 * len(shown), 6.6))
+    figure = Figure(figsize=(2.2 * len(shown), 6.6))
     figure.suptitle(
-        f"{title(found.config)}\n{len(every)} transported pairs, {len(right)} of them to a "
-        "caption of the same picture"
+        f"{title(found.config)}\n{len(every)} transported pairs, {len(right)} of them to a caption "
+        "of the same picture; ✓ written for the upper picture, ✗ for another"
     )
-    for (upper, lower), example in zip(
-        figure.subplots(2, len(shown), squeeze=False).T, shown, strict=True
-    ):
-        _picture(
-            upper, world[example.image], "stored caption", found.train, example.stored, example
-        )
-        rematched = f"rematched, {example.share:.2f}"
+    panels = figure.subplots(2, len(shown), squeeze=False)
+    panels[0, 0].set_ylabel("picture of the pair")
+    panels[1, 0].set_ylabel("picture of the rematched caption")
+    for (upper, lower), example in zip(panels.T, shown, strict=True):
         described = world[own[example.found]]
-        _picture(lower, described, rematched, found.train, example.found, example)
+        for axes, scene, name, pair in [
+            (upper, world[example.image], "stored", example.stored),
+            (lower, described, f"rematched, {example.share:.2f}", example.found),
+        ]:
+            axes.imshow(scenes.draw(scene))
+            axes.set(xticks=[], yticks=[])
+            mark, colour = MARKS[bool(own[pair] == example.image)]
+            text = textwrap.fill(found.train.captions[pair], LINE)
+            axes.set_xlabel(f"{mark} {name}:\n{text}", color=colour, fontsize=8)
     return figure
 
 
@@ -95,16 +101,6 @@ def _draw(right: list, wrong: list, rng: np.random.Generator) -> list[Example]:
     few = min(len(right), max(EXAMPLES // 2, EXAMPLES - len(wrong)))
     kinds = [(right, few), (wrong, min(len(wrong), EXAMPLES - few))]
     return [kind[i] for kind, n in kinds for i in rng.choice(len(kind), n, replace=False)]
-
-
-def _picture(axes, scene, name: str, train, pair: int, example: Example) -> None:
-    """A picture above a caption, which is marked by whether it was written for the example's."""
-    right = train.caption_image[pair] == example.image
-    mark, colour = ("right", MATCHED) if right else ("wrong", MISMATCHED)
-    axes.imshow(scenes.draw(scene))
-    axes.set(xticks=[], yticks=[])
-    text = textwrap.fill(train.captions[pair], LINE)
-    axes.set_xlabel(f"{name}: {mark}\n{text}", color=colour, fontsize=8)
 
 
 if __name__ == "__main__":

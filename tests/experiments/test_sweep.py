@@ -163,7 +163,7 @@ def test_flickr8k_report(tmp_path):
     lines = [line.split() for line in text.splitlines()]
     assert ["l2rm-0", *["40.0"] * 6, "240.0", "2"] in lines
     assert ["l2rm-2", *["20.0"] * 6, "120.0", "2", "(2", "of", "12", "so", "far)"] in lines
-    assert [*"mean of 2 finished".split(), *["41.7"] * 6, "250.0"] in lines
+    assert [*["mean", "of", "2", "finished"], *["41.7"] * 6, "250.0"] in lines
     assert ["standard", "deviation", *["2.4"] * 6, "14.1"] in lines
     assert ["l2rm-0", "90.0", "240.0", "180.0"] in lines
     assert ["l2rm-1", "0.700", "0.800"] in lines and ["l2rm-1", "0.450", "0.550"] in lines
