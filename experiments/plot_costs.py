@@ -98,7 +98,7 @@ def plot(config: ConfigDict, workdir: Path) -> Figure:
             )
     kept = {epoch: np.load(costs_file(workdir, epoch)) for epoch in shown}
     bins = np.linspace(0, max(file["cost"].max() for file in kept.values()), BINS)
-    figure = Figure(figsize=(3.4 * len(shown), 3.4))
+    figure = Figure(figsize=(3.4 * len(shown), 3.7))
     figure.suptitle(title(config))
     for axes, (epoch, file) in zip(
         figure.subplots(1, len(shown), squeeze=False)[0], kept.items(), strict=True
@@ -111,7 +111,7 @@ def plot(config: ConfigDict, workdir: Path) -> Figure:
             axes.hist(values, facecolor=(colour, 0.4), label=label, **style)
         axes.set(xlabel="transport cost of the pair", title=shown[epoch])
     figure.axes[0].set_ylabel("density")
-    figure.axes[0].legend()
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 
