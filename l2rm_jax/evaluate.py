@@ -46,8 +46,7 @@ def evaluate_runs(
     for workdir in workdirs:
         config = ConfigDict(read_config(workdir))
         config.update_from_flattened_dict(dict(changes))
-        data = read_data(config, workdir)
-        with open_run(config, data, workdir, Replicas()) as run:
+        with open_run(config, read_data(config, workdir), workdir, Replicas()) as run:
             test = run.data.test
             if captions is not None and captions != test.captions:
                 raise ConfigError(f"{workdir}: its test captions differ from {workdirs[0]}'s")

@@ -12,7 +12,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.checkpoint import RunCheckpoints, check_config, write_config
-from l2rm_jax.data.batches import TrainStream, check_batch_size, scoring_batches
+from l2rm_jax.data.batches import Batch, TrainStream, check_batch_size, scoring_batches
 from l2rm_jax.data.dataset import Data, keep_data, load_data
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import EpochPlan, make_method
@@ -138,7 +138,7 @@ class Run:
         model = make_model(config.model, len(data.vocabulary), AXIS)
         self._method = make_method(model, config)
         self._scorer = Scorer(model, replicas, config.evaluation.batch_size)
-        sample = next(self._stream(EpochPlan({"sample": np.arange(len(data.train))}), 0).iterate())
+        sample = next(self.stream(EpochPlan({"sample": np.arange(len(data.train))}), 0).iterate())
         state = self._method.init(jax.random.key(config.seed), sample["sample"])
         self._abstract = jax.eval_shape(lambda: state)
         self._state = replicas.replicate(state)
@@ -230,12 +230,18 @@ class Run:
                 on_epoch(self, epoch + 1)
             self._finish_epoch(log, epoch, {**means, **self.plan.report, **row})
 
+    def restore_best(self) -> None:
+        """Takes the best model so far for what follows."""
+        best = self.checkpoints.restore_best(self._abstract)
+        self._state = self._replicas.replicate(best)
+
     def test_similarities(self) -> np.ndarray:
         """Similarities of the test split under the best model so far."""
-        best = self._replicas.replicate(self.checkpoints.restore_best(self._abstract))
-        return self._scorer.similarities(_variables(best), self.data.test)
+        self.restore_best()
+        return self._scorer.similarities(_variables(self._state), self.data.test)
 
-    def _stream(self, plan: EpochPlan, epoch: int) -> TrainStream:
+    def stream(self, plan: EpochPlan, epoch: int) -> TrainStream:
+        """The batches of an epoch that trains on `plan`."""
         return TrainStream(
             self.data.train,
             plan.streams,
@@ -255,7 +261,6 @@ class Run:
 
         def score_pairs(score: Callable) -> np.ndarray:
             values = np.full(len(self.data.train), np.nan, np.float32)
-            mapped = self._mapped(score)
             batches = scoring_batches(
                 self.data.train,
                 batch_size=self.config.train.batch_size,
@@ -265,17 +270,21 @@ class Run:
             )
             with progress_bar(len(values), f"epoch {epoch + 1}: scoring") as bar:
                 for batch, valid in batches:
-                    scores = mapped(self._state, self._replicas.shard(batch))
-                    values[batch.pair_index[:valid]] = self._replicas.first(scores)[:valid]
+                    values[batch.pair_index[:valid]] = self.apply(score, batch)[:valid]
                     bar.update(valid)
             return values
 
         return score_pairs
 
+    def apply(self, function: Callable, batch: Batch) -> Any:
+        """`function(state, batch)` of a global batch, on all devices; the state stays as it is."""
+        values = self._mapped(function)(self._state, self._replicas.shard(batch))
+        return self._replicas.first(values)
+
     def _train_epoch(self, log: RunLog, epoch: int, total: int) -> dict[str, float]:
         """One pass over the plan's first stream; returns the means of the step metrics."""
         train = self.config.train
-        stream = self._stream(self.plan, epoch)
+        stream = self.stream(self.plan, epoch)
         done = self.position.get("step_in_epoch", 0)
         means = Means(self.position.get("sums", {}))
         step = self.step

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.rematching import rematch
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.evaluate import evaluate_runs
@@ -77,6 +78,19 @@ def test_a_finished_run_only_tests_again(finished):
     again = train(tiny_config(), workdir, one_device())
     assert again["test"] == results["test"]
     assert records(workdir) == before
+
+
+def test_mismatched_pairs_of_a_finished_run_are_rematched(finished):
+    workdir, _ = finished
+    before = {p: p.stat().st_mtime_ns for p in workdir.rglob("*") if p.is_file()}
+    found = rematch(workdir)
+    assert found.alignments
+    for alignment in found.alignments:
+        assert alignment.plan.shape == (20, 20) and not np.diagonal(alignment.plan).any()
+        assert alignment.plan.sum() == pytest.approx(found.config.l2rm.rho, rel=1e-4)
+        np.testing.assert_array_equal(alignment.images, found.train.stored_image[alignment.pairs])
+    after = {p: p.stat().st_mtime_ns for p in workdir.rglob("*") if p.is_file()}
+    assert after == before
 
 
 def test_another_config_is_refused_and_nothing_is_touched(finished):

@@ -156,13 +156,13 @@ def _loss(model, config, rematch_loss: Callable, state: TrainState, batch: dict,
         mismatched = batch["mismatched"]
         key = base.step_key(state, base.DROPOUT_B)
         sims, stats = base.forward(model, params, stats, mismatched, key)
-        plan, report = _rematch(model, config.l2rm, state, params, stats, mismatched, sims, key)
+        plan, report = rematch(model, config.l2rm, state, params, stats, mismatched, sims, key)
         value = rematch_loss(sims, plan)
         loss, metrics = loss + value, {**metrics, "loss_rematch": value, **report}
     return loss, (stats, {"loss": loss, **metrics})
 
 
-def _rematch(
+def rematch(
     model, settings, state: TrainState, params, stats, batch, sims: Float[Array, "Q B"], key
 ) -> tuple[Float[Array, "Q B"], dict]:
     """The refined alignment of mismatched images and captions (L2RM Eq. 9), without gradient.
