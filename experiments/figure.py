@@ -82,8 +82,21 @@ def groups(rows: Iterable[Row], *columns: str) -> dict[tuple[str, ...], list[Row
 
 
 def curve(rows: Iterable[Row], x: str, y: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ascending values of column `x`; mean and standard deviation of `y` (0 of a single row)."""
-    values = sorted((float(at), of) for (at,), of in groups(rows, x).items())
+    """Ascending values of column `x`; mean over seeds and standard deviation of `y` (0 of one).
+
+    Raises:
+      DataError: a seed occurs twice at a value of `x`: the rows differ in more than the seed.
+    """
+    values = sorted(
+        ((float(at), of) for (at,), of in groups(rows, x).items()), key=lambda pair: pair[0]
+    )
+    for at, of in values:
+        seeds = [row["seed"] for row in of]
+        if len(set(seeds)) < len(seeds):
+            raise DataError(
+                f"{x} {at:g}: found rows of seeds {', '.join(seeds)}, expected each once; the runs "
+                "differ in something else, so give tables that hold one setting"
+            )
     sets = [[float(row[y]) for row in of] for _, of in values]
     deviations = [np.std(s, ddof=1) if len(s) > 1 else 0.0 for s in sets]
     return np.array([at for at, _ in values]), np.array([*map(np.mean, sets)]), np.array(deviations)

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 
 from experiments.figure import Row, curve, groups, method_style, read_rows, save, setting
 from experiments.sweep import start
-from l2rm_jax.methods import METHODS
 
 
 def main() -> None:
@@ -32,11 +31,9 @@ def plot(rows: list[Row]) -> Figure:
     for axes, panel in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels.values(), strict=True
     ):
-        by_method = groups(panel, "method")
-        for method in METHODS:
-            if (method,) in by_method:
-                x, mean, deviation = curve(by_method[method,], "rate_asked", "rsum")
-                axes.errorbar(x, mean, deviation, **method_style(method))
+        for (method,), of in groups(panel, "method").items():
+            x, mean, deviation = curve(of, "rate_asked", "rsum")
+            axes.errorbar(x, mean, deviation, **method_style(method))
         axes.set(xlabel="mismatch rate", ylabel="test rSum (of 600)", title=setting(panel))
         axes.set_xticks(sorted({float(row["rate_asked"]) for row in panel}))
         axes.set_ylim(bottom=0)

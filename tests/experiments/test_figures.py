@@ -58,6 +58,8 @@ def test_rates_are_means_over_seeds_by_method_and_panel():
     assert points(sgr) == {"l2rm": [(0.6, 99, 0.0)]}
     assert saf.get_title() == "scenes, head SAF, protocol image, seeds 0, 1"
     assert saf.get_xlabel() and saf.get_ylabel()
+    with pytest.raises(DataError, match=r"rate_asked 0\.6: found rows of seeds 0, 1, 1"):
+        plot_rates.plot([*rows, rows[3]])
 
 
 def test_rho_shows_recalls_and_refuses_a_mixture():
