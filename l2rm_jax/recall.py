@@ -38,7 +38,7 @@ def recalls(sims: Float[np.ndarray, "I M"], captions_per_image: int) -> dict[str
     """R@1/5/10 in percent, median and mean rank (1 = first), both ways, and their sum `rsum`.
 
     Raises:
-      ValueError: the matrix does not fit `captions_per_image`, or holds a NaN.
+      ValueError: the matrix does not fit `captions_per_image`, or holds NaN or infinity.
     """
     images, captions = sims.shape
     if captions != images * captions_per_image:
@@ -46,8 +46,8 @@ def recalls(sims: Float[np.ndarray, "I M"], captions_per_image: int) -> dict[str
             f"{images} images x {captions} captions: "
             f"expected {captions_per_image} captions an image"
         )
-    if np.isnan(sims).any():
-        raise ValueError("the similarity matrix holds NaN")
+    if not np.isfinite(sims).all():
+        raise ValueError("the similarity matrix holds NaN or infinity")
     row: dict[str, float] = {}
     directions = {"i2t": text_ranks, "t2i": image_ranks}
     for name, ranks_of in directions.items():
