@@ -187,7 +187,7 @@ class Run:
                     # Of the epoch's first step: a resumed run that plans again warns again.
                     log.warn(self.step + 1, **warning)
             means = self._train_epoch(log, epoch, total)
-            sims = self._similarities(self._state, self.data.dev, epoch)
+            sims = self._similarities(self._state, self.data.dev)
             row = recalls(sims, self.data.dev.captions_per_image)
             if on_epoch is not None:
                 on_epoch(self, epoch + 1)
@@ -196,12 +196,11 @@ class Run:
     def test_similarities(self) -> np.ndarray:
         """Similarities of the test split under the best model so far."""
         best = self._replicas.replicate(self.checkpoints.restore_best(self._abstract))
-        return self._similarities(best, self.data.test, int(self._replicas.first(best.epoch)))
+        return self._similarities(best, self.data.test)
 
-    def _similarities(self, state: Any, split: PairDataset, epoch: int) -> np.ndarray:
-        variables = {"params": state.params, "batch_stats": state.batch_stats}
-        sims = self._scorer.similarities(variables, split)
-        step = int(self._replicas.first(state.step))
+    def _similarities(self, state: Any, split: PairDataset) -> np.ndarray:
+        sims = self._scorer.similarities(_variables(state), split)
+        step, epoch = (int(self._replicas.first(x)) for x in (state.step, state.epoch))
         require_finite({f"similarities of {split.split}": sims}, step, epoch + 1)
         return sims
 
@@ -291,3 +290,7 @@ class Run:
         self.position |= {"seconds": time.monotonic() - self._clock, **within_epoch}
         position = {**self.position, "report": plan.report, "health": self.health.history}
         self.checkpoints.save(step, self._replicas.first(self._state), plan.streams, position)
+
+
+def _variables(state: Any) -> dict:
+    return {"params": state.params, "batch_stats": state.batch_stats}
