@@ -71,6 +71,7 @@ def default() -> ConfigDict:
     train.epochs = 35  # after the warm-up
     train.checkpoint_steps = 1000  # also save within an epoch, every so many steps
     train.log_steps = 10
+    train.tensorboard = False  # also write scalars for TensorBoard, to workdir/tensorboard
 
     config.evaluation = evaluation = ConfigDict()
     evaluation.batch_size = 128  # captions per tile
@@ -78,6 +79,33 @@ def default() -> ConfigDict:
     # between, several from the same scores; results.json's rsum is the first one's.
     evaluation.protocol = "custom"
     return config.lock()  # a misspelt field is an error in a config file too
+
+
+def check_fields(config: ConfigDict) -> None:
+    """Refuses counts out of range, which would end a run in its middle.
+
+    Raises:
+      ConfigError: names the field, what was found and what was expected.
+    """
+    counts = {
+        "train": ("checkpoint_steps", "log_steps"),
+        "evaluation": ("batch_size",),
+        "optim": ("decay_epochs",),
+        "model": ("embed_dim", "word_dim", "sim_dim", "sgr_steps", "chunk"),
+    }
+    for part, names in counts.items():
+        for name in names:
+            if config[part][name] < 1:
+                raise ConfigError(f"{part}.{name}: {config[part][name]}, expected at least 1")
+    if config.train.batch_size < 2:
+        raise ConfigError(
+            f"train.batch_size: {config.train.batch_size}, expected at least 2, as a pair is "
+            "compared with the others of its batch"
+        )
+    if min(config.train.warmup_epochs, config.train.epochs) < 0 or (
+        config.train.warmup_epochs + config.train.epochs < 1
+    ):
+        raise ConfigError("train.warmup_epochs, train.epochs: expected at least one epoch in all")
 
 
 def get_config(arg: str | None = None) -> ConfigDict:

@@ -28,6 +28,10 @@ class ConfigError(L2RMError, ValueError):
     """A configuration field is unknown, out of range, or contradicts another."""
 
 
+class DivergedError(L2RMError, ArithmeticError):
+    """The numbers of a run are no longer finite, so there is nothing to go on from."""
+
+
 class CheckpointError(L2RMError, RuntimeError):
     """A checkpoint or a run directory cannot be used as asked."""
 

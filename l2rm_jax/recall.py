@@ -104,7 +104,7 @@ def recalls(sims: Float[np.ndarray, "I M"], captions_per_image: int) -> dict[str
     """R@1/5/10 in percent, median and mean rank (1 = first), both ways, and `rsum` (0 to 600).
 
     Raises:
-      ValueError: the matrix does not fit `captions_per_image`, or holds a NaN.
+      ValueError: the matrix does not fit `captions_per_image`, or holds NaN or infinity.
     """
     images, captions = sims.shape
     if captions != images * captions_per_image:
@@ -112,8 +112,8 @@ def recalls(sims: Float[np.ndarray, "I M"], captions_per_image: int) -> dict[str
             f"{images} images x {captions} captions: "
             f"expected {captions_per_image} captions an image"
         )
-    if np.isnan(sims.max()):  # a maximum passes NaN on, and needs no array of its own
-        raise ValueError("the similarity matrix holds NaN")
+    if not np.isfinite([sims.min(), sims.max()]).all():  # both pass NaN on
+        raise ValueError("the similarity matrix holds NaN or infinity")
     row: dict[str, float] = {}
     for way, ranks_of in {"i2t": text_ranks, "t2i": image_ranks}.items():
         ranks = ranks_of(sims, captions_per_image)

@@ -12,14 +12,23 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.checkpoint import RunCheckpoints, check_config, write_config
+from l2rm_jax.config import check_fields
 from l2rm_jax.data.batches import Batch, TrainStream, check_batch_size, scoring_batches
-from l2rm_jax.data.dataset import Data, keep_data, load_data
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.data.dataset import Data, PairDataset, keep_data, load_data
+from l2rm_jax.health import Health, reference_of, require_finite
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas
 from l2rm_jax.recall import check_protocols, parse_protocols, recall_rows, recalls, table
-from l2rm_jax.run_log import RunLog, progress_bar, versions, write_results
+from l2rm_jax.run_log import (
+    Means,
+    RunLog,
+    average,
+    progress_bar,
+    require_tensorboard,
+    versions,
+    write_results,
+)
 from l2rm_jax.scoring import Scorer
 
 
@@ -40,12 +49,15 @@ def train(
         it again for the same epoch.
 
     Returns:
-      What `results.json` holds: config, versions, mismatch, test recalls, rsum, wall time.
+      What `results.json` holds: config, versions, mismatch, test recalls, rsum, warnings, wall
+      time.
 
     Raises:
       L2RMError: the config, the data or the workdir's checkpoints do not fit; nothing of another
-        run is overwritten.
+        run is overwritten. Or the run diverged.
     """
+    if config.train.tensorboard:
+        require_tensorboard()
     check_config(workdir, config.to_dict())
     data = read_data(config, workdir)
     replicas = replicas or Replicas()
@@ -55,7 +67,8 @@ def train(
         keep_data(run.data, workdir)
         position = run.restore()
         resume_step = run.step if position else None
-        with RunLog(workdir, run.header, resume_step=resume_step) as log:
+        tensorboard = config.train.tensorboard
+        with RunLog(workdir, run.header, resume_step=resume_step, tensorboard=tensorboard) as log:
             log.say(run.describe())
             run.fit(log, position or {"epoch": 0, "best_rsum": -1.0, "seconds": 0.0}, on_epoch)
             test = run.data.test
@@ -68,6 +81,7 @@ def train(
         "test": rows,
         "rsum": next(iter(rows.values()))["rsum"],
         "best_validation_rsum": run.position["best_rsum"],
+        "warnings": run.health.warnings,
         "seconds": run.position["seconds"],
         "versions": versions(),
         "config": config.to_dict(),
@@ -84,6 +98,7 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
     """
     check_fields(config)
     # Names that do not exist show before the data are read; the vocabulary's size comes later.
+    parse_protocols(config.evaluation.protocol)
     make_method(make_model(config.model, vocabulary_size=1), config)
     data = load_data(config.data, config.mismatch, workdir=workdir)
     check_batch_size(data.train, config.train.batch_size)
@@ -102,29 +117,6 @@ def open_run(
         yield run
 
 
-def check_fields(config: ConfigDict) -> None:
-    """Refuses protocols that do not exist and counts that would end a run in its middle.
-
-    Raises:
-      ConfigError: names the field, what was found and what was expected.
-    """
-    counts = {
-        "train": ("batch_size", "checkpoint_steps", "log_steps"),
-        "evaluation": ("batch_size",),
-        "optim": ("decay_epochs",),
-        "model": ("embed_dim", "word_dim", "sim_dim", "sgr_steps", "chunk"),
-    }
-    for part, names in counts.items():
-        for name in names:
-            if config[part][name] < 1:
-                raise ConfigError(f"{part}.{name}: {config[part][name]}, expected at least 1")
-    if min(config.train.warmup_epochs, config.train.epochs) < 0 or (
-        config.train.warmup_epochs + config.train.epochs < 1
-    ):
-        raise ConfigError("train.warmup_epochs, train.epochs: expected at least one epoch in all")
-    parse_protocols(config.evaluation.protocol)
-
-
 class Run:
     """A run in progress: where it stands, and what it does next."""
 
@@ -137,6 +129,8 @@ class Run:
         self._replicas = replicas
         model = make_model(config.model, len(data.vocabulary), AXIS)
         self._method = make_method(model, config)
+        self._reference = reference_of(config, data.dev, self._method.losses)
+        self.health = Health(self._reference)
         self._scorer = Scorer(model, replicas, config.evaluation.batch_size)
         sample = next(self.stream(EpochPlan({"sample": np.arange(len(data.train))}), 0).iterate())
         state = self._method.init(jax.random.key(config.seed), sample["sample"])
@@ -179,6 +173,7 @@ class Run:
         if resumed is None:
             return None
         self._state = self._replicas.replicate(resumed.state)
+        self.health = Health(self._reference, resumed.position["health"])
         if resumed.plan:
             self.plan = EpochPlan(dict(resumed.plan), resumed.position["report"])
         return resumed.position
@@ -199,9 +194,7 @@ class Run:
         if cost is not None:
             state = state.replace(own={**state.own, "cost": cost})
         self._state = self._replicas.replicate(state)
-        dev = self.data.dev
-        sims = self._scorer.similarities(_variables(self._state), dev)
-        row = recalls(sims, dev.captions_per_image)
+        row = self._validate()
         self._clock = time.monotonic()
         self.position = {"epoch": self.config.train.warmup_epochs, "best_rsum": row["rsum"]}
         self.checkpoints.save_best(self.step, self._replicas.first(self._state), row)
@@ -220,15 +213,18 @@ class Run:
             self._state = self._state.replace(epoch=epochs)
             if self.plan is None:
                 self.plan = self._method.plan(self.score_pairs(epoch), self.data.train, epoch)
-                for warning in self.plan.warnings:
-                    log.say(f"warning: {warning}")
+                for warning in self.health.plan(epoch, self.plan.streams, self.plan.warnings):
+                    # Of the epoch's first step: a resumed run that plans again warns again.
+                    log.warn(self.step + 1, **warning)
             means = self._train_epoch(log, epoch, total)
-            dev = self.data.dev
-            sims = self._scorer.similarities(_variables(self._state), dev)
-            row = recalls(sims, dev.captions_per_image)
+            row = self._validate()
             if on_epoch is not None:
                 on_epoch(self, epoch + 1)
             self._finish_epoch(log, epoch, {**means, **self.plan.report, **row})
+
+    def _validate(self) -> dict[str, float]:
+        dev = self.data.dev
+        return recalls(self._similarities(dev), dev.captions_per_image)
 
     def restore_best(self) -> None:
         """Takes the best model so far for what follows."""
@@ -238,7 +234,13 @@ class Run:
     def test_similarities(self) -> np.ndarray:
         """Similarities of the test split under the best model so far."""
         self.restore_best()
-        return self._scorer.similarities(_variables(self._state), self.data.test)
+        return self._similarities(self.data.test)
+
+    def _similarities(self, split: PairDataset) -> np.ndarray:
+        sims = self._scorer.similarities(_variables(self._state), split)
+        epoch = int(self._replicas.first(self._state.epoch)) + 1
+        require_finite({f"similarities of {split.split}": sims}, self.step, epoch)
+        return sims
 
     def stream(self, plan: EpochPlan, epoch: int) -> TrainStream:
         """The batches of an epoch that trains on `plan`."""
@@ -272,6 +274,7 @@ class Run:
                 for batch, valid in batches:
                     values[batch.pair_index[:valid]] = self.apply(score, batch)[:valid]
                     bar.update(valid)
+            require_finite({"scores of the training pairs": values}, self.step, epoch + 1)
             return values
 
         return score_pairs
@@ -300,7 +303,10 @@ class Run:
                 save = done % train.checkpoint_steps == 0 and done < len(stream)
                 # A checkpoint closes the running means, so that a resumed run has the same.
                 if save or done % train.log_steps == 0 or done == len(stream):
-                    values = means.flush()
+                    recent = means.flush()
+                    for at, metrics in enumerate(recent, step - len(recent) + 1):
+                        require_finite(metrics, at, epoch + 1)
+                    values = average(recent)
                     log.write("step", step, epoch=epoch + 1, **values)
                     bar.set_postfix(loss=f"{values['loss']:.3f}")
                 if save:
@@ -312,6 +318,8 @@ class Run:
         best = max(rsum, self.position["best_rsum"])
         seconds = time.monotonic() - self._clock
         log.epoch(step, epoch=epoch + 1, **report, best_rsum=best, seconds=seconds)
+        for warning in self.health.epoch(epoch, next(iter(self.plan.streams)), report):
+            log.warn(step, **warning)
         if rsum > self.position["best_rsum"]:
             state = self._replicas.first(self._state)
             self.checkpoints.save_best(step, state, {"rsum": rsum})
@@ -322,33 +330,8 @@ class Run:
     def _save(self, step: int, **within_epoch: Any) -> None:
         plan = self.plan or EpochPlan({})
         self.position |= {"seconds": time.monotonic() - self._clock, **within_epoch}
-        position = {**self.position, "report": plan.report}
+        position = {**self.position, "report": plan.report, "health": self.health.history}
         self.checkpoints.save(step, self._replicas.first(self._state), plan.streams, position)
-
-
-class Means:
-    """Means of the step metrics over an epoch, fetched from the device only when asked."""
-
-    def __init__(self, sums: dict[str, list[float]]):
-        self.sums = {name: list(pair) for name, pair in sums.items()}  # name -> [sum, count]
-        self._pending: list[dict] = []
-
-    def add(self, metrics: dict) -> None:
-        self._pending.append(metrics)
-
-    def flush(self) -> dict[str, float]:
-        """Means of what was added since the last flush."""
-        pending, self._pending = jax.device_get(self._pending), []
-        for metrics in pending:
-            for name, value in metrics.items():
-                pair = self.sums.setdefault(name, [0.0, 0])
-                pair[0] += float(value)
-                pair[1] += 1
-        names = pending[-1] if pending else {}
-        return {name: float(np.mean([m[name] for m in pending])) for name in names}
-
-    def means(self) -> dict[str, float]:
-        return {name: total / count for name, (total, count) in self.sums.items()}
 
 
 def _variables(state: Any) -> dict:

@@ -93,7 +93,9 @@ def make(model, config) -> Method:
         state, metrics = base.descend(loss_fn, state, optimiser, model.axis_name)
         return state, {**metrics, **cost_metrics}
 
-    return Method(init=init, plan=plan, step=step)
+    hardest = partial(ranking.triplet_hardest, margin=config.loss.margin)
+    losses = {"warmup": ("loss", warmup_loss), "matched": ("loss_matched", hardest)}
+    return Method(init=init, plan=plan, step=step, losses=losses)
 
 
 def _choose(table: dict, field: str, name: str):
