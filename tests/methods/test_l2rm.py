@@ -1,5 +1,7 @@
 """What the reference's arrays do not show of L2RM: masks, missing streams, draws, refusals."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.methods import make_method
+from l2rm_jax.methods import base, make_method
 from l2rm_jax.methods.cost import Reserved, cost, cost_loss, describe, draw_reserved
 from l2rm_jax.methods.l2rm import _mask
 from l2rm_jax.models import make_model
@@ -67,6 +69,14 @@ def test_a_missing_stream_is_skipped(streams):
     learned = np.abs(after.own["cost"]["kernel"] - state.own["cost"]["kernel"]).max()
     assert (learned > 0) == ("matched" in streams)
     assert int(after.step) == 1
+
+
+def test_the_scores_of_the_split_see_only_regions():
+    config = small_config()
+    model = make_model(config.model, 20)
+    state = make_method(model, config).init(jax.random.key(0), random_batch(0))
+    sims = jax.jit(partial(base.evaluate, model))(state, random_batch(1))
+    assert np.isfinite(sims).all() and np.std(sims) > 0
 
 
 @pytest.mark.parametrize("size", [1, 7, 20, 128])

@@ -2,28 +2,23 @@
 
 from functools import partial
 
+import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from l2rm_jax.losses.ranking import triplet_mean
 from l2rm_jax.models.attention import attend_regions
-from l2rm_jax.models.layers import BatchNorm
+from l2rm_jax.models.encoders import TextCode
+from l2rm_jax.models.layers import BatchNorm, l2_normalise
 from l2rm_jax.models.retrieval import RetrievalModel
 
 COUNTS = np.array([2, 1, 3, 3, 2, 1], np.int32)
-SIZE, REGIONS, WIDER = len(COUNTS), 3, 5
+SIZE, REGIONS, WIDER, FEATURES = len(COUNTS), 3, 5, 7
 
 
 def small_model(head: str) -> RetrievalModel:
     return RetrievalModel(head, 20, embed_dim=8, word_dim=6, sim_dim=6, dropout=0.0)
-
-
-def pairs(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    images = rng.normal(size=(SIZE, REGIONS, 7)).astype(np.float32)
-    tokens = rng.integers(4, 20, (SIZE, 5)).astype(np.int32)
-    return images, tokens, rng.integers(1, 6, SIZE).astype(np.int32)
 
 
 def padded(images: np.ndarray, width: int, content: float) -> np.ndarray:
@@ -45,44 +40,52 @@ def resized(tree, width: int):
     return jax.tree_util.tree_map_with_path(resize, tree)
 
 
-def random_variables(model: RetrievalModel, inputs: tuple, rng: np.random.Generator):
+def random_variables(model: RetrievalModel, rng: np.random.Generator) -> dict:
+    inputs = np.zeros((2, REGIONS, FEATURES)), np.zeros((2, 4), int), np.ones(2, int)
     shapes = jax.eval_shape(model.init, jax.random.key(0), *inputs)
-    return jax.tree.map(lambda x: rng.uniform(0.1, 1, x.shape).astype(np.float32) - 0.3, shapes)
+    made = {
+        "params": jax.tree.map(lambda x: rng.uniform(-0.5, 0.5, x.shape), shapes["params"]),
+        "batch_stats": jax.tree.map(lambda x: rng.uniform(0.5, 1, x.shape), shapes["batch_stats"]),
+    }
+    return jax.tree.map(np.float32, made)
+
+
+def random_captions(rng: np.random.Generator) -> TextCode:
+    mask = (np.arange(5) < rng.integers(1, 6, SIZE)[:, None]).astype(np.float32)
+    words = rng.normal(size=(SIZE, 5, 8)) * mask[..., None]
+    overall = rng.normal(size=(SIZE, 8))
+    return jax.tree.map(np.float32, TextCode(l2_normalise(words), mask, l2_normalise(overall)))
 
 
 @partial(jax.jit, static_argnums=0)
-def everything(model, variables, images, tokens, lengths):
-    """All that a step or an evaluation takes from a model."""
-    inputs = (images, tokens, lengths, COUNTS)
+def everything(model, variables, images, texts):
+    """Similarities in both modes; loss, gradients and running averages of a step."""
+
+    def score(model, train):
+        return model.similarity(model.encode_images(images, COUNTS, train), texts, train)
 
     def loss(params):
-        sims, updated = model.apply(
-            {**variables, "params": params},
-            *inputs,
-            train=True,
-            method="global_similarity",
-            mutable=["batch_stats"],
-        )
+        mutable = nn.apply(score, model, mutable=["batch_stats"])
+        sims, updated = mutable({**variables, "params": params}, True)
         return triplet_mean(sims, margin=0.2), (sims, updated["batch_stats"])
 
     (value, (sims, stats)), grads = jax.value_and_grad(loss, has_aux=True)(variables["params"])
-    positive = {**variables, "batch_stats": jax.tree.map(jnp.abs, variables["batch_stats"])}
-    evaluated = model.apply(positive, *inputs, method="global_similarity")
-    cosines, _ = model.apply(variables, *inputs, method="global_cosine", mutable=["batch_stats"])
-    found = {"loss": value, "train": sims, "evaluated": evaluated, "cosines": cosines}
+    evaluated = nn.apply(score, model)(variables, False)
+    found = {"loss": value, "train": sims, "evaluated": evaluated}
     return found, {"gradients": grads, "running": stats}
 
 
 @pytest.mark.parametrize("head", ["sgr", "saf"])
 def test_padding_changes_nothing(head):
     rng = np.random.default_rng(0)
-    model, (images, tokens, lengths) = small_model(head), pairs(rng)
-    variables = random_variables(model, (images, tokens, lengths), rng)
-    expected, expected_trees = everything(model, variables, images, tokens, lengths)
+    model, texts = small_model(head), random_captions(rng)
+    variables = random_variables(model, rng)
+    images = rng.normal(size=(SIZE, REGIONS, FEATURES)).astype(np.float32)
+    expected, expected_trees = everything(model, variables, images, texts)
     assert np.std(expected["train"]) > 1e-3 and np.std(expected["evaluated"]) > 1e-3
     for width, content in [(REGIONS, np.nan), (WIDER, 1e3)]:
         start = resized(variables, width)
-        ours, trees = everything(model, start, padded(images, width, content), tokens, lengths)
+        ours, trees = everything(model, start, padded(images, width, content), texts)
         jax.tree.map(assert_close, ours, expected)
         jax.tree.map(assert_close, resized(trees, REGIONS), expected_trees)
     norm = trees["gradients"]["image_encoder"]["attention"]["local_norm"]
@@ -97,10 +100,10 @@ def assert_close(ours, expected):
 
 def test_an_image_is_encoded_as_if_its_regions_were_all():
     rng = np.random.default_rng(1)
-    model, inputs = small_model("sgr"), pairs(rng)
-    variables = jax.jit(model.init)(jax.random.key(0), *inputs)
+    model = small_model("sgr")
+    variables = random_variables(model, rng)
     encode = jax.jit(partial(model.apply, method="encode_images"))
-    images = padded(inputs[0], WIDER, np.nan)
+    images = padded(rng.normal(size=(SIZE, REGIONS, FEATURES)), WIDER, np.nan)
     codes = encode(resized(variables, WIDER), images, COUNTS)
     np.testing.assert_array_equal(codes.mask.sum(1), COUNTS)
     assert not codes.regions[codes.mask == 0].any()
