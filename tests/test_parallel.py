@@ -79,6 +79,8 @@ def test_steps_do_not_depend_on_the_device_count(head, settings):
     # Gradient norms and iteration counts feel the rounding of Adam's first steps more than losses.
     for name in one.keys() - {"transport_iterations", "grad_norm"}:
         np.testing.assert_allclose(four[name], one[name], rtol=1e-4, atol=1e-6, err_msg=name)
+    # Adam hides a factor in the gradients; the first norm comes before any rounding of its steps.
+    np.testing.assert_allclose(four["grad_norm"][0], one["grad_norm"][0], rtol=1e-4)
     assert len(np.unique(one["loss"])) == 20  # the run moves
 
 
