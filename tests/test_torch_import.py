@@ -14,6 +14,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+from experiments.fidelity.__main__ import GOLDEN
+from experiments.fidelity.arrays import Arrays
 from l2rm_jax import config as defaults
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import CheckpointError, ConfigError, L2RMError
@@ -28,6 +30,10 @@ torch = pytest.importorskip("torch")
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("img_enc", "txt_enc", "sim_enc")
+
+
+def golden(name: str) -> Arrays:
+    return Arrays.load(GOLDEN / f"{name}.npz")
 
 
 def tensors(weights, prefix=""):
@@ -78,7 +84,7 @@ def save(path: Path, weights, /, legacy: bool = False, **content) -> Path:
 
 
 @pytest.fixture
-def weights(golden):
+def weights():
     return golden("bc_sim_SGR").under("w/")
 
 
@@ -293,7 +299,7 @@ def data_config(directory: Path):
 
 
 @pytest.fixture
-def test_data(golden, tmp_path):
+def test_data(tmp_path):
     arrays = golden("l_eval")
     split = [arrays[f"in/{name}"] for name in ("images", "captions", "lengths")]
     return arrays, write_data(tmp_path / "data", test=split)
@@ -304,7 +310,7 @@ def test_recalls_of_checkpoints_and_ensembles(test_data, tmp_path, monkeypatch):
     sgr, saf = arrays.under("w_SGR/"), arrays.under("w_SAF/")
 
     # The arrays' captions are bare numbers, without <start> and <end>.
-    def encode(self, caption):
+    def encode(self, caption, sentences=None):
         return np.array([int(word[1:]) for word in caption.split()], np.int32)
 
     found = []
@@ -328,7 +334,7 @@ def test_recalls_of_checkpoints_and_ensembles(test_data, tmp_path, monkeypatch):
     rows = evaluate_checkpoints(config, paths)
     a, b, c = paths
     names = [a, b, f"{c} (model_A)", f"{c} (model_B)", c, "mean of 3 checkpoints"]
-    assert list(rows) == [f"{name}, 13 images" for name in names]
+    assert list(rows) == [f"{name}, custom" for name in names]
     heads = ["SGR", "SAF", "SGR", "SAF", "SGRAF", "SGRAF"]
     for row, head in zip(rows.values(), heads, strict=True):
         for direction in ("i2t", "t2i"):
@@ -344,7 +350,7 @@ def test_recalls_of_checkpoints_and_ensembles(test_data, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def train_data(golden, tmp_path):
+def train_data(tmp_path):
     arrays = golden("l_eval")
     images, tokens, lengths = (arrays[f"in/{name}"] for name in ("images", "captions", "lengths"))
     tokens, lengths = np.maximum(tokens, 4), np.minimum(lengths, 6)  # one bucket to compile for
@@ -356,7 +362,7 @@ def train_data(golden, tmp_path):
     return write_data(tmp_path / "data", **parts)
 
 
-def test_a_refused_import_leaves_no_trace(golden, train_data, tmp_path):
+def test_a_refused_import_leaves_no_trace(train_data, tmp_path):
     weights = golden("m_train_SAF").under("w_after/")
     wide = {**weights, FC: np.pad(weights[FC], ((0, 0), (0, 1)))}
     config = data_config(train_data)
@@ -380,13 +386,14 @@ def main(*arguments) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_a_checkpoint(golden, train_data, tmp_path):
+def test_a_run_goes_on_from_a_checkpoint(train_data, tmp_path):
     arrays = golden("m_train_SAF")
     weights, learned = arrays.under("w_after/"), arrays.under("w_cost_after/")
     path, workdir = tmp_path / "a.pth.tar", tmp_path / "run"
     save(path, weights, net=tensors(weights), cost_function=tensors(learned))
     flags = [
         "--config=configs/f30k.py",
+        "--config.evaluation.protocol=custom",
         f"--config.data.path={train_data}",
         f"--config.data.vocabulary={train_data / 'vocabulary.json'}",
         f"--checkpoint={path}",

@@ -170,13 +170,18 @@ def _training_mode(arrays: Arrays) -> Errors:
     noise = arrays.under("grad_noise/")
     noise = {key: np.broadcast_to(noise.get(key, 0.0), x.shape) for key, x in weights.items()}
     noise = variables_from_state_dict(noise)["params"]
-    errors = jax.tree.map(_beyond_noise, run.gradients(loss), theirs, noise)
+    scale = largest(np.abs(x).max() for x in jax.tree.leaves(theirs))
+    error = partial(_gradient_difference, scale=scale)
+    errors = jax.tree.map(error, run.gradients(loss), theirs, noise)
     yield "gradients, each / its largest", largest(jax.tree.leaves(errors))
 
 
-def _beyond_noise(ours, theirs, noise) -> float:
-    beyond = max(0.0, difference(ours, theirs) - 2 * float(np.max(noise)))
-    return beyond / float(np.abs(theirs).max()) if beyond else 0.0
+def _gradient_difference(ours, theirs, noise, scale: float) -> float:
+    """Beyond twice their noise, over their largest entry; over `scale`, the largest of all
+    parameters, where theirs is nothing but noise: that gradient is zero by construction."""
+    most, noise = float(np.abs(theirs).max()), 2 * float(np.max(noise))
+    beyond = max(0.0, difference(ours, theirs) - noise)
+    return beyond / (most if most > noise else scale)
 
 
 def gradient_error(ours, given: Mapping, weights: Mapping) -> float:

@@ -108,7 +108,9 @@ def training(arrays: Arrays) -> Errors:
 
     def batch(iteration: int, kind: str) -> Batch:
         part = arrays.under(f"in/{iteration}/{kind}_")
-        return Batch(part["images"], part["captions"], part["lengths"], index, index)
+        images, tokens, lengths = (part[name] for name in ("images", "captions", "lengths"))
+        regions = np.full(size, images.shape[1], np.int32)
+        return Batch(images, regions, tokens, lengths, pair_index=index, image_index=index)
 
     state = method.init(jax.random.key(0), batch(0, "clean"))
     state = state.replace(**jax.tree.map(jnp.asarray, variables_from_state_dict(weights)))

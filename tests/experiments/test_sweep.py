@@ -18,7 +18,8 @@ CONFIG = str(Path(sweep.__file__).parents[1] / "configs" / "scenes.py")
 
 
 def recalls(rsum: float) -> dict:
-    return {name: rsum / 6 for name in sweep.RECALLS[:-1]} | {"rsum": rsum}
+    ranks = {f"{way}_{rank}": 1.0 for way in ("i2t", "t2i") for rank in ("median", "mean")}
+    return {"images": 9, **dict.fromkeys(sweep.RECALLS, rsum / 6), **ranks, "rsum": rsum}
 
 
 def leave_run(config, workdir: Path, validation: list[float], finished: bool = True) -> None:
