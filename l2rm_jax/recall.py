@@ -101,7 +101,8 @@ def _ranks(sims: Float[np.ndarray, "Q C"], target: Int[np.ndarray, " Q"]) -> Int
 
 
 def recalls(sims: Float[np.ndarray, "I M"], captions_per_image: int) -> dict[str, float]:
-    """R@1/5/10 in percent, median and mean rank (1 = first), both ways, and `rsum` (0 to 600).
+    """R@1/5/10 in percent, median and mean rank (1 = first), both ways, `rsum` (0 to 600), and the
+    number of `images` ranked among.
 
     Raises:
       ValueError: the matrix does not fit `captions_per_image`, or holds NaN or infinity.
@@ -114,7 +115,7 @@ def recalls(sims: Float[np.ndarray, "I M"], captions_per_image: int) -> dict[str
         )
     if not np.isfinite([sims.min(), sims.max()]).all():  # both pass NaN on
         raise ValueError("the similarity matrix holds NaN or infinity")
-    row: dict[str, float] = {}
+    row: dict[str, float] = {"images": images}
     for way, ranks_of in {"i2t": text_ranks, "t2i": image_ranks}.items():
         ranks = ranks_of(sims, captions_per_image)
         for k in RECALL_AT:
@@ -148,7 +149,7 @@ def fold_recalls(
 def recall_rows(
     sims: Float[np.ndarray, "I M"], captions_per_image: int, protocols: str
 ) -> dict[str, dict[str, Any]]:
-    """Rows of the result table by protocol: `recalls`, and the number of `images` ranked among.
+    """Rows of the result table by protocol: the means of `recalls` over its folds.
 
     Args:
       sims: of the whole test split.
@@ -160,12 +161,10 @@ def recall_rows(
       ValueError: as `recalls`.
     """
     check_protocols(protocols, len(sims), captions_per_image)
-    rows = {}
-    for name in parse_protocols(protocols):
-        folds = PROTOCOLS[name].folds
-        row = fold_recalls(sims, captions_per_image, folds)
-        rows[name] = {"images": len(sims) // folds, **row}
-    return rows
+    return {
+        name: fold_recalls(sims, captions_per_image, PROTOCOLS[name].folds)
+        for name in parse_protocols(protocols)
+    }
 
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
@@ -180,5 +179,5 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     ]
     for name, row in rows.items():
         values = "".join(f"{row[f'{way}_{key}']:7.1f}" for way in WAYS for key in keys)
-        lines.append(f"{name:<{width}}{row['images']:6}{values}{row['rsum']:8.1f}")
+        lines.append(f"{name:<{width}}{row['images']:6.0f}{values}{row['rsum']:8.1f}")
     return "\n".join(lines)
