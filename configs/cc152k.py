@@ -12,6 +12,7 @@ from l2rm_jax import config as defaults
 def get_config():
     config = defaults.default()
     config.data.name = "cc152k"
+    config.evaluation.protocol = "cc152k-1k"
     config.mismatch.rate = 0.0
     config.l2rm.epsilon = 0.07
     config.l2rm.mask = "none"

@@ -13,6 +13,7 @@ from l2rm_jax import config as defaults
 def get_config():
     config = defaults.default()
     config.data.name = "f30k"
+    config.evaluation.protocol = "f30k-1k"
     config.l2rm.epsilon = 0.01
     config.optim.decay_epochs = 15
     config.train.warmup_epochs = 5

@@ -20,10 +20,11 @@ def default() -> ConfigDict:
     data.path = ""  # directory with {train,dev,test}_ims.npy and _caps.txt or _caps.tsv
     data.vocabulary = ""  # json file; "" builds one from train and dev and keeps it in the workdir
     data.min_count = 4  # a rarer word becomes <unk>
+    data.split_sentences = False  # before words, as the authors; needs NLTK's punkt model
     data.max_words = 64  # tokens kept of a training caption, <start> and <end> included
     data.train_images = 0  # use only the first n training images (0 = all)
     data.dev_images = 0  # validate on the first n images (0 = all; the authors' code: 200)
-    data.test_split = "test"  # "testall" for COCO's 5K images
+    data.test_split = "test"  # "testall" for COCO's 5000 images
     data.scenes_seed = 0  # world of the built-in data set
     data.scenes_train = 1000  # pictures
     data.scenes_dev = 200
@@ -42,7 +43,7 @@ def default() -> ConfigDict:
     model.sim_dim = 256
     model.sgr_steps = 3
     model.dropout = 0.4
-    model.chunk = 4  # captions scored at once: speed and memory only
+    model.chunk = 1  # captions scored at once: speed and memory only; 1 is best on a CPU
 
     config.loss = loss = ConfigDict()
     loss.margin = 0.2  # of the triplet losses
@@ -70,11 +71,41 @@ def default() -> ConfigDict:
     train.epochs = 35  # after the warm-up
     train.checkpoint_steps = 1000  # also save within an epoch, every so many steps
     train.log_steps = 10
+    train.tensorboard = False  # also write scalars for TensorBoard, to workdir/tensorboard
 
     config.evaluation = evaluation = ConfigDict()
     evaluation.batch_size = 128  # captions per tile
-    evaluation.folds = 1  # 5: also the mean over five consecutive fifths (COCO 1K)
+    # f30k-1k, coco-1k-5fold, coco-5k, cc152k-1k; custom: all of any test split. With a comma
+    # between, several from the same scores; results.json's rsum is the first one's.
+    evaluation.protocol = "custom"
     return config.lock()  # a misspelt field is an error in a config file too
+
+
+def check_fields(config: ConfigDict) -> None:
+    """Refuses counts out of range, which would end a run in its middle.
+
+    Raises:
+      ConfigError: names the field, what was found and what was expected.
+    """
+    counts = {
+        "train": ("checkpoint_steps", "log_steps"),
+        "evaluation": ("batch_size",),
+        "optim": ("decay_epochs",),
+        "model": ("embed_dim", "word_dim", "sim_dim", "sgr_steps", "chunk"),
+    }
+    for part, names in counts.items():
+        for name in names:
+            if config[part][name] < 1:
+                raise ConfigError(f"{part}.{name}: {config[part][name]}, expected at least 1")
+    if config.train.batch_size < 2:
+        raise ConfigError(
+            f"train.batch_size: {config.train.batch_size}, expected at least 2, as a pair is "
+            "compared with the others of its batch"
+        )
+    if min(config.train.warmup_epochs, config.train.epochs) < 0 or (
+        config.train.warmup_epochs + config.train.epochs < 1
+    ):
+        raise ConfigError("train.warmup_epochs, train.epochs: expected at least one epoch in all")
 
 
 def get_config(arg: str | None = None) -> ConfigDict:

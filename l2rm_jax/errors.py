@@ -1,8 +1,23 @@
 """Errors raised on purpose: each message says where, what was found and what was expected."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
 
 class L2RMError(Exception):
-    """Base of every error raised on purpose by this library."""
+    """Base of every error raised on purpose by this library.
+
+    Attributes:
+      args: the messages, one for each problem; as text, the first one and how many more there are.
+    """
+
+    def __str__(self) -> str:
+        first, *more = self.args
+        if not more:
+            return first
+        return f"{first} (and {len(more)} more problems: --mode=check lists them)"
 
 
 class DataError(L2RMError, ValueError):
@@ -13,5 +28,37 @@ class ConfigError(L2RMError, ValueError):
     """A configuration field is unknown, out of range, or contradicts another."""
 
 
+class DivergedError(L2RMError, ArithmeticError):
+    """The numbers of a run are no longer finite, so there is nothing to go on from."""
+
+
 class CheckpointError(L2RMError, RuntimeError):
     """A checkpoint or a run directory cannot be used as asked."""
+
+
+class Problems:
+    """Goes on after an error to find the others, and raises them all as one.
+
+    Attributes:
+      messages: of the problems so far, each once, in the order found.
+    """
+
+    def __init__(self) -> None:
+        self.messages: dict[str, None] = {}  # an ordered set
+        self._kind: type[L2RMError] = L2RMError
+
+    def attempt(self, part: Callable[..., T], *needs: object, **settings: object) -> T | None:
+        """`part(*needs, **settings)`, or None if it fails, or if a need is None as it failed."""
+        if any(need is None for need in needs):
+            return None
+        try:
+            return part(*needs, **settings)
+        except L2RMError as error:
+            self._kind = self._kind if self.messages else type(error)
+            self.messages |= dict.fromkeys(error.args)
+            return None
+
+    def refuse(self) -> None:
+        """Raises what was found, if anything, as an error of the first one's type."""
+        if self.messages:
+            raise self._kind(*self.messages)

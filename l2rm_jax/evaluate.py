@@ -1,5 +1,6 @@
-"""Evaluate finished runs, alone and together."""
+"""Evaluate finished runs and published checkpoints, alone and together."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -8,10 +9,15 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from l2rm_jax.checkpoint import read_config
+from l2rm_jax.data.dataset import read_split
+from l2rm_jax.data.text import punkt
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.parallel import Replicas
-from l2rm_jax.recall import recall_rows
-from l2rm_jax.train import open_run
+from l2rm_jax.recall import check_protocols, recall_rows
+from l2rm_jax.scoring import Scorer
+from l2rm_jax.torch_checkpoint import fit_data, read_checkpoint, trained_vocabulary
+from l2rm_jax.torch_import import model_from_state_dict, variables_from_state_dict
+from l2rm_jax.train import open_run, read_data
 
 
 def evaluate_runs(
@@ -40,7 +46,7 @@ def evaluate_runs(
     for workdir in workdirs:
         config = ConfigDict(read_config(workdir))
         config.update_from_flattened_dict(dict(changes))
-        with open_run(config, workdir, Replicas()) as run:
+        with open_run(config, read_data(config, workdir), workdir, Replicas()) as run:
             test = run.data.test
             if captions is not None and captions != test.captions:
                 raise ConfigError(f"{workdir}: its test captions differ from {workdirs[0]}'s")
@@ -53,6 +59,54 @@ def evaluate_runs(
     return rows
 
 
+def evaluate_checkpoints(
+    config: ConfigDict, paths: Sequence[str | Path]
+) -> dict[str, dict[str, float]]:
+    """Test recalls of published PyTorch checkpoints and, of several, of their mean similarities.
+
+    A file of two networks counts as one model, the mean of both, as its authors evaluate it.
+
+    Args:
+      config: `data` says where the test split and the vocabulary are, `evaluation` how to
+        evaluate. Everything about the networks is read from the files.
+      paths: the files.
+
+    Raises:
+      L2RMError: a file or the data are not what they should be, or do not fit each other.
+    """
+    vocabulary = trained_vocabulary(config.data)
+    sentences = punkt() if config.data.split_sentences else None
+    test = read_split(config.data.path, config.data.test_split, vocabulary, sentences)
+    check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
+    shape = test.images.shape[1:]
+    # Every file is read and checked before the first is scored.
+    checkpoints = {
+        path: {
+            key: fit_data(weights, len(vocabulary), shape, f"{path}: {key}")
+            for key, weights in read_checkpoint(path).networks.items()
+        }
+        for path in paths
+    }
+    replicas = Replicas()
+    scorer = functools.cache(lambda model: Scorer(model, replicas, config.evaluation.batch_size))
+    rows: dict[str, dict[str, float]] = {}
+    total = 0.0
+    for path, networks in checkpoints.items():
+        own = 0.0
+        for key, weights in networks.items():
+            model = model_from_state_dict(weights, dropout=0.0, chunk=config.model.chunk)
+            variables = replicas.replicate(variables_from_state_dict(weights))
+            sims = scorer(model).similarities(variables, test)
+            own = own + sims / len(networks)
+            if len(networks) > 1:
+                rows |= _named(f"{path} ({key})", sims, test, config)
+        rows |= _named(str(path), own, test, config)
+        total = total + own / len(checkpoints)
+    if len(checkpoints) > 1:
+        rows |= _named(f"mean of {len(checkpoints)} checkpoints", total, test, config)
+    return rows
+
+
 def _named(name: str, sims, test, config: ConfigDict) -> dict[str, dict[str, float]]:
-    found = recall_rows(sims, test.captions_per_image, config.evaluation.folds)
-    return {f"{name}, {size}": row for size, row in found.items()}
+    found = recall_rows(sims, test.captions_per_image, config.evaluation.protocol)
+    return {f"{name}, {protocol}": row for protocol, row in found.items()}

@@ -11,9 +11,11 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 
 from l2rm_jax import config as defaults
+from l2rm_jax.checkpoint import CONFIG_FILE, read_config
 from l2rm_jax.data.check import check
 from l2rm_jax.errors import ConfigError, L2RMError
-from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.evaluate import evaluate_checkpoints, evaluate_runs
+from l2rm_jax.import_run import import_checkpoint
 from l2rm_jax.recall import table
 from l2rm_jax.train import train
 
@@ -23,37 +25,82 @@ _WORKDIR = flags.DEFINE_multi_string(
     "Directory of the run: checkpoints, log, results. A run that was stopped there continues. "
     "With --mode=evaluate, repeat the flag to average several runs.",
 )
-_MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate", "check"], "What to do.")
+_CHECKPOINT = flags.DEFINE_multi_string(
+    "checkpoint",
+    [],
+    "A published PyTorch checkpoint to evaluate (repeat the flag to average several), or to import "
+    "as the start of a run in --workdir.",
+)
+_MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate", "check", "import"], "What to do.")
 
 
 def main(_: list[str]) -> None:
     try:
+        if _CHECKPOINT.value and _MODE.value not in ("evaluate", "import"):
+            raise ConfigError("--checkpoint: goes with --mode=evaluate or --mode=import")
         _MODES[_MODE.value]()
     except L2RMError as error:
         sys.exit(f"error: {error}")
 
 
 def _train() -> None:
-    config = flags.FLAGS.config
     if len(_WORKDIR.value) > 1:
         raise ConfigError("--workdir: training takes one directory")
+    config = _train_config()
     workdir = _WORKDIR.value[0] if _WORKDIR.value else default_workdir(config)
     print(f"training in {workdir}")
     train(config, workdir)
 
 
+def _train_config() -> ConfigDict:
+    """The given config; without --config, that of the run in the work directory, if there is one.
+
+    Single keys may be given in either case; one that differs from the run's is refused later.
+    """
+    given = flags.FLAGS["config"]
+    if given.present or not _WORKDIR.value or not Path(_WORKDIR.value[0], CONFIG_FILE).exists():
+        return given.value
+    config = defaults.default()
+    with config.unlocked():
+        config.update(read_config(_WORKDIR.value[0]))
+    config.update_from_flattened_dict(config_flags.get_override_values(given))
+    return config
+
+
 def _evaluate() -> None:
+    if _CHECKPOINT.value:
+        if _WORKDIR.value:
+            raise ConfigError("--checkpoint, --workdir: evaluate either checkpoints or runs")
+        print(table(evaluate_checkpoints(_checkpoint_config(), _CHECKPOINT.value)))
+        return
     if not _WORKDIR.value:
         raise ConfigError("--workdir: evaluation needs the directory of at least one run")
     changes = config_flags.get_override_values(flags.FLAGS["config"])
     print(table(evaluate_runs(_WORKDIR.value, changes)))
 
 
+def _import() -> None:
+    for name, values in (("checkpoint", _CHECKPOINT.value), ("workdir", _WORKDIR.value)):
+        if len(values) != 1:
+            raise ConfigError(f"--{name}: found {len(values)}, --mode=import takes one")
+    [checkpoint], [workdir] = _CHECKPOINT.value, _WORKDIR.value
+    row = import_checkpoint(_checkpoint_config(), checkpoint, workdir)
+    print(table({f"{checkpoint}, validation": row}))
+    print(f"imported; it goes on with: python -m l2rm_jax.main --workdir={workdir}")
+
+
+def _checkpoint_config() -> ConfigDict:
+    for key in config_flags.get_override_values(flags.FLAGS["config"]):
+        if key.startswith("model.") and key not in ("model.chunk", "model.dropout"):
+            raise ConfigError(f"{key}: with --checkpoint, it is read from the file")
+    return flags.FLAGS.config
+
+
 def _check() -> None:
-    print(check(flags.FLAGS.config.data, flags.FLAGS.config.mismatch))
+    print(check(flags.FLAGS.config))
 
 
-_MODES = {"train": _train, "evaluate": _evaluate, "check": _check}
+_MODES = {"train": _train, "evaluate": _evaluate, "check": _check, "import": _import}
 
 
 def default_workdir(config: ConfigDict) -> str:
@@ -69,8 +116,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     for argument in argv[1:]:
         match = re.match(r"--?config\.([^=]+)", argument)
         if match and match[1] not in known:
-            nearest = difflib.get_close_matches(match[1], known, n=1, cutoff=0.0)[0]
-            sys.exit(f"error: {argument}: no such config key; the nearest is {nearest}")
+            sys.exit(_no_such_key(argument, match[1], known))
     help_text = "Config of the run, FILE.py or FILE.py:VARIANT; without it, the built-in data set."
     config_flags.DEFINE_config_file("config", defaults.__file__, help_text)
     try:
@@ -79,6 +125,16 @@ def parse_flags(argv: list[str]) -> list[str]:
         return rest
     except (flags.Error, OSError) as error:  # a traceback may be part of its text
         sys.exit(f"error: {str(error).strip().splitlines()[-1].strip()}")
+    except AttributeError as error:  # of the locked config, while a file is run
+        match = re.search(r'Key "(\w+)" does not exist', str(error))
+        if not match:
+            raise
+        sys.exit(_no_such_key(f"{match[1]} in the config file", match[1], known))
+
+
+def _no_such_key(where: str, key: str, known: list[str]) -> str:
+    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+    return f"error: {where}: no such config key; the nearest is {nearest}"
 
 
 def _keys(config: ConfigDict, prefix: str = "") -> list[str]:

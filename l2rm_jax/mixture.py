@@ -53,6 +53,14 @@ class BetaMixture(NamedTuple):
         """
         return bool(self._posterior(np.array([_EDGE]))[0] <= 0.5)
 
+    @property
+    def separation(self) -> float:
+        """Distance of the two means in units of the sum of the two standard deviations."""
+        size = self.alpha + self.beta
+        mean = self.alpha / size
+        deviation = np.sqrt(mean * (1 - mean) / (size + 1))
+        return float((mean[1] - mean[0]) / deviation.sum())
+
     def _posterior(self, scaled):
         return np.exp(_log_joint(scaled, self.weights, self.alpha, self.beta)[1])
 

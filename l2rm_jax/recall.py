@@ -1,20 +1,86 @@
-"""Recall from a similarity matrix: NumPy only, the protocol of the field."""
+"""Recall from a similarity matrix, and the protocols of the published tables: NumPy only.
+
+Ties: the reference ranks by `numpy.argsort(row)[::-1]`, a quicksort whose order of equal scores
+depends on NumPy's build and the processor. Here the sort is stable, then reversed: of equal scores
+the candidate with the higher index comes first. Where nothing is tied the two are the same.
+"""
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from l2rm_jax.errors import ConfigError
+
 RECALL_AT = (1, 5, 10)
+WAYS = ("i2t", "t2i")  # image to text, text to image
+BLOCK = 128  # queries ranked at once: what is compared stays in the processor's cache
+
+
+class Protocol(NamedTuple):
+    """What a published table is computed on.
+
+    Attributes:
+      images: images of the test split; 0 is any number.
+      captions_per_image: captions of each; 0 is any number.
+      folds: consecutive equal parts of the split; the recalls are the means over them.
+      remedy: what to change where the data are others.
+    """
+
+    images: int = 0
+    captions_per_image: int = 0
+    folds: int = 1
+    remedy: str = ""
+
+
+_TESTALL = "COCO's 5000 test images are data.test_split=testall, its split test has 1000 of them; "
+PROTOCOLS = {
+    "f30k-1k": Protocol(1000, 5),
+    "coco-1k-5fold": Protocol(5000, 5, folds=5, remedy=_TESTALL),
+    "coco-5k": Protocol(5000, 5, remedy=_TESTALL),
+    "cc152k-1k": Protocol(1000, 1),
+    "custom": Protocol(),
+}
+
+
+def parse_protocols(names: str) -> list[str]:
+    """The protocols that `evaluation.protocol` names, one or several with commas between.
+
+    Raises:
+      ConfigError: a name is none of `PROTOCOLS`.
+    """
+    found = [name.strip() for name in names.split(",")]
+    for name in found:
+        if name not in PROTOCOLS:
+            raise ConfigError(f"evaluation.protocol: {name!r} is none of {', '.join(PROTOCOLS)}")
+    return found
+
+
+def check_protocols(names: str, images: int, captions_per_image: int) -> None:
+    """Refuses a test split that is not what one of the protocols is computed on.
+
+    Raises:
+      ConfigError: says what the protocol needs, what was found and what to change.
+    """
+    for name in parse_protocols(names):
+        protocol = PROTOCOLS[name]
+        needed = (protocol.images or images, protocol.captions_per_image or captions_per_image)
+        if needed != (images, captions_per_image):
+            raise ConfigError(
+                f"evaluation.protocol: {name} needs {needed[0]} test images with {needed[1]} "
+                f"caption(s) each, found {images} with {captions_per_image}; {protocol.remedy}"
+                "evaluation.protocol=custom takes any test split"
+            )
 
 
 def text_ranks(sims: Float[np.ndarray, "I M"], captions_per_image: int) -> Int[np.ndarray, " I"]:
     """Rank (0 = first) of the best placed caption of each image; caption k is of image
     `k // captions_per_image`."""
-    images = sims.shape[0]
-    best = np.full(images, sims.shape[1])
-    for offset in range(captions_per_image):
-        own = np.arange(images) * captions_per_image + offset
-        best = np.minimum(best, _ranks(sims, own))
-    return best
+    images = np.arange(len(sims))
+    own = images[:, None] * captions_per_image + np.arange(captions_per_image)
+    scores = np.take_along_axis(sims, own, axis=1)
+    best = captions_per_image - 1 - np.argmax(scores[:, ::-1], axis=1)  # the last of the highest
+    return _ranks(sims, own[images, best])
 
 
 def image_ranks(sims: Float[np.ndarray, "I M"], captions_per_image: int) -> Int[np.ndarray, " M"]:
@@ -22,23 +88,23 @@ def image_ranks(sims: Float[np.ndarray, "I M"], captions_per_image: int) -> Int[
     return _ranks(sims.T, np.arange(sims.shape[1]) // captions_per_image)
 
 
-def _ranks(sims: Float[np.ndarray, "Q C"], target: Int[np.ndarray, " Q"]) -> np.ndarray:
-    """Rank of candidate `target[q]` for query q.
-
-    A tie goes to the later candidate, as in the reference's reversed ascending sort.
-    """
+def _ranks(sims: Float[np.ndarray, "Q C"], target: Int[np.ndarray, " Q"]) -> Int[np.ndarray, " Q"]:
+    """Rank of candidate `target[q]` for query q: how many candidates come before it."""
     ranks = np.empty(len(sims), np.int64)
-    later = np.arange(sims.shape[1])
-    for query, (row, own) in enumerate(zip(sims, target, strict=True)):
-        ranks[query] = np.sum(row > row[own]) + np.sum((row == row[own]) & (later > own))
+    candidates = np.arange(sims.shape[1])
+    for start in range(0, len(sims), BLOCK):
+        block, own = sims[start : start + BLOCK], target[start : start + BLOCK, None]
+        score = np.take_along_axis(block, own, axis=1)
+        before = (block > score) | ((block == score) & (candidates > own))
+        ranks[start : start + BLOCK] = np.count_nonzero(before, axis=1)
     return ranks
 
 
 def recalls(sims: Float[np.ndarray, "I M"], captions_per_image: int) -> dict[str, float]:
-    """R@1/5/10 in percent, median and mean rank (1 = first), both ways, and their sum `rsum`.
+    """R@1/5/10 in percent, median and mean rank (1 = first), both ways, and `rsum` (0 to 600).
 
     Raises:
-      ValueError: the matrix does not fit `captions_per_image`, or holds a NaN.
+      ValueError: the matrix does not fit `captions_per_image`, or holds NaN or infinity.
     """
     images, captions = sims.shape
     if captions != images * captions_per_image:
@@ -46,17 +112,16 @@ def recalls(sims: Float[np.ndarray, "I M"], captions_per_image: int) -> dict[str
             f"{images} images x {captions} captions: "
             f"expected {captions_per_image} captions an image"
         )
-    if np.isnan(sims).any():
-        raise ValueError("the similarity matrix holds NaN")
+    if not np.isfinite([sims.min(), sims.max()]).all():  # both pass NaN on
+        raise ValueError("the similarity matrix holds NaN or infinity")
     row: dict[str, float] = {}
-    directions = {"i2t": text_ranks, "t2i": image_ranks}
-    for name, ranks_of in directions.items():
+    for way, ranks_of in {"i2t": text_ranks, "t2i": image_ranks}.items():
         ranks = ranks_of(sims, captions_per_image)
         for k in RECALL_AT:
-            row[f"{name}_r{k}"] = 100.0 * float(np.mean(ranks < k))
-        row[f"{name}_median"] = float(np.floor(np.median(ranks)) + 1)
-        row[f"{name}_mean"] = float(np.mean(ranks) + 1)
-    row["rsum"] = sum(row[f"{name}_r{k}"] for name in directions for k in RECALL_AT)
+            row[f"{way}_r{k}"] = 100.0 * float(np.mean(ranks < k))
+        row[f"{way}_median"] = float(np.floor(np.median(ranks)) + 1)
+        row[f"{way}_mean"] = float(np.mean(ranks) + 1)
+    row["rsum"] = sum(row[f"{way}_r{k}"] for way in WAYS for k in RECALL_AT)
     return row
 
 
@@ -81,28 +146,39 @@ def fold_recalls(
 
 
 def recall_rows(
-    sims: Float[np.ndarray, "I M"], captions_per_image: int, folds: int = 1
-) -> dict[str, dict[str, float]]:
-    """Named rows of the recall table: the mean over the folds first, where there are several."""
-    images = sims.shape[0]
+    sims: Float[np.ndarray, "I M"], captions_per_image: int, protocols: str
+) -> dict[str, dict[str, Any]]:
+    """Rows of the result table by protocol: `recalls`, and the number of `images` ranked among.
+
+    Args:
+      sims: of the whole test split.
+      captions_per_image: caption k is of image `k // captions_per_image`.
+      protocols: as `parse_protocols` takes them.
+
+    Raises:
+      ConfigError: as `check_protocols`.
+      ValueError: as `recalls`.
+    """
+    check_protocols(protocols, len(sims), captions_per_image)
     rows = {}
-    if folds > 1:
-        name = f"{folds} x {images // folds} images"
-        rows[name] = fold_recalls(sims, captions_per_image, folds)
-    rows[f"{images} images"] = recalls(sims, captions_per_image)
+    for name in parse_protocols(protocols):
+        folds = PROTOCOLS[name].folds
+        row = fold_recalls(sims, captions_per_image, folds)
+        rows[name] = {"images": len(sims) // folds, **row}
     return rows
 
 
-def table(rows: dict[str, dict[str, float]]) -> str:
-    """The field's table, a line per named row."""
-    columns = [f"{name}_r{k}" for name in ("i2t", "t2i") for k in RECALL_AT]
+def table(rows: dict[str, dict[str, Any]]) -> str:
+    """The field's table, a line per named row: recalls, median and mean rank both ways, rSum."""
+    keys = {**{f"r{k}": f"R@{k}" for k in RECALL_AT}, "median": "MedR", "mean": "MeanR"}
     width = max(len(name) for name in rows) + 2
-    head = "".join(f"R@{k}".rjust(7) for k in RECALL_AT)
+    head = "".join(title.rjust(7) for title in keys.values())
+    titles = [title.center(len(head)) for title in ("image to text", "text to image")]
     lines = [
-        " " * width + "image to text".center(21) + "text to image".center(21),
-        " " * width + head + head + "rSum".rjust(8),
+        " " * (width + 6) + "".join(titles).rstrip(),
+        f"{'':<{width}}images{head}{head}    rSum",
     ]
     for name, row in rows.items():
-        values = "".join(f"{row[column]:7.1f}" for column in columns)
-        lines.append(f"{name:<{width}}{values}{row['rsum']:8.1f}")
+        values = "".join(f"{row[f'{way}_{key}']:7.1f}" for way in WAYS for key in keys)
+        lines.append(f"{name:<{width}}{row['images']:6}{values}{row['rsum']:8.1f}")
     return "\n".join(lines)

@@ -1,12 +1,13 @@
 """The log of a run: `metrics.jsonl`, lines and a progress bar on screen, `results.json`."""
 
 import importlib.metadata
+import importlib.util
 import json
 import math
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -15,8 +16,11 @@ import numpy as np
 from tqdm import tqdm
 
 import l2rm_jax
+from l2rm_jax.errors import ConfigError
 
 QUIET_SECONDS = 30.0  # between two lines of a bar away from a terminal
+SCALAR_KINDS = ("step", "epoch")  # records that TensorBoard shows
+FLUSH_SECONDS = 10  # what TensorBoard may miss when a run is killed
 
 
 class RunLog:
@@ -31,7 +35,11 @@ class RunLog:
         and its rates).
       resume_step: None starts the file anew; a step keeps the records up to it, that step
         included, and appends.
-      primary: False on every process of a run but the first: nothing is written or shown.
+      tensorboard: also write the numbers of steps and epochs as scalars to `workdir/tensorboard`;
+        those of the steps that a resumed run repeats are purged.
+
+    Raises:
+      ConfigError: TensorBoard is asked for and the package that writes for it is missing.
     """
 
     def __init__(
@@ -40,17 +48,15 @@ class RunLog:
         header: Mapping[str, Any],
         *,
         resume_step: int | None = None,
-        primary: bool = True,
+        tensorboard: bool = False,
     ):
         self._header = dict(header)
-        self._primary = primary
-        self._file: TextIO | None = None
-        if not primary:
-            return
+        first_step = 0 if resume_step is None else resume_step + 1
+        self._scalars = _scalar_writer(workdir, first_step) if tensorboard else None
         path = Path(workdir) / "metrics.jsonl"
         kept = [] if resume_step is None else _lines_up_to(path, resume_step)
         _replace(path, "".join(kept))
-        self._file = path.open("a", encoding="utf-8")
+        self._file: TextIO = path.open("a", encoding="utf-8")
 
     def __enter__(self) -> "RunLog":
         return self
@@ -59,19 +65,24 @@ class RunLog:
         self.close()
 
     def close(self) -> None:
-        """Closes the file."""
-        if self._file is not None:
-            self._file.close()
+        """Closes the files."""
+        self._file.close()
+        if self._scalars is not None:
+            self._scalars.close()
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         """Appends a record; values may be numbers, 0-d arrays of either library, or JSON values.
 
         Not-a-number and infinity are written as null, which JSON can hold.
         """
-        if self._file is not None:
-            record = {"kind": kind, "step": step, **self._header, **values}
-            self._file.write(json.dumps(plain(record), allow_nan=False) + "\n")
-            self._file.flush()
+        values = plain(values)
+        record = {"kind": kind, "step": step, **plain(self._header), **values}
+        self._file.write(json.dumps(record, allow_nan=False) + "\n")
+        self._file.flush()
+        if self._scalars is not None and kind in SCALAR_KINDS:
+            for name, value in values.items():
+                if isinstance(value, int | float):
+                    self._scalars.add_scalar(f"{kind}/{name}", value, step)
 
     def epoch(self, step: int, **values: Any) -> None:
         """Appends a record of kind `epoch` and prints it as one line."""
@@ -79,11 +90,57 @@ class RunLog:
         fields = _fields({"step": step, **values})
         self.say(f"{fields}  [{_fields(self._header)}]" if self._header else fields)
 
+    def warn(self, step: int, *, message: str, **values: Any) -> None:
+        """Appends a record of kind `warning` and prints its message."""
+        self.write("warning", step, **values, message=message)
+        self.say(f"warning: {message}")
+
     def say(self, text: str) -> None:
         """Prints a line to standard output, above a progress bar if one is shown."""
-        if self._primary:
-            tqdm.write(text, file=sys.stdout)
-            sys.stdout.flush()
+        tqdm.write(text, file=sys.stdout)
+        sys.stdout.flush()
+
+
+class Means:
+    """Means of the step metrics over an epoch, fetched from the device only when asked.
+
+    Args:
+      sums: `sums` of the means that are continued.
+    """
+
+    def __init__(self, sums: Mapping[str, Sequence[float]]):
+        self.sums = {name: list(pair) for name, pair in sums.items()}  # name -> [sum, count]
+        self._pending: list[dict] = []
+
+    def add(self, metrics: dict) -> None:
+        self._pending.append(metrics)
+
+    def flush(self) -> list[dict[str, float]]:
+        """The metrics of each step since the last flush."""
+        pending, self._pending = jax.device_get(self._pending), []
+        for metrics in pending:
+            for name, value in metrics.items():
+                pair = self.sums.setdefault(name, [0.0, 0])
+                pair[0] += float(value)
+                pair[1] += 1
+        return pending
+
+    def means(self) -> dict[str, float]:
+        return {name: total / count for name, (total, count) in self.sums.items()}
+
+
+def average(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean over steps of each metric that the last of them has."""
+    return {name: float(np.mean([step[name] for step in metrics])) for name in metrics[-1]}
+
+
+def require_tensorboard() -> None:
+    """Raises `ConfigError` where the package that writes for TensorBoard is missing."""
+    if importlib.util.find_spec("tensorboardX") is None:
+        raise ConfigError(
+            "train.tensorboard: the package tensorboardX is missing; install it with "
+            "pip install 'l2rm_jax[tensorboard]', or leave the field False"
+        )
 
 
 def progress_bar(total: int, description: str, *, initial: int = 0) -> tqdm:
@@ -162,6 +219,23 @@ class _PlainLines:
 
     def flush(self) -> None:
         self._stream.flush()
+
+
+def _scalar_writer(workdir: str | Path, first_step: int) -> Any:
+    """A TensorBoard writer that hides what was written before from `first_step` on."""
+    require_tensorboard()
+    from tensorboardX import SummaryWriter  # optional, and slow to import
+
+    directory = Path(workdir) / "tensorboard"
+    # Event files are named by the second and read in the order of their names: the suffix keeps a
+    # quick restart off the earlier file, and behind it.
+    earlier = len(list(directory.glob("events.*")))
+    return SummaryWriter(
+        str(directory),
+        purge_step=first_step,
+        flush_secs=FLUSH_SECONDS,
+        filename_suffix=f".{earlier:04d}",
+    )
 
 
 def _lines_up_to(path: Path, step: int) -> list[str]:

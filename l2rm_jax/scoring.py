@@ -28,7 +28,7 @@ class Scorer:
         self._model = model.clone(axis_name=None)
         self._replicas = replicas
         self._batch_size = batch_size
-        self._encode_images = replicas.map_over(self._apply("encode_images"), (0, 0))
+        self._encode_images = replicas.map_over(self._apply("encode_images"), (0, 0, 0))
         # Each device encodes all captions of a batch: cheaper than to send it the codes.
         self._encode_captions = replicas.map_over(self._apply("encode_captions"), (0, None, None))
         self._score = replicas.map_over(self._apply("similarity"), (0, 0, 0))
@@ -65,6 +65,6 @@ class Scorer:
         devices = len(self._replicas)
         tile = min(IMAGE_TILE, -(-len(dataset.images) // devices))
         return [
-            self._encode_images(variables, self._replicas.shard(images))
-            for images, _ in batches.image_batches(dataset, tile * devices)
+            self._encode_images(variables, *self._replicas.shard((images, regions)))
+            for images, regions, _ in batches.image_batches(dataset, tile * devices)
         ]

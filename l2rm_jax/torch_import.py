@@ -1,9 +1,14 @@
-"""Parameters of the authors' PyTorch models, as parameters of ours."""
+"""Parameters of the authors' PyTorch models, as parameters of ours.
+
+The names are SGRAF's, which L2RM, RCL, DECL, NCR and BiCro share; `torch_checkpoint.py` reads the
+files that hold them.
+"""
 
 from collections.abc import Mapping
 
 import numpy as np
 
+from l2rm_jax.errors import CheckpointError
 from l2rm_jax.models.retrieval import RetrievalModel
 
 # Ours -> theirs.
@@ -28,6 +33,60 @@ _HEAD = {
     "score": "sim_enc.sim_eval_w",
 }
 
+# Shapes of their linear layers' weights, [outputs, inputs], and of their batch normalisations: a
+# letter an axis. V words of the vocabulary, W word_dim, D embed_dim, S sim_dim, F features and
+# R regions of an image; the GRU has G = 3 D gates.
+_LINEAR_SHAPES = {
+    "img_enc.fc": "DF",
+    **dict.fromkeys((f"sim_enc.{x}_global_w.embedding_local.0" for x in "vt"), "DD"),
+    **dict.fromkeys((f"sim_enc.{x}_global_w.embedding_global.0" for x in "vt"), "DD"),
+    **dict.fromkeys((f"sim_enc.{x}_global_w.embedding_common.0" for x in "vt"), "1D"),
+    "sim_enc.sim_tranloc_w": "SD",
+    "sim_enc.sim_tranglo_w": "SD",
+    "sim_enc.sim_eval_w": "1S",
+}
+_NORM_SHAPES = {
+    "sim_enc.v_global_w.embedding_local.1": "R",
+    "sim_enc.v_global_w.embedding_global.1": "D",
+}
+_GRU_SHAPES = {"weight_ih_l0": "GW", "weight_hh_l0": "GD", "bias_ih_l0": "G", "bias_hh_l0": "G"}
+
+
+def check_state_dict(weights: Mapping[str, np.ndarray], where: str) -> dict[str, int]:
+    """Refuses what is not exactly the parameters of one network.
+
+    Args:
+      weights: as in `variables_from_state_dict`.
+      where: what a message starts with.
+
+    Returns:
+      The sizes by their letters above.
+
+    Raises:
+      CheckpointError: names are missing or unknown, a shape does not fit the others, a number is
+        not finite.
+    """
+    shapes = _shapes(graph_steps(weights))
+    missing, unknown = shapes.keys() - weights.keys(), weights.keys() - shapes.keys()
+    if missing or unknown:
+        raise CheckpointError(
+            f"{where}: these are not the parameters of a network with head SGR or SAF and one "
+            f"bidirectional GRU\n  missing: {', '.join(sorted(missing)) or 'none'}\n"
+            f"  unknown: {', '.join(sorted(unknown)) or 'none'}"
+        )
+    sizes = {"1": 1}
+    for name, axes in shapes.items():
+        found = weights[name].shape
+        if len(found) == len(axes):  # the first parameter that has an axis sets its size
+            sizes = {**dict(zip(axes, found, strict=True)), **sizes}
+        sizes["G"] = 3 * sizes.get("D", 0)
+        expected = tuple(sizes.get(axis, axis) for axis in axes)
+        if found != expected:
+            raise CheckpointError(f"{where}: {name} has the shape {found}, expected {expected}")
+        if not np.isfinite(weights[name]).all():
+            raise CheckpointError(f"{where}: {name} holds numbers that are not finite")
+    return sizes
+
 
 def model_from_state_dict(weights: Mapping[str, np.ndarray], **fields) -> RetrievalModel:
     """The model that a flat set of the authors' parameters belongs to, its sizes read from them.
@@ -37,7 +96,7 @@ def model_from_state_dict(weights: Mapping[str, np.ndarray], **fields) -> Retrie
       **fields: fields of `RetrievalModel` that parameters do not tell (dropout, chunk, ...).
     """
     vocabulary_size, word_dim = weights["txt_enc.embed.weight"].shape
-    steps = _graph_steps(weights)
+    steps = graph_steps(weights)
     return RetrievalModel(
         head="sgr" if steps else "saf",
         vocabulary_size=vocabulary_size,
@@ -71,7 +130,7 @@ def variables_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
     params["text_encoder"]["words"] = words_from_state_dict(weights)
     for ours, theirs in _HEAD.items():
         params["similarity_head"][ours] = linear_from_state_dict(weights, theirs)
-    if _graph_steps(weights):
+    if graph_steps(weights):
         params["similarity_head"] |= _graph(weights)
         del stats["similarity_head"]
     else:
@@ -104,6 +163,25 @@ def linear_from_state_dict(weights: Mapping[str, np.ndarray], name: str) -> dict
     return {"kernel": weights[f"{name}.weight"].T, "bias": weights[f"{name}.bias"]}
 
 
+def _shapes(steps: int) -> dict[str, str]:
+    """Axes of every parameter of a network with so many steps of graph reasoning (0: SAF)."""
+    linears, norms = dict(_LINEAR_SHAPES), dict(_NORM_SHAPES)
+    for step in range(steps):
+        for layer in ("graph_query_w", "graph_key_w", "sim_graph_w"):
+            linears[f"sim_enc.SGR_module.{step}.{layer}"] = "SS"
+    if not steps:
+        linears["sim_enc.SAF_module.attn_sim_w"], norms["sim_enc.SAF_module.bn"] = "1S", "1"
+    shapes = {"txt_enc.embed.weight": "VW"}
+    for name, axes in linears.items():
+        shapes |= {f"{name}.weight": axes, f"{name}.bias": axes[0]}
+    for name, axes in norms.items():
+        leaves = ("weight", "bias", "running_mean", "running_var")
+        shapes |= {f"{name}.{leaf}": axes for leaf in leaves}
+    for direction in ("", "_reverse"):
+        shapes |= {f"txt_enc.cap_rnn.{x}{direction}": axes for x, axes in _GRU_SHAPES.items()}
+    return shapes
+
+
 def _put(tree: dict, path: str, value: dict) -> None:
     *parents, leaf = path.split("/")
     for name in parents:
@@ -128,7 +206,7 @@ def _gru(weights: Mapping[str, np.ndarray], suffix: str) -> dict[str, np.ndarray
     }
 
 
-def _graph_steps(weights: Mapping[str, np.ndarray]) -> int:
+def graph_steps(weights: Mapping[str, np.ndarray]) -> int:
     """Steps of graph reasoning; 0 where the head is SAF."""
     return sum(
         name.startswith("sim_enc.SGR_module.") and name.endswith(".sim_graph_w.weight")
@@ -143,5 +221,5 @@ def _graph(weights: Mapping[str, np.ndarray]) -> dict[str, dict]:
             "key": linear_from_state_dict(weights, f"sim_enc.SGR_module.{i}.graph_key_w"),
             "update": linear_from_state_dict(weights, f"sim_enc.SGR_module.{i}.sim_graph_w"),
         }
-        for i in range(_graph_steps(weights))
+        for i in range(graph_steps(weights))
     }

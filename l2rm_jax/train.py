@@ -12,14 +12,23 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.checkpoint import RunCheckpoints, check_config, write_config
-from l2rm_jax.data.batches import TrainStream, scoring_batches
-from l2rm_jax.data.dataset import Data, keep_data, load_data
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.config import check_fields
+from l2rm_jax.data.batches import Batch, TrainStream, check_batch_size, scoring_batches
+from l2rm_jax.data.dataset import Data, PairDataset, keep_data, load_data
+from l2rm_jax.health import Health, reference_of, require_finite
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas
-from l2rm_jax.recall import recall_rows, recalls, table
-from l2rm_jax.run_log import RunLog, progress_bar, versions, write_results
+from l2rm_jax.recall import check_protocols, parse_protocols, recall_rows, recalls, table
+from l2rm_jax.run_log import (
+    Means,
+    RunLog,
+    average,
+    progress_bar,
+    require_tensorboard,
+    versions,
+    write_results,
+)
 from l2rm_jax.scoring import Scorer
 
 
@@ -40,26 +49,31 @@ def train(
         it again for the same epoch.
 
     Returns:
-      What `results.json` holds: config, versions, mismatch, test recalls, rsum, wall time.
+      What `results.json` holds: config, versions, mismatch, test recalls, rsum, warnings, wall
+      time.
 
     Raises:
       L2RMError: the config, the data or the workdir's checkpoints do not fit; nothing of another
-        run is overwritten.
+        run is overwritten. Or the run diverged.
     """
+    if config.train.tensorboard:
+        require_tensorboard()
+    check_config(workdir, config.to_dict())
+    data = read_data(config, workdir)
     replicas = replicas or Replicas()
     replicas.check_batch(config.train.batch_size)
-    check_config(workdir, config.to_dict())
-    with open_run(config, workdir, replicas) as run:
+    with open_run(config, data, workdir, replicas) as run:
         write_config(workdir, config.to_dict())
         keep_data(run.data, workdir)
         position = run.restore()
         resume_step = run.step if position else None
-        with RunLog(workdir, run.header, resume_step=resume_step) as log:
+        tensorboard = config.train.tensorboard
+        with RunLog(workdir, run.header, resume_step=resume_step, tensorboard=tensorboard) as log:
             log.say(run.describe())
             run.fit(log, position or {"epoch": 0, "best_rsum": -1.0, "seconds": 0.0}, on_epoch)
             test = run.data.test
             sims = run.test_similarities()
-            rows = recall_rows(sims, test.captions_per_image, config.evaluation.folds)
+            rows = recall_rows(sims, test.captions_per_image, config.evaluation.protocol)
             log.say(f"\n{run.title}\n{table(rows)}")
     results = {
         **run.header,
@@ -67,6 +81,7 @@ def train(
         "test": rows,
         "rsum": next(iter(rows.values()))["rsum"],
         "best_validation_rsum": run.position["best_rsum"],
+        "warnings": run.health.warnings,
         "seconds": run.position["seconds"],
         "versions": versions(),
         "config": config.to_dict(),
@@ -75,46 +90,31 @@ def train(
     return results
 
 
-@contextlib.contextmanager
-def open_run(config: ConfigDict, workdir: str | Path, replicas: Replicas) -> Iterator["Run"]:
-    """The run in `workdir`, its data read and its model made, nothing trained or restored.
+def read_data(config: ConfigDict, workdir: str | Path) -> Data:
+    """The data of a run, its config refused where it can be: no device is touched, no file written.
 
-    Everything that can be refused is, before the first file is written.
+    Raises:
+      ConfigError, DataError: a field, a name or a file is not what it should be.
     """
     check_fields(config)
     # Names that do not exist show before the data are read; the vocabulary's size comes later.
+    parse_protocols(config.evaluation.protocol)
     make_method(make_model(config.model, vocabulary_size=1), config)
     data = load_data(config.data, config.mismatch, workdir=workdir)
-    if len(data.test.images) % config.evaluation.folds:
-        raise ConfigError(
-            f"evaluation.folds: {len(data.test.images)} test images do not divide into "
-            f"{config.evaluation.folds} folds"
-        )
+    check_batch_size(data.train, config.train.batch_size)
+    test = data.test
+    check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
+    return data
+
+
+@contextlib.contextmanager
+def open_run(
+    config: ConfigDict, data: Data, workdir: str | Path, replicas: Replicas
+) -> Iterator["Run"]:
+    """The run in `workdir`, its model made, nothing trained or restored; `data` by `read_data`."""
     run = Run(config, data, replicas)
     with RunCheckpoints(Path(workdir) / "checkpoints") as run.checkpoints:
         yield run
-
-
-def check_fields(config: ConfigDict) -> None:
-    """Refuses counts that are not positive, which would end a run in its middle.
-
-    Raises:
-      ConfigError: names the field, what was found and what was expected.
-    """
-    counts = {
-        "train": ("batch_size", "checkpoint_steps", "log_steps"),
-        "evaluation": ("batch_size", "folds"),
-        "optim": ("decay_epochs",),
-        "model": ("embed_dim", "word_dim", "sim_dim", "sgr_steps", "chunk"),
-    }
-    for part, names in counts.items():
-        for name in names:
-            if config[part][name] < 1:
-                raise ConfigError(f"{part}.{name}: {config[part][name]}, expected at least 1")
-    if min(config.train.warmup_epochs, config.train.epochs) < 0 or (
-        config.train.warmup_epochs + config.train.epochs < 1
-    ):
-        raise ConfigError("train.warmup_epochs, train.epochs: expected at least one epoch in all")
 
 
 class Run:
@@ -129,8 +129,10 @@ class Run:
         self._replicas = replicas
         model = make_model(config.model, len(data.vocabulary), AXIS)
         self._method = make_method(model, config)
+        self._reference = reference_of(config, data.dev, self._method.losses)
+        self.health = Health(self._reference)
         self._scorer = Scorer(model, replicas, config.evaluation.batch_size)
-        sample = next(self._stream(EpochPlan({"sample": np.arange(len(data.train))}), 0).iterate())
+        sample = next(self.stream(EpochPlan({"sample": np.arange(len(data.train))}), 0).iterate())
         state = self._method.init(jax.random.key(config.seed), sample["sample"])
         self._abstract = jax.eval_shape(lambda: state)
         self._state = replicas.replicate(state)
@@ -158,7 +160,7 @@ class Run:
         clipped = sum(len(tokens) > max_words for tokens in train.tokens)
         sizes = ", ".join(
             f"{split.split} {len(split.images)} images / {len(split)} captions"
-            for split in (train, self.data.dev, self.data.test)
+            for split in self.data.splits
         )
         return (
             f"{self.title}\n{sizes}; {clipped} training captions clipped at {max_words} tokens; "
@@ -171,9 +173,33 @@ class Run:
         if resumed is None:
             return None
         self._state = self._replicas.replicate(resumed.state)
+        self.health = Health(self._reference, resumed.position["health"])
         if resumed.plan:
             self.plan = EpochPlan(dict(resumed.plan), resumed.position["report"])
         return resumed.position
+
+    def adopt(self, variables: dict, cost: dict | None) -> dict[str, float]:
+        """Takes over a model that was trained elsewhere; training goes on after the warm-up.
+
+        Optimisers start afresh. The model is validated and saved as the newest and the best one.
+
+        Args:
+          variables: "params" and "batch_stats".
+          cost: parameters of L2RM's learned cost; None keeps the initial ones.
+
+        Returns:
+          The validation recalls.
+        """
+        state = self._replicas.first(self._state).replace(**variables)
+        if cost is not None:
+            state = state.replace(own={**state.own, "cost": cost})
+        self._state = self._replicas.replicate(state)
+        row = self._validate()
+        self._clock = time.monotonic()
+        self.position = {"epoch": self.config.train.warmup_epochs, "best_rsum": row["rsum"]}
+        self.checkpoints.save_best(self.step, self._replicas.first(self._state), row)
+        self._save(self.step)
+        return row
 
     def fit(
         self, log: RunLog, position: dict, on_epoch: Callable[["Run", int], None] | None = None
@@ -187,22 +213,37 @@ class Run:
             self._state = self._state.replace(epoch=epochs)
             if self.plan is None:
                 self.plan = self._method.plan(self.score_pairs(epoch), self.data.train, epoch)
-                for warning in self.plan.warnings:
-                    log.say(f"warning: {warning}")
+                for warning in self.health.plan(epoch, self.plan.streams, self.plan.warnings):
+                    # Of the epoch's first step: a resumed run that plans again warns again.
+                    log.warn(self.step + 1, **warning)
             means = self._train_epoch(log, epoch, total)
-            dev = self.data.dev
-            sims = self._scorer.similarities(_variables(self._state), dev)
-            row = recalls(sims, dev.captions_per_image)
+            row = self._validate()
             if on_epoch is not None:
                 on_epoch(self, epoch + 1)
             self._finish_epoch(log, epoch, {**means, **self.plan.report, **row})
 
+    def _validate(self) -> dict[str, float]:
+        dev = self.data.dev
+        return recalls(self._similarities(dev), dev.captions_per_image)
+
+    def restore_best(self) -> None:
+        """Takes the best model so far for what follows."""
+        best = self.checkpoints.restore_best(self._abstract)
+        self._state = self._replicas.replicate(best)
+
     def test_similarities(self) -> np.ndarray:
         """Similarities of the test split under the best model so far."""
-        best = self._replicas.replicate(self.checkpoints.restore_best(self._abstract))
-        return self._scorer.similarities(_variables(best), self.data.test)
+        self.restore_best()
+        return self._similarities(self.data.test)
 
-    def _stream(self, plan: EpochPlan, epoch: int) -> TrainStream:
+    def _similarities(self, split: PairDataset) -> np.ndarray:
+        sims = self._scorer.similarities(_variables(self._state), split)
+        epoch = int(self._replicas.first(self._state.epoch)) + 1
+        require_finite({f"similarities of {split.split}": sims}, self.step, epoch)
+        return sims
+
+    def stream(self, plan: EpochPlan, epoch: int) -> TrainStream:
+        """The batches of an epoch that trains on `plan`."""
         return TrainStream(
             self.data.train,
             plan.streams,
@@ -222,7 +263,6 @@ class Run:
 
         def score_pairs(score: Callable) -> np.ndarray:
             values = np.full(len(self.data.train), np.nan, np.float32)
-            mapped = self._mapped(score)
             batches = scoring_batches(
                 self.data.train,
                 batch_size=self.config.train.batch_size,
@@ -232,17 +272,22 @@ class Run:
             )
             with progress_bar(len(values), f"epoch {epoch + 1}: scoring") as bar:
                 for batch, valid in batches:
-                    scores = mapped(self._state, self._replicas.shard(batch))
-                    values[batch.pair_index[:valid]] = self._replicas.first(scores)[:valid]
+                    values[batch.pair_index[:valid]] = self.apply(score, batch)[:valid]
                     bar.update(valid)
+            require_finite({"scores of the training pairs": values}, self.step, epoch + 1)
             return values
 
         return score_pairs
 
+    def apply(self, function: Callable, batch: Batch) -> Any:
+        """`function(state, batch)` of a global batch, on all devices; the state stays as it is."""
+        values = self._mapped(function)(self._state, self._replicas.shard(batch))
+        return self._replicas.first(values)
+
     def _train_epoch(self, log: RunLog, epoch: int, total: int) -> dict[str, float]:
         """One pass over the plan's first stream; returns the means of the step metrics."""
         train = self.config.train
-        stream = self._stream(self.plan, epoch)
+        stream = self.stream(self.plan, epoch)
         done = self.position.get("step_in_epoch", 0)
         means = Means(self.position.get("sums", {}))
         step = self.step
@@ -258,7 +303,10 @@ class Run:
                 save = done % train.checkpoint_steps == 0 and done < len(stream)
                 # A checkpoint closes the running means, so that a resumed run has the same.
                 if save or done % train.log_steps == 0 or done == len(stream):
-                    values = means.flush()
+                    recent = means.flush()
+                    for at, metrics in enumerate(recent, step - len(recent) + 1):
+                        require_finite(metrics, at, epoch + 1)
+                    values = average(recent)
                     log.write("step", step, epoch=epoch + 1, **values)
                     bar.set_postfix(loss=f"{values['loss']:.3f}")
                 if save:
@@ -270,6 +318,8 @@ class Run:
         best = max(rsum, self.position["best_rsum"])
         seconds = time.monotonic() - self._clock
         log.epoch(step, epoch=epoch + 1, **report, best_rsum=best, seconds=seconds)
+        for warning in self.health.epoch(epoch, next(iter(self.plan.streams)), report):
+            log.warn(step, **warning)
         if rsum > self.position["best_rsum"]:
             state = self._replicas.first(self._state)
             self.checkpoints.save_best(step, state, {"rsum": rsum})
@@ -280,33 +330,8 @@ class Run:
     def _save(self, step: int, **within_epoch: Any) -> None:
         plan = self.plan or EpochPlan({})
         self.position |= {"seconds": time.monotonic() - self._clock, **within_epoch}
-        position = {**self.position, "report": plan.report}
+        position = {**self.position, "report": plan.report, "health": self.health.history}
         self.checkpoints.save(step, self._replicas.first(self._state), plan.streams, position)
-
-
-class Means:
-    """Means of the step metrics over an epoch, fetched from the device only when asked."""
-
-    def __init__(self, sums: dict[str, list[float]]):
-        self.sums = {name: list(pair) for name, pair in sums.items()}  # name -> [sum, count]
-        self._pending: list[dict] = []
-
-    def add(self, metrics: dict) -> None:
-        self._pending.append(metrics)
-
-    def flush(self) -> dict[str, float]:
-        """Means of what was added since the last flush."""
-        pending, self._pending = jax.device_get(self._pending), []
-        for metrics in pending:
-            for name, value in metrics.items():
-                pair = self.sums.setdefault(name, [0.0, 0])
-                pair[0] += float(value)
-                pair[1] += 1
-        names = pending[-1] if pending else {}
-        return {name: float(np.mean([m[name] for m in pending])) for name in names}
-
-    def means(self) -> dict[str, float]:
-        return {name: total / count for name, (total, count) in self.sums.items()}
 
 
 def _variables(state: Any) -> dict:

@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from l2rm_jax import config as defaults
+from l2rm_jax.checkpoint import write_config
+from l2rm_jax.errors import CheckpointError
+from l2rm_jax.torch_checkpoint import read_checkpoint
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -19,7 +24,6 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
     ("arguments", "message"),
     [
         (["--config.optim.learning_rat=1"], "nearest is optim.learning_rate"),
-        (["--config.mismatch_rate=0.2"], "nearest is mismatch.rate"),
         (["--config=configs/missing.py"], "No such file"),
         (["--config=configs/scenes.py:slow"], "the only variant is scenes:quick"),
         (["--config.train.epochs=2.5"], "invalid literal for int"),
@@ -28,6 +32,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
         (["--mode=evaluate"], "needs the directory of at least one run"),
         (["--mode=evaluate", "--workdir=/nonexistent"], "no run was started"),
         (["--workdir=a", "--workdir=b"], "training takes one directory"),
+        (["--mode=evaluate", "--checkpoint=a", "--workdir=b"], "either checkpoints or runs"),
+        (["--mode=import", "--checkpoint=a", "--workdir=b", "--config.model.head=saf"], "the file"),
         (["--config.data.path=somewhere"], "data.name is 'scenes', which is generated"),
     ],
 )
@@ -38,7 +44,43 @@ def test_mistakes_end_at_once_with_one_message(arguments, message):
     assert "Traceback" not in done.stderr
 
 
-def test_check_describes_the_built_in_data():
+def test_without_a_config_a_run_goes_on_with_its_own(tmp_path):
+    config = defaults.default()
+    config.data.name = "mine"
+    write_config(tmp_path, config.to_dict())
+    done = run(f"--workdir={tmp_path}", "--config.train.epochs=7")
+    assert "train.epochs: 35 -> 7" in done.stderr
+    assert done.stderr.count(" -> ") == 2  # the heading's and this one
+
+
+def test_a_checkpoint_without_pytorch_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(CheckpointError, match=r"pip install 'l2rm_jax\[torch\]'"):
+        read_checkpoint("a.pth.tar")
+
+
+def test_a_misspelt_key_in_a_config_file_is_named(tmp_path):
+    lines = ["from l2rm_jax.config import default", "def get_config():", "  c = default()"]
+    (tmp_path / "mine.py").write_text("\n".join([*lines, "  c.data.pth = 'here'", "  return c"]))
+    done = run(f"--config={tmp_path / 'mine.py'}")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "error: pth in the config file: no such config key; the nearest is data.path"
+    )
+
+
+def test_data_are_refused_before_a_device_is_touched_or_a_file_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "nosuchdevice")  # touching one would fail
+    sizes = ["--config.train.batch_size=600", f"--workdir={tmp_path / 'run'}"]
+    done = run("--config=configs/scenes.py:quick", *sizes)
+    assert done.returncode == 1
+    assert "train: found 500 pairs, expected at least one batch of 600" in done.stderr
+    assert "nosuchdevice" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_check_describes_the_built_in_data(monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "nosuchdevice")
     done = run("--mode=check", "--config=configs/scenes.py:quick")
     assert done.returncode == 0, done.stderr
     assert "train: 100 images of 12 regions x 64 features" in done.stdout

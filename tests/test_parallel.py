@@ -29,6 +29,7 @@ def small_config(head: str, **l2rm):
 def random_batch(rng: np.random.Generator, images: int = SIZE) -> Batch:
     return Batch(
         images=rng.normal(size=(images, REGIONS, FEATURES)).astype(np.float32),
+        regions=rng.integers(1, REGIONS + 1, images).astype(np.int32),
         tokens=rng.integers(4, VOCABULARY, (SIZE, WORDS)).astype(np.int32),
         lengths=rng.integers(2, WORDS + 1, SIZE).astype(np.int32),
         pair_index=np.arange(SIZE, dtype=np.int32),

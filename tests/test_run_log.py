@@ -2,6 +2,7 @@
 
 import io
 import json
+import struct
 import sys
 
 import jax.numpy as jnp
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from l2rm_jax import run_log
-from l2rm_jax.run_log import RunLog, versions, write_results
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.run_log import Means, RunLog, average, versions, write_results
 
 HEADER = {"protocol": "image", "rate_asked": 0.6, "true_rate": 0.598}
 
@@ -125,12 +127,66 @@ def test_short_work_away_from_a_terminal_shows_no_bar(monkeypatch):
     assert sys.stderr.getvalue() == ""
 
 
-def test_other_processes_write_and_show_nothing(tmp_path, capsys):
-    with RunLog(tmp_path / "run", HEADER, primary=False) as log:
-        log.write("step", 1)
-        log.epoch(1, loss=1.0)
-    captured = capsys.readouterr()
-    assert not captured.out and not captured.err
+def test_a_warning_is_printed_and_recorded(tmp_path, capsys):
+    with RunLog(tmp_path, HEADER) as log:
+        log.warn(200, epoch=2, sign="flat_loss", message="the loss is flat")
+    assert capsys.readouterr().out == "warning: the loss is flat\n"
+    assert records(tmp_path) == [
+        {"kind": "warning", "step": 200, **HEADER, "epoch": 2, "sign": "flat_loss"}
+        | {"message": "the loss is flat"}
+    ]
+
+
+def test_means_continue_from_their_sums():
+    first = Means({})
+    first.add({"loss": jnp.float32(1.0), "rare": jnp.float32(5.0)})
+    first.add({"loss": jnp.float32(3.0)})
+    assert average(first.flush()) == {"loss": 2.0}
+    second = Means(first.sums)
+    second.add({"loss": jnp.float32(8.0)})
+    assert average(second.flush()) == {"loss": 8.0}
+    assert second.means() == {"loss": 4.0, "rare": 5.0}
+
+
+def scalars(workdir) -> list[tuple[str, int, float]]:
+    """What TensorBoard shows: the points of all event files, less those that a restart purged."""
+    event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
+    shown = []
+    for path in sorted((workdir / "tensorboard").iterdir()):
+        data = path.read_bytes()
+        while data:  # length, its checksum, the event, its checksum
+            (length,) = struct.unpack("<Q", data[:8])
+            event = event_pb2.Event.FromString(data[12 : 12 + length])
+            data = data[16 + length :]
+            if event.HasField("session_log"):
+                shown = [point for point in shown if point[1] < event.step]
+            shown += [(v.tag, event.step, v.simple_value) for v in event.summary.value]
+    return shown
+
+
+def test_tensorboard_shows_every_point_once(tmp_path):
+    pytest.importorskip("tensorboardX")
+    with RunLog(tmp_path, HEADER, tensorboard=True) as log:
+        for step in range(1, 5):
+            log.write("step", step, loss=jnp.float32(step), name="text", bad=float("nan"))
+        log.epoch(4, rsum=100.0)
+        log.warn(4, epoch=1, message="not a point")
+    with RunLog(tmp_path, HEADER, tensorboard=True, resume_step=2) as log:
+        for step in range(3, 5):
+            log.write("step", step, loss=-step)
+        log.epoch(4, rsum=200.0)
+    assert sorted(scalars(tmp_path)) == [("epoch/rsum", 4, 200.0)] + [
+        ("step/loss", step, loss) for step, loss in [(1, 1.0), (2, 2.0), (3, -3.0), (4, -4.0)]
+    ]
+    with RunLog(tmp_path, HEADER, tensorboard=True) as log:
+        log.write("step", 1, loss=7.0)
+    assert scalars(tmp_path) == [("step/loss", 1, 7.0)]
+
+
+def test_tensorboard_without_its_package_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_log.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"l2rm_jax\[tensorboard\]"):
+        RunLog(tmp_path / "run", HEADER, tensorboard=True)
     assert not (tmp_path / "run").exists()
 
 

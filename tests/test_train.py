@@ -12,8 +12,9 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.rematching import rematch
 from l2rm_jax import config as defaults
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import ConfigError, DataError, DivergedError
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.parallel import Replicas
 from l2rm_jax.train import train
@@ -55,7 +56,8 @@ def test_what_a_run_leaves(finished):
     workdir, results = finished
     saved = json.loads((workdir / "results.json").read_text())
     assert saved["rsum"] == pytest.approx(results["rsum"])
-    assert saved["test"]["10 images"]["rsum"] == pytest.approx(saved["rsum"])
+    assert saved["test"]["custom"]["rsum"] == pytest.approx(saved["rsum"])
+    assert saved["test"]["custom"]["images"] == 10
     assert saved["config"]["data"]["scenes_train"] == 20 and saved["versions"]["jax"]
     epochs = [record for record in records(workdir) if record["kind"] == "epoch"]
     assert [record["epoch"] for record in epochs] == [1, 2, 3]
@@ -78,6 +80,19 @@ def test_a_finished_run_only_tests_again(finished):
     assert records(workdir) == before
 
 
+def test_mismatched_pairs_of_a_finished_run_are_rematched(finished):
+    workdir, _ = finished
+    before = {p: p.stat().st_mtime_ns for p in workdir.rglob("*") if p.is_file()}
+    found = rematch(workdir)
+    assert found.alignments
+    for alignment in found.alignments:
+        assert alignment.plan.shape == (20, 20) and not np.diagonal(alignment.plan).any()
+        assert alignment.plan.sum() == pytest.approx(found.config.l2rm.rho, rel=1e-4)
+        np.testing.assert_array_equal(alignment.images, found.train.stored_image[alignment.pairs])
+    after = {p: p.stat().st_mtime_ns for p in workdir.rglob("*") if p.is_file()}
+    assert after == before
+
+
 def test_another_config_is_refused_and_nothing_is_touched(finished):
     workdir, _ = finished
     before = {p: p.stat().st_mtime_ns for p in workdir.rglob("*") if p.is_file()}
@@ -91,13 +106,25 @@ def test_another_config_is_refused_and_nothing_is_touched(finished):
 def test_a_refused_config_leaves_no_trace(tmp_path):
     with pytest.raises(DataError, match="100 pairs, expected at least one batch of 101"):
         train(tiny_config(batch_size=101), tmp_path / "run", one_device())
-    for field in ("batch_size", "checkpoint_steps", "log_steps"):
-        with pytest.raises(ConfigError, match=rf"train\.{field}: 0, expected at least 1"):
-            train(tiny_config(**{field: 0}), tmp_path / "run", one_device())
+    for field, value, least in [
+        ("batch_size", 1, "2, as a pair is compared with the others"),
+        ("checkpoint_steps", 0, "1"),
+        ("log_steps", 0, "1"),
+    ]:
+        with pytest.raises(
+            ConfigError, match=rf"train\.{field}: {value}, expected at least {least}"
+        ):
+            train(tiny_config(**{field: value}), tmp_path / "run", one_device())
+    with pytest.raises(ConfigError, match="at least one epoch in all"):
+        train(tiny_config(warmup_epochs=0, epochs=0), tmp_path / "run", one_device())
     config = tiny_config()
-    config.evaluation.folds = 3
-    with pytest.raises(ConfigError, match="10 test images do not divide into 3 folds"):
-        train(config, tmp_path / "run", one_device())
+    for protocol, message in [
+        ("coco-1k", "'coco-1k' is none of f30k-1k, coco-1k-5fold"),
+        ("custom,f30k-1k", "f30k-1k needs 1000 test images .* found 10 with 5"),
+    ]:
+        config.evaluation.protocol = protocol
+        with pytest.raises(ConfigError, match=message):
+            train(config, tmp_path / "run", one_device())
     assert not (tmp_path / "run").exists()
 
 
@@ -151,12 +178,12 @@ def test_a_baseline_on_several_devices_and_the_ensemble(finished, tmp_path):
     assert len(rows) == 3
     # Scored on all devices here, on one when they were trained.
     for path, head, expected in [(workdir, "saf", results), (other, "sgr", baseline)]:
-        row = rows[f"{path} ({head}), 10 images"]
+        row = rows[f"{path} ({head}), custom"]
         assert row["rsum"] == pytest.approx(expected["rsum"])
-    singles = [results["test"]["10 images"], baseline["test"]["10 images"]]
-    assert rows["mean of 2 runs, 10 images"] not in singles
-    folds = evaluate_runs([other], {"evaluation.folds": 2})
-    assert [name.split(", ")[1] for name in folds] == ["2 x 5 images", "10 images"]
+    singles = [results["test"]["custom"], baseline["test"]["custom"]]
+    assert rows["mean of 2 runs, custom"] not in singles
+    with pytest.raises(ConfigError, match="coco-5k needs 5000 test images"):
+        evaluate_runs([other], {"evaluation.protocol": "coco-5k"})
     with pytest.raises(ConfigError, match=r"mismatch\.rate: evaluation uses"):
         evaluate_runs([other], {"mismatch.rate": 0.1})
 
@@ -183,12 +210,83 @@ def test_real_data_train(flickr8k, tmp_path):
     assert results["data"] == "flickr8k" and 0 < results["rsum"] < 600
 
 
-def test_on_epoch_sees_every_epoch_and_can_score_all_pairs(tmp_path):
+def test_images_with_fewer_regions_train(tmp_path):
+    """From files in which what follows an image's regions is not even finite."""
+    data, rng = tmp_path / "data", np.random.default_rng(0)
+    data.mkdir()
+    for split, images in [("train", 8), ("dev", 3), ("test", 5)]:
+        features = rng.normal(size=(images, 6, 10)).astype(np.float32)
+        counts = rng.integers(1, 7, images)
+        features[np.arange(6) >= counts[:, None]] = np.nan
+        np.save(data / f"{split}_ims.npy", features)
+        np.save(data / f"{split}_regions.npy", counts)
+        words = rng.choice(["red", "blue", "dog", "cat", "runs"], (5 * images, 4))
+        (data / f"{split}_caps.txt").write_text("\n".join(map(" ".join, words)) + "\n")
+    config = tiny_config("infonce", "saf", warmup_epochs=0, epochs=1)
+    config.data.name, config.data.path = "mine", str(data)
+    results = train(config, tmp_path / "run", one_device())
+    assert 0 < results["rsum"] < 600
+    assert all(np.isfinite(record.get("loss", 0)) for record in records(tmp_path / "run"))
+
+
+def write_split(directory: Path, split: str, images: int, captions_per_image: int) -> None:
+    """Captions of one length: a single shape to compile for."""
+    rng = np.random.default_rng(images)
+    directory.mkdir(exist_ok=True)
+    np.save(directory / f"{split}_ims.npy", rng.normal(size=(images, 3, 5)).astype(np.float32))
+    lines = [" ".join(rng.choice(list("abcdefgh"), 4)) for _ in range(images * captions_per_image)]
+    if captions_per_image == 1:
+        lines = [f"{number}\t{line}" for number, line in enumerate(lines)]
+    suffix = "tsv" if captions_per_image == 1 else "txt"
+    (directory / f"{split}_caps.{suffix}").write_text("\n".join(lines) + "\n")
+
+
+def file_config(directory: Path, images: dict[str, int], captions_per_image: int, **train_fields):
+    for split, count in images.items():
+        write_split(directory, split, count, captions_per_image)
+    config = tiny_config(**train_fields)
+    config.data.name, config.data.path, config.data.min_count = "mine", str(directory), 1
+    return config
+
+
+@pytest.mark.slow
+def test_a_collapsed_run_warns_once_and_a_diverged_one_stops(tmp_path):
+    """At learning rate 10. The hook scores all pairs, and spoils the parameters in the end."""
+    images = {"train": 5, "dev": 8, "test": 3}
+    config = file_config(tmp_path / "data", images, 5, batch_size=7, warmup_epochs=0, epochs=4)
+    config.method, config.optim.learning_rate = "triplet", 10.0
     seen = {}
 
     def hook(run, epoch):
         seen[epoch] = run.score_pairs(epoch)(lambda state, batch: batch.pair_index)
+        if epoch == 3:
+            spoilt = jax.tree.map(lambda x: x * np.nan, run._state.params)
+            run._state = run._state.replace(params=spoilt)
 
-    train(tiny_config("triplet", epochs=1), tmp_path, one_device(), on_epoch=hook)
-    assert sorted(seen) == [1, 2]
-    np.testing.assert_array_equal(seen[2], np.arange(100))
+    workdir = tmp_path / "run"
+    with pytest.raises(DivergedError, match=r"nan at step 10 of epoch 4.*optim\.learning_rate"):
+        train(config, workdir, one_device(), on_epoch=hook)
+    assert sorted(seen) == [1, 2, 3]
+    np.testing.assert_array_equal(seen[3], np.arange(25))
+    warned = [record for record in records(workdir) if record["kind"] == "warning"]
+    signs = [record["sign"] for record in warned]
+    assert "flat_loss" in signs and len(set(signs)) == len(signs)
+    assert all(record["phase"] == "main" and "Try " in record["message"] for record in warned)
+
+
+@pytest.mark.slow
+def test_data_smaller_than_a_batch_of_either_kind(tmp_path):
+    """One caption an image, odd sizes, no warm-up, a queue longer than the data, few images."""
+    images = {"train": 13, "dev": 4, "test": 3}
+    config = file_config(tmp_path / "data", images, 1, batch_size=11, warmup_epochs=0, epochs=1)
+    config.l2rm.queue_length, config.mismatch.rate = 22, 0.0
+    workdir = tmp_path / "run"
+    results = train(config, workdir, one_device())
+    assert results["test"]["3 images"]["t2i_r5"] == 100.0
+    [epoch] = [record for record in records(workdir) if record["kind"] == "epoch"]
+    assert epoch["matched"] + epoch["mismatched"] == 13 and epoch["true_rate"] == 0.0
+    assert epoch["moved_mass"] == pytest.approx(0.1, rel=1e-4)
+    warned = [record for record in records(workdir) if record["kind"] == "warning"]
+    assert {"few_matched", "few_mismatched"} <= {record["sign"] for record in warned}
+    assert [w["message"] for w in results["warnings"]] == [r["message"] for r in warned]
+    assert json.loads((workdir / "results.json").read_text())["warnings"] == results["warnings"]

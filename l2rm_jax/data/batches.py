@@ -30,6 +30,7 @@ class Batch(NamedTuple):
     """
 
     images: Float32[np.ndarray, "Q R Dv"]  # features of the stored images
+    regions: Int32[np.ndarray, " Q"]  # how many of an image's R rows are regions; zeros follow
     tokens: Int32[np.ndarray, "B L"]  # word indices, zero after a caption's end
     lengths: Int32[np.ndarray, " B"]  # words of each caption
     pair_index: Int32[np.ndarray, " B"]  # row of the pair in its data set
@@ -148,20 +149,21 @@ def scoring_batches(
 
 def image_batches(
     dataset: PairDataset, batch_size: int
-) -> Iterator[tuple[Float32[np.ndarray, "B R Dv"], int]]:
+) -> Iterator[tuple[Float32[np.ndarray, "B R Dv"], Int32[np.ndarray, " B"], int]]:
     """All images in the order of their rows.
 
     Yields:
-      Features and how many rows count: the last batch is completed with zeros.
+      Features, regions of each image, and how many rows count: the last batch is completed with
+      images of one region, all zeros.
     """
     images = dataset.images
 
-    def build(step: int) -> tuple[np.ndarray, int]:
-        start = step * batch_size
-        valid = min(batch_size, len(images) - start)
+    def build(step: int) -> tuple[np.ndarray, np.ndarray, int]:
+        rows = np.arange(step * batch_size, min((step + 1) * batch_size, len(images)))
         batch = np.zeros((batch_size, *images.shape[1:]), np.float32)
-        batch[:valid] = images.rows(np.arange(start, start + valid))
-        return batch, valid
+        regions = np.ones(batch_size, np.int32)
+        batch[: len(rows)], regions[: len(rows)] = images.rows(rows), images.region_counts(rows)
+        return batch, regions, len(rows)
 
     return _read_ahead(build, range(-(-len(images) // batch_size)))
 
@@ -224,8 +226,15 @@ class _Reader:
         tokens, lengths = self.captions(rows, words)
         older = np.asarray(older_images, np.int32)
         stored = np.concatenate([self.dataset.stored_image[rows].astype(np.int32), older])
-        images = self.dataset.images.rows(stored)
-        return Batch(images, tokens, lengths, rows.astype(np.int32), stored)
+        images = self.dataset.images
+        return Batch(
+            images=images.rows(stored),
+            regions=images.region_counts(stored),
+            tokens=tokens,
+            lengths=lengths,
+            pair_index=rows.astype(np.int32),
+            image_index=stored,
+        )
 
 
 def _read_ahead(build: Callable[[int], T], steps: range) -> Iterator[T]:
@@ -261,14 +270,19 @@ def _words(seed: int, epoch: int, stream: str) -> list[int]:
     return [seed, epoch, zlib.crc32(stream.encode())]
 
 
-def _check_streams(
-    dataset: PairDataset, streams: Mapping[str, np.ndarray], batch_size: int
-) -> None:
+def check_batch_size(dataset: PairDataset, batch_size: int) -> None:
+    """Raises `DataError` when the data do not fill a batch."""
     if len(dataset) < batch_size:
         raise DataError(
             f"{dataset.split}: found {len(dataset)} pairs, expected at least one batch of "
             f"{batch_size}; lower train.batch_size"
         )
+
+
+def _check_streams(
+    dataset: PairDataset, streams: Mapping[str, np.ndarray], batch_size: int
+) -> None:
+    check_batch_size(dataset, batch_size)
     if not streams:
         raise DataError(f"{dataset.split}: no stream of pairs to train on, expected at least one")
     for name, rows in streams.items():

@@ -1,47 +1,220 @@
-"""Read a data set through and say what it holds: `--mode=check`."""
+"""Read a data set through and say what it holds, or all that is wrong with it: `--mode=check`."""
 
+import hashlib
+import itertools
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from l2rm_jax.data.batches import image_batches
-from l2rm_jax.data.dataset import PairDataset, load_data
-from l2rm_jax.data.text import UNKNOWN, Vocabulary
+from l2rm_jax.data.batches import check_batch_size
+from l2rm_jax.data.dataset import (
+    Data,
+    PairDataset,
+    check_alike,
+    load_data,
+    open_images,
+    split_names,
+)
+from l2rm_jax.data.features import RegionFeatures, refuse_different
+from l2rm_jax.data.text import Vocabulary, punkt, tokenize
+from l2rm_jax.errors import DataError, Problems
+from l2rm_jax.recall import check_protocols
+
+SHOWN = 5  # examples of what there may be many of
+_log = logging.getLogger(__name__)
+_BLOCK_BYTES = 1 << 25
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
+# The replacement character, and control characters: traces of a wrong conversion.
+_BROKEN = re.compile(r"[\ufffd\x00-\x1f\x7f-\x9f]")
 
 
-def check(data_config: Any, mismatch_config: Any) -> str:
-    """What the data set holds, after reading every feature and every caption.
+def check(config: Any) -> str:
+    """What the data set of a run holds, after reading every feature and every caption.
 
     Nothing is written and no device is touched.
 
+    Args:
+      config: of the run; its parts `data` and `mismatch` and the batch size are looked at.
+
     Raises:
-      DataError, ConfigError: as `load_data`; a feature that is not finite, with file and row.
+      DataError: all that a run would refuse, sooner or later, as one message of many lines.
     """
-    data = load_data(data_config, mismatch_config, workdir=None)
-    lines = [f"vocabulary: {len(data.vocabulary)} words"]
-    for split in (data.train, data.dev, data.test):
-        lines += _describe(split, data.vocabulary, data_config.max_words)
-    row = data.mismatch.row()
-    lines.append("mismatch: " + ", ".join(f"{name} {value}" for name, value in row.items()))
-    return "\n".join(lines)
+    problems = Problems()
+    attempt = problems.attempt
+    data = attempt(load_data, config.data, config.mismatch, workdir=None)
+    if data is None:  # the features are read even where something else is wrong
+        images = [attempt(open_images, config.data, name) for name in split_names(config.data)]
+    else:
+        attempt(check_batch_size, data.train, config.train.batch_size)
+        test = data.test
+        attempt(
+            check_protocols,
+            config.evaluation.protocol,
+            len(test.images),
+            test.captions_per_image,
+        )
+        images = [split.images for split in data.splits]
+    attempt(check_alike, [features for features in images if features is not None])
+    scans = [attempt(scan, features) for features in images]
+    if problems.messages:
+        raise DataError(_listing(problems.messages))
+    return "\n".join(_report(data, scans, config.data))
 
 
-def _describe(split: PairDataset, vocabulary: Vocabulary, max_words: int) -> list[str]:
-    images, regions, features = split.images.shape
+@dataclass(frozen=True)
+class FeatureScan:
+    """What the features of a split hold.
+
+    Attributes:
+      mean: of all numbers.
+      deviation: their standard deviation.
+      constant_images: (image, value) of those that hold one value everywhere.
+      constant_dimensions: (dimension, value) of those with one value in all regions of all images.
+      repeated: (image, earlier image) with the same features.
+      image_of: the first image with some features, by their hash.
+    """
+
+    mean: float
+    deviation: float
+    constant_images: list[tuple[int, float]]
+    constant_dimensions: list[tuple[int, float]]
+    repeated: list[tuple[int, int]]
+    image_of: dict[bytes, int]
+
+
+def scan(images: RegionFeatures) -> FeatureScan:
+    """Read every stored row, each once and a few at a time.
+
+    Raises:
+      DataError: each row that is not finite, each image whose repeated rows are not all the same.
+    """
+    problems = Problems()
+    stored, stride = replace(images, stride=1), images.stride
+    rows, regions, dimensions = stored.shape
+    _log.info("%s: reading %d rows, %.3g GB", images.name, rows, stored.array.nbytes / 1e9)
+    block = max(1, _BLOCK_BYTES // (stride * regions * dimensions * 4)) * stride
     total = squares = 0.0
-    for batch, valid in image_batches(split, 256):  # raises at a feature that is not finite
-        total += float(batch[:valid].sum(dtype=np.float64))
-        squares += float((batch[:valid].astype(np.float64) ** 2).sum())
-    count = images * regions * features
-    mean = total / count
+    constant_images, repeated, image_of = [], [], {}
+    low, high = np.full(dimensions, np.inf), np.full(dimensions, -np.inf)
+    numbers = 0
+    for start in range(0, rows, block):
+        here = np.arange(start, min(start + block, rows))
+        features = problems.attempt(stored.rows, here)
+        if features is None:
+            continue
+        repeats = features.reshape(-1, stride, regions * dimensions)
+        different = (repeats[:, 1:] != repeats[:, :1]).any((1, 2))
+        problems.attempt(refuse_different, images.name, start // stride + np.flatnonzero(different))
+        features, counts = features[::stride], stored.region_counts(here[::stride])
+        real = features[np.arange(regions) < counts[:, None]]  # zeros stand for the other regions
+        numbers += real.size
+        total += real.sum(dtype=np.float64)
+        squares += np.square(real).sum(dtype=np.float64)
+        low = np.minimum(low, real.min(0))
+        high = np.maximum(high, real.max(0))
+        for image, (row, count) in enumerate(zip(features, counts, strict=True), start // stride):
+            if row[:count].min() == row[:count].max():
+                constant_images.append((image, row[0, 0]))
+            first = image_of.setdefault(hashlib.blake2b(row, digest_size=16).digest(), image)
+            if first != image:
+                repeated.append((image, first))
+    problems.refuse()
+    mean = total / numbers
+    deviation = max(0.0, squares / numbers - mean**2) ** 0.5
+    constant = [(int(at), low[at]) for at in np.flatnonzero(low == high)]
+    return FeatureScan(mean, deviation, constant_images, constant, repeated, image_of)
+
+
+def _report(data: Data, scans: list[FeatureScan], data_config: Any) -> Iterator[str]:
+    yield f"vocabulary: {len(data.vocabulary)} words"
+    described = list(zip(data.splits, scans, strict=True))
+    for split, features in described:
+        yield from _describe(split, features, data.vocabulary, data_config)
+    for left, right in itertools.combinations(described, 2):
+        yield from _shared(left, right)
+    row = data.mismatch.row().items()
+    shown = (f"{name} {x:.4g}" if isinstance(x, float) else f"{name} {x}" for name, x in row)
+    yield f"mismatch: {', '.join(shown)}"
+
+
+def _describe(
+    split: PairDataset, features: FeatureScan, vocabulary: Vocabulary, data_config: Any
+) -> list[str]:
+    max_words = data_config.max_words
+    sentences = punkt() if data_config.split_sentences else None
+    images, regions, dimensions = split.images.shape
+    stored = "once" if split.images.stride == 1 else f"{split.images.stride} times"
     lengths = np.array([len(tokens) for tokens in split.tokens])
-    words = np.concatenate(split.tokens)
-    unknown = vocabulary.word2idx[UNKNOWN]
-    return [
-        f"{split.split}: {images} images of {regions} regions x {features} features "
-        f"(mean {mean:.3g}, deviation {(squares / count - mean**2) ** 0.5:.3g}), "
-        f"{len(split)} captions, {split.captions_per_image} an image",
-        f"  caption tokens: {lengths.min()} to {lengths.max()}, median {np.median(lengths):g}; "
-        f"{np.sum(lengths > max_words)} longer than {max_words} are clipped in training; "
-        f"{np.mean(words == unknown):.2%} outside the vocabulary",
+    words = Counter(word for caption in split.captions for word in tokenize(caption, sentences))
+    unknown = Counter({word: n for word, n in words.items() if word not in vocabulary.word2idx})
+    share = unknown.total() / words.total()
+    broken = [n for n, caption in enumerate(split.captions, 1) if _BROKEN.search(caption)]
+    title = (
+        f"{split.split}: {images} images of {regions} regions x {dimensions} features, "
+        f"{len(split)} captions, {split.captions_per_image} an image"
+    )
+    return _section(
+        title,
+        {
+            "features": f"{split.images.array.dtype}, each image stored {stored}; "
+            f"mean {features.mean:.3g}, deviation {features.deviation:.3g}",
+            "constant images": _some(f"{at} ({x:g})" for at, x in features.constant_images),
+            "constant dimensions": _some(f"{at} ({x:g})" for at, x in features.constant_dimensions),
+            "repeated images": _some(f"{at} = {first}" for at, first in features.repeated),
+            "tokens of a caption": f"{lengths.min()} to {lengths.max()}, median "
+            f"{np.median(lengths):g}, 95% at most {np.quantile(lengths, 0.95, method='higher')}; "
+            f"{np.sum(lengths > max_words)} longer than {max_words}, so clipped in training",
+            "unknown words": f"{share:.2%} of all; "
+            + _some(f"{word} ({count})" for word, count in unknown.most_common()),
+            "broken characters": _some(f"caption {n}" for n in broken),
+        },
+    )
+
+
+def _shared(
+    left: tuple[PairDataset, FeatureScan], right: tuple[PairDataset, FeatureScan]
+) -> list[str]:
+    """What two splits have in common, though they should not."""
+    (left_pairs, left_scan), (right_pairs, right_scan) = left, right
+    images = [
+        f"{image} = {right_scan.image_of[key]}"
+        for key, image in left_scan.image_of.items()
+        if key in right_scan.image_of
     ]
+    others = set(right_pairs.captions)
+    captions = dict.fromkeys(c for c in left_pairs.captions if c in others)
+    return _section(
+        f"both in {left_pairs.split} and in {right_pairs.split}:",
+        {"images": _some(images), "captions": _some(map(repr, captions))},
+    )
+
+
+def _section(title: str, facts: dict[str, str]) -> list[str]:
+    return [title, *(f"  {name:<21}{value}" for name, value in facts.items())]
+
+
+def _some(items: Iterable[object]) -> str:
+    """How many, and the first few."""
+    items = list(items)
+    if not items:
+        return "none"
+    more = [f"{len(items) - SHOWN} more"] if len(items) > SHOWN else []
+    return f"{len(items)}: {', '.join([*map(str, items[:SHOWN]), *more])}"
+
+
+def _listing(messages: Iterable[str]) -> str:
+    """The messages, of those that differ only in their numbers the first few."""
+    kinds: dict[str, list[str]] = {}
+    for message in messages:
+        kinds.setdefault(_NUMBER.sub("0", message), []).append(message)
+    lines = [f"problems found: {sum(map(len, kinds.values()))}"]
+    for alike in kinds.values():
+        lines += alike[:SHOWN]
+        if len(alike) > SHOWN:
+            lines.append(f"... and {len(alike) - SHOWN} more like the last one")
+    return "\n  ".join(lines)

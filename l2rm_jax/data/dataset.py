@@ -10,10 +10,11 @@ import numpy as np
 from jaxtyping import Bool, Int, Int32
 
 from l2rm_jax.data import mismatch, scenes
+from l2rm_jax.data.captions import CaptionFile, open_captions, parse_captions
 from l2rm_jax.data.features import RegionFeatures, undo_repeats
 from l2rm_jax.data.mismatch import Mismatch
-from l2rm_jax.data.text import Vocabulary, tokenize
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.data.text import Splitter, Vocabulary, punkt, tokenize
+from l2rm_jax.errors import ConfigError, DataError, Problems
 
 _log = logging.getLogger(__name__)
 VOCABULARY_FILE, INDEX_FILE = "vocabulary.json", "mismatch_index.npy"
@@ -87,29 +88,28 @@ class Data:
     vocabulary: Vocabulary
     mismatch: Mismatch
 
+    @property
+    def splits(self) -> tuple[PairDataset, PairDataset, PairDataset]:
+        """Training, validation and test split."""
+        return self.train, self.dev, self.test
 
-def read_split(path: str | Path, split: str, vocabulary: Vocabulary) -> PairDataset:
+
+def read_split(
+    path: str | Path, split: str, vocabulary: Vocabulary, sentences: Splitter | None = None
+) -> PairDataset:
     """Read `{split}_ims.npy` and `{split}_caps.txt` or `.tsv` of a directory.
 
     Args:
       path: directory in the layout of SCAN and NCR.
       split: "train", "dev", "test", "testall".
       vocabulary: of the word indices.
+      sentences: as in `text.tokenize`.
 
     Raises:
       DataError: a file is missing or is not what it should be; the message says where.
     """
-    raw = _read_files(Path(path), split)
-    return raw.pairs([vocabulary.encode(caption) for caption in raw.captions])
-
-
-def read_captions(path: str | Path, split: str) -> list[str]:
-    """Captions of a split: the lines of `_caps.txt`, or the second column of `_caps.tsv`.
-
-    Raises:
-      DataError: no file or both, text that is not UTF-8, an empty caption, a wrong column count.
-    """
-    return _captions_of(_caption_file(Path(path), split))
+    raw = _read_files(path, split)
+    return raw.pairs([vocabulary.encode(caption, sentences) for caption in raw.captions])
 
 
 def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | None) -> Data:
@@ -125,25 +125,68 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
       workdir: directory of the run; None for no run.
 
     Raises:
-      DataError: a file is not what it should be, or contradicts what is in `workdir`.
-      ConfigError: a field is missing or out of range.
+      DataError, ConfigError: a file is not what it should be, or contradicts another or what is in
+        `workdir`; a field is missing or out of range. Every problem but those of the features'
+        values is found.
     """
     workdir = None if workdir is None else Path(workdir)
-    splits = [_raw_split(data_config, split) for split in ("train", "dev", data_config.test_split)]
-    if data_config.train_images:
-        splits[0] = splits[0].head(data_config.train_images)
-    # Tokenizing is slow on large data: once, and after every file is known to be there.
-    words = [[tokenize(caption) for caption in split.captions] for split in splits]
-    vocabulary = _run_vocabulary(data_config, words[0] + words[1], workdir)
+    problems = Problems()
+    attempt = problems.attempt
+    raw = [attempt(_raw_split, data_config, split) for split in split_names(data_config)]
+    attempt(check_alike, [split.images for split in raw if split])
+    raw[0] = attempt(_first, raw[0], data_config.train_images, field="data.train_images")
+    first_of_dev = attempt(_first, raw[1], data_config.dev_images, field="data.dev_images")
+    asked = mismatch_config
+    if not asked.file:  # looked at even where the training pairs cannot be read
+        attempt(mismatch.check_settings, asked.protocol, asked.rate, asked.seed)
+    found = attempt(_run_mismatch, asked, raw[0], workdir=workdir)
+    vocabulary = attempt(_known_vocabulary, data_config.vocabulary, workdir=workdir)
+    sentences = attempt(punkt) if data_config.split_sentences else None
+    problems.refuse()
+
+    # Tokenizing is slow on large data: once, and after all else is known to be right.
+    words = [[tokenize(caption, sentences) for caption in split.captions] for split in raw]
+    vocabulary = vocabulary or Vocabulary.from_words(words[0] + words[1], data_config.min_count)
     train, dev, test = (
         split.pairs([vocabulary.encode_words(line) for line in lines])
-        for split, lines in zip(splits, words, strict=True)
+        for split, lines in zip(raw, words, strict=True)
     )
-    if data_config.dev_images:
-        dev = dev.head(data_config.dev_images)
-    found = _run_mismatch(mismatch_config, train, workdir)
     _log.info("mismatch: %s", found.row())
-    return Data(train.with_mismatch(found), dev, test, vocabulary, found)
+    return Data(
+        train.with_mismatch(found), dev.head(len(first_of_dev.images)), test, vocabulary, found
+    )
+
+
+def split_names(data_config: Any) -> tuple[str, str, str]:
+    """What the training, validation and test splits are called."""
+    return "train", "dev", data_config.test_split
+
+
+def open_images(data_config: Any, split: str) -> RegionFeatures:
+    """The features of a split alone, as they lie: repeated rows and all.
+
+    Raises:
+      DataError, ConfigError: as `load_data`.
+    """
+    if data_config.name == "scenes":
+        return _scenes(data_config, split).images
+    return RegionFeatures.read(_image_file(_directory(data_config.path), split))
+
+
+def check_alike(images: Sequence[RegionFeatures]) -> None:
+    """Refuses splits that differ in regions or dimensions: one model encodes them all.
+
+    Raises:
+      DataError: names the file that differs from the first.
+    """
+    problems = [
+        f"{other.name}: found {other.shape[1]} regions x {other.shape[2]} features, expected "
+        f"{images[0].shape[1]} x {images[0].shape[2]} as in {images[0].name}"
+        for other in images[1:]
+        if other.shape[1:] != images[0].shape[1:]
+    ]
+    if problems:
+        raise DataError(*problems)
 
 
 def keep_data(data: Data, workdir: str | Path) -> None:
@@ -167,105 +210,98 @@ class _RawSplit:
     def captions_per_image(self) -> int:
         return len(self.captions) // len(self.images)
 
+    @property
+    def caption_image(self) -> Int[np.ndarray, " pairs"]:
+        return np.arange(len(self.captions)) // self.captions_per_image
+
     def head(self, images: int) -> "_RawSplit":
         captions = self.captions[: images * self.captions_per_image]
         return replace(self, images=self.images.head(images), captions=captions)
 
     def pairs(self, tokens: list[Int32[np.ndarray, " words"]]) -> PairDataset:
-        own = np.arange(len(self.captions)) // self.captions_per_image
+        own = self.caption_image
         return PairDataset(
             self.split, self.images, self.captions, tokens, own, own, self.captions_per_image
         )
 
 
 def _raw_split(config: Any, split: str) -> _RawSplit:
-    if config.name == "scenes":
-        if config.path:
-            raise ConfigError(
-                f"data.path is {config.path!r}, but data.name is 'scenes', which is generated; "
-                "choose a config of files (--config=configs/f30k.py, say) or another data.name"
-            )
-        made = scenes.generate(getattr(config, f"scenes_{split}", 0), config.scenes_seed, split)
-        images = RegionFeatures.from_array(made.features, f"scenes/{split}")
-        return _RawSplit(split, images, made.captions)
-    if not config.path:
+    return _scenes(config, split) if config.name == "scenes" else _read_files(config.path, split)
+
+
+def _scenes(config: Any, split: str) -> _RawSplit:
+    if config.path:
         raise ConfigError(
-            "data.path is empty; expected the directory that holds train_ims.npy and "
-            "train_caps.txt (or .tsv), and the same for dev and test"
+            f"data.path is {config.path!r}, but data.name is 'scenes', which is generated; "
+            "choose a config of files (--config=configs/f30k.py, say) or another data.name"
         )
-    return _read_files(Path(config.path), split)
+    made = scenes.generate(getattr(config, f"scenes_{split}", 0), config.scenes_seed, split)
+    images = RegionFeatures.from_array(made.features, f"scenes/{split}")
+    return _RawSplit(split, images, made.captions)
 
 
-def _read_files(path: Path, split: str) -> _RawSplit:
-    if not path.is_dir():
-        raise DataError(f"{path}: no such directory; expected one with {split}_ims.npy in it")
-    images = RegionFeatures.read(path / f"{split}_ims.npy")
-    source = _caption_file(path, split)
-    captions = _captions_of(source)
-    # With one caption a row, rows may be repeats; a .tsv has one caption per image by design.
-    if len(captions) == len(images) and source.suffix == ".txt":
-        images = undo_repeats(images)
-    if len(captions) % len(images):
-        raise DataError(
-            f"{source}: found {len(captions)} captions for the {len(images)} images of "
-            f"{images.name}, expected a multiple of the number of images"
-        )
+def _read_files(path: str | Path, split: str) -> _RawSplit:
+    problems = Problems()
+    directory = _directory(path)
+    images = problems.attempt(RegionFeatures.read, _image_file(directory, split))
+    file = problems.attempt(open_captions, directory, split)
+    captions = problems.attempt(parse_captions, file)
+    images = problems.attempt(_images_of, file, images)
+    problems.refuse()
     return _RawSplit(split, images, captions)
 
 
-def _caption_file(path: Path, split: str) -> Path:
-    candidates = [path / f"{split}_caps{suffix}" for suffix in (".txt", ".tsv")]
-    present = [file for file in candidates if file.is_file()]
-    if len(present) != 1:
-        found = "found both" if present else "found neither"
-        raise DataError(f"{candidates[0]}, {candidates[1].name}: {found}, expected one of them")
-    return present[0]
+def _image_file(directory: Path, split: str) -> Path:
+    return directory / f"{split}_ims.npy"
 
 
-def _captions_of(source: Path) -> list[str]:
-    lines = source.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if lines[-1] == b"":  # the end of the last line, not a line
-        lines.pop()
-    columns = 2 if source.suffix == ".tsv" else 1
-    captions = [_caption(f"{source}:{n}", line, columns) for n, line in enumerate(lines, 1)]
-    if not captions:
-        raise DataError(f"{source}: the file is empty, expected one caption a line")
-    return captions
+def _directory(path: str | Path) -> Path:
+    expected = "expected the directory of train_ims.npy and train_caps.txt (or .tsv), dev and test"
+    if not path:
+        raise ConfigError(f"data.path is empty; {expected}")
+    if not Path(path).is_dir():
+        raise DataError(f"{path}: no such directory; {expected}")
+    return Path(path)
 
 
-def _caption(where: str, line: bytes, columns: int) -> str:
-    try:
-        text = line.decode()
-    except UnicodeDecodeError as error:
+def _images_of(file: CaptionFile, images: RegionFeatures) -> RegionFeatures:
+    """The images that the captions describe, each once."""
+    captions = len(file.lines)
+    # With one caption a row, rows may be repeats; a .tsv has one caption per image by design.
+    if captions == len(images) and file.path.suffix == ".txt":
+        return undo_repeats(images)
+    if captions % len(images):
         raise DataError(
-            f"{where}: byte {error.start + 1} of the line (0x{line[error.start]:02x}) is not UTF-8"
-        ) from error
-    if columns == 2:
-        fields = text.split("\t")
-        if len(fields) != 2:
-            raise DataError(f"{where}: found {len(fields)} columns, expected id, tab, caption")
-        text = fields[1]
-    if not text.strip():
-        raise DataError(f"{where}: the caption is empty, expected one caption a line")
-    return text.strip()
+            f"{file.path}: found {captions} captions for the {len(images)} images of "
+            f"{images.name}, expected a multiple of the number of images"
+        )
+    return images
 
 
-def _run_vocabulary(
-    config: Any, words: Sequence[Sequence[str]], workdir: Path | None
-) -> Vocabulary:
-    """The given vocabulary, or the run's own, or one built from the training and dev captions."""
+def _first(split: _RawSplit, images: int, field: str) -> _RawSplit:
+    """The first so many images of a split; 0 is all."""
+    if not 0 <= images <= len(split.images):
+        raise ConfigError(
+            f"{field} is {images}, expected 0 (all) to {len(split.images)}, the images of "
+            f"{split.images.name}"
+        )
+    return split.head(images) if images else split
+
+
+def _known_vocabulary(file: str, workdir: Path | None) -> Vocabulary | None:
+    """The run's own vocabulary, or the given one; None where one is to be built."""
     own = None if workdir is None else workdir / VOCABULARY_FILE
     kept = Vocabulary.read(own) if own and own.exists() else None
-    given = Vocabulary.read(config.vocabulary) if config.vocabulary else None
+    given = Vocabulary.read(file) if file else None
     if kept and given and kept != given:
         raise DataError(
             f"{own}: this run's vocabulary ({len(kept)} words) is not that of "
-            f"{config.vocabulary} ({len(given)} words)"
+            f"{file} ({len(given)} words)"
         )
-    return kept or given or Vocabulary.from_words(words, config.min_count)
+    return kept or given
 
 
-def _run_mismatch(config: Any, train: PairDataset, workdir: Path | None) -> Mismatch:
+def _run_mismatch(config: Any, train: _RawSplit, workdir: Path | None) -> Mismatch:
     """The mismatch that the config asks for; equal to the one in `workdir`, if there is one."""
     if config.file:
         asked = mismatch.read(config.file, train.caption_image, len(train.images))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int, Int32
 
 from l2rm_jax.data.files import open_array
 from l2rm_jax.errors import DataError
@@ -20,24 +20,32 @@ _FORMATS = "float32, float16, or int8 with ims_scale.npy, of rank 3 [images, reg
 class RegionFeatures:
     """Features [images, regions, dimensions], float32 whatever the file stores.
 
+    An image may have fewer regions than the array has room for; what is stored after them is never
+    seen.
+
     Attributes:
       name: the file, or what stands for it in error messages.
       array: what is stored, memory-mapped or in memory.
+      counts: regions of each stored row, 1 to the array's second dimension.
       scale: [dimensions] factor of int8 features.
       stride: stored rows per image.
     """
 
     name: str
     array: np.ndarray
+    counts: Int32[np.ndarray, " stored"]
     scale: np.ndarray | None = None
     stride: int = 1
 
     @classmethod
     def read(cls, path: str | Path) -> "RegionFeatures":
-        """Open a `.npy` file; int8 takes its factors from `ims_scale.npy` beside it.
+        """Open `{split}_ims.npy`; int8 takes its factors from `ims_scale.npy` beside it.
+
+        `{split}_regions.npy` beside it, integers [rows], says how many leading regions of each row
+        are real; without that file all are.
 
         Raises:
-          DataError: missing or truncated file, wrong rank or dtype, unusable factors.
+          DataError: missing or truncated file, wrong rank or dtype, unusable factors or counts.
         """
         path = Path(path)
         array = open_array(path)
@@ -45,15 +53,29 @@ class RegionFeatures:
         scale = None
         if array.dtype == np.int8:
             scale = _read_scale(path, dimensions=array.shape[2])
-        return cls(str(path), array, scale)
+        beside = path.with_name(f"{path.stem.removesuffix('_ims')}_regions.npy")
+        counts = open_array(beside) if beside.exists() else None
+        return cls(str(path), array, _checked_counts(str(beside), counts, array), scale)
 
     @classmethod
     def from_array(
-        cls, array: Float[np.ndarray, "images regions dimensions"], name: str
+        cls,
+        array: Float[np.ndarray, "images regions dimensions"],
+        name: str,
+        counts: Int[np.ndarray, " images"] | None = None,
     ) -> "RegionFeatures":
-        """Take features that are in memory already (float32 or float16)."""
+        """Take features that are in memory already (float32 or float16).
+
+        Args:
+          array: the features.
+          name: what stands for them in error messages.
+          counts: regions of each image; None where all are real.
+
+        Raises:
+          DataError: wrong rank or dtype, unusable counts.
+        """
         _check_format(name, array, (np.float32, np.float16))
-        return cls(name, array)
+        return cls(name, array, _checked_counts(f"{name}, region counts", counts, array))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -68,37 +90,60 @@ class RegionFeatures:
         """The first `images` images."""
         if not 1 <= images <= len(self):
             raise DataError(f"{self.name}: asked for the first {images} of {len(self)} images")
-        return replace(self, array=self.array[: images * self.stride])
+        stored = images * self.stride
+        return replace(self, array=self.array[:stored], counts=self.counts[:stored])
 
     def rows(
         self, indices: Sequence[int] | np.ndarray
     ) -> Float32[np.ndarray, "rows regions dimensions"]:
-        """Read the features of some images.
+        """Read the features of some images, zero after the last region of each.
 
         Args:
           indices: [rows] image numbers, 0 to images - 1.
 
         Raises:
-          DataError: a number out of range, or a feature that is NaN or infinite.
+          DataError: a number out of range, or features that are NaN or infinite, one problem a row.
         """
+        stored = self._stored(indices)
+        rows = self.array[stored]
+        if self.scale is None:
+            rows = rows.astype(np.float32, copy=False)
+        else:
+            rows = np.multiply(rows, self.scale, dtype=np.float32)
+        rows[np.arange(rows.shape[1]) >= self.counts[stored, None]] = 0.0
+        finite = np.isfinite(rows)
+        if not finite.all():
+            bad = np.argwhere(~finite)
+            first_of_row = np.unique(bad[:, 0], return_index=True)[1]
+            raise DataError(
+                *(
+                    f"{self.name}: row {stored[at]} holds {rows[at, region, dimension]} "
+                    f"(region {region}, dimension {dimension}), expected finite numbers"
+                    for at, region, dimension in bad[first_of_row]
+                )
+            )
+        return rows
+
+    def region_counts(self, indices: Sequence[int] | np.ndarray) -> Int32[np.ndarray, " rows"]:
+        """How many regions some images have.
+
+        Args:
+          indices: [rows] image numbers, 0 to images - 1.
+
+        Raises:
+          DataError: a number out of range.
+        """
+        return self.counts[self._stored(indices)]
+
+    def _stored(self, indices: Sequence[int] | np.ndarray) -> Int[np.ndarray, " rows"]:
+        """The stored row of each image."""
         indices = np.asarray(indices)
         outside = np.flatnonzero((indices < 0) | (indices >= len(self)))
         if len(outside):
             raise DataError(
                 f"{self.name}: asked for image {indices[outside[0]]}, expected 0 to {len(self) - 1}"
             )
-        stored = self.array[indices * self.stride]
-        if self.scale is not None:
-            return np.multiply(stored, self.scale, dtype=np.float32)
-        rows = stored.astype(np.float32, copy=False)
-        finite = np.isfinite(rows)
-        if not finite.all():
-            at, region, dimension = np.argwhere(~finite)[0]
-            raise DataError(
-                f"{self.name}: row {indices[at] * self.stride} holds {rows[at, region, dimension]} "
-                f"(region {region}, dimension {dimension}), expected finite numbers"
-            )
-        return rows
+        return indices * self.stride
 
 
 def undo_repeats(features: RegionFeatures) -> RegionFeatures:
@@ -108,28 +153,46 @@ def undo_repeats(features: RegionFeatures) -> RegionFeatures:
     first region of every block.
 
     Raises:
-      DataError: most blocks are repeated images but some are not.
+      DataError: most blocks are repeated images but some are not, or one image has several region
+        counts.
     """
     count, rest = divmod(len(features), REPEATS)
     if rest:
         return features
     blocks = [features.array[start : start + REPEATS] for start in range(0, len(features), REPEATS)]
     sample = np.unique(np.linspace(0, count - 1, min(count, _SAMPLED_BLOCKS)).astype(int))
-    same = [_identical(blocks[block]) for block in sample]
+    counts = features.counts.reshape(count, REPEATS)
+    same = [_identical(blocks[block][:, : counts[block].min()]) for block in sample]
     if 2 * sum(same) <= len(same):
         return features
     different = [block for block, ok in zip(sample, same, strict=True) if not ok]
     different += [at for at, block in enumerate(blocks) if not _identical(block[:, 0])]
-    if different:
-        first = min(different) * REPEATS
+    refuse_different(features.name, different)
+    uneven = np.flatnonzero((counts != counts[:, :1]).any(axis=1))
+    if len(uneven):
         raise DataError(
-            f"{features.name}: rows {first} to {first + REPEATS - 1} differ while most blocks of "
-            f"{REPEATS} rows are one repeated image; expected all or none to be"
+            *(
+                f"{features.name}: rows {block * REPEATS} to {(block + 1) * REPEATS - 1} are one "
+                f"repeated image with {counts[block].tolist()} regions, expected one number"
+                for block in uneven
+            )
         )
     logging.getLogger(__name__).info(
         "%s: each image is stored %d times; read as %d images", features.name, REPEATS, count
     )
     return replace(features, stride=REPEATS)
+
+
+def refuse_different(name: str, blocks: Sequence[int]) -> None:
+    """Raises `DataError` if there are blocks whose rows differ among blocks of repeated rows."""
+    if len(blocks):
+        raise DataError(
+            *(
+                f"{name}: rows {block * REPEATS} to {(block + 1) * REPEATS - 1} differ while most "
+                f"blocks of {REPEATS} rows are one repeated image; expected all or none to be"
+                for block in sorted(set(blocks))
+            )
+        )
 
 
 def _identical(rows: np.ndarray) -> bool:
@@ -141,6 +204,26 @@ def _identical(rows: np.ndarray) -> bool:
 def _check_format(name: str, array: np.ndarray, dtypes: Sequence[type]) -> None:
     if array.ndim != 3 or array.dtype not in dtypes or 0 in array.shape:
         raise DataError(f"{name}: found {array.dtype} {list(array.shape)}, expected {_FORMATS}")
+
+
+def _checked_counts(
+    name: str, counts: np.ndarray | None, features: np.ndarray
+) -> Int32[np.ndarray, " stored"]:
+    """The counts of all rows, in memory; those of a full array where there are none."""
+    stored, regions, _ = features.shape
+    if counts is None:
+        return np.full(stored, regions, np.int32)
+    if counts.shape != (stored,) or not np.issubdtype(counts.dtype, np.integer):
+        raise DataError(
+            f"{name}: found {counts.dtype} {list(counts.shape)}, expected integers [{stored}], one "
+            "for each row of features"
+        )
+    wrong = np.flatnonzero((counts < 1) | (counts > regions))
+    if len(wrong):
+        raise DataError(
+            f"{name}: entry {wrong[0]} is {counts[wrong[0]]}, expected 1 to {regions} regions"
+        )
+    return counts.astype(np.int32)
 
 
 def _read_scale(features: Path, dimensions: int) -> Float32[np.ndarray, " dimensions"]:

@@ -56,6 +56,16 @@ class Mismatch:
         }
 
 
+def check_settings(protocol: str, rate: float, seed: int) -> None:
+    """Raises `ConfigError` for an unknown protocol, a rate or a seed out of range."""
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"mismatch.protocol is {protocol!r}, expected one of {PROTOCOLS}")
+    if not 0 <= rate < 1:
+        raise ConfigError(f"mismatch.rate is {rate}, expected 0 <= rate < 1")
+    if seed < 0:
+        raise ConfigError(f"mismatch.seed is {seed}, expected 0 or more")
+
+
 def generate(
     protocol: str,
     rate: float,
@@ -75,12 +85,7 @@ def generate(
     Raises:
       ConfigError: unknown protocol, or a rate or seed out of range.
     """
-    if protocol not in PROTOCOLS:
-        raise ConfigError(f"mismatch.protocol is {protocol!r}, expected one of {PROTOCOLS}")
-    if not 0 <= rate < 1:
-        raise ConfigError(f"mismatch.rate is {rate}, expected 0 <= rate < 1")
-    if seed < 0:
-        raise ConfigError(f"mismatch.seed is {seed}, expected 0 or more")
+    check_settings(protocol, rate, seed)
     rng = np.random.default_rng(seed)
     if protocol == "image":
         stored = _permute_some(np.arange(image_count), rate, rng)[caption_image]
@@ -114,9 +119,8 @@ def read(
         )
     outside = np.flatnonzero((index < 0) | (index >= image_count))
     if len(outside):
-        raise DataError(
-            f"{path}: entry {outside[0]} is {index[outside[0]]}, expected 0 to {image_count - 1}"
-        )
+        expected = f"expected 0 to {image_count - 1}"
+        raise DataError(*(f"{path}: entry {at} is {index[at]}, {expected}" for at in outside))
     index = index.astype(np.int64)
     stored = index[caption_image] if len(index) == image_count else index
     of_image = np.zeros(image_count, np.int64)

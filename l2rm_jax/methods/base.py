@@ -1,7 +1,7 @@
 """What every method has in common: the state, the contract with the loop, one optimiser update."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.struct
@@ -38,17 +38,17 @@ class EpochPlan:
       streams: pair indices by stream name. An epoch is one pass over the first stream; the others
         restart, reshuffled, when they are exhausted.
       report: numbers to log with the epoch.
-      warnings: what a person should know.
+      warnings: what a person should know, by the name of the sign (see `l2rm_jax.health`).
     """
 
     streams: dict[str, np.ndarray]
     report: dict[str, float] = dataclasses.field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    warnings: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """The three functions that the loop knows.
+    """What the loop knows of a method: three functions, and the losses that may go flat.
 
     Attributes:
       init: `(key, batch) -> TrainState`; the batch only lends its shapes.
@@ -56,11 +56,15 @@ class Method:
         `score(state, batch) -> [B]` over all training pairs, each exactly once, and returns the
         values in the order of the pairs.
       step: `(state, {stream: batch}) -> (state, metrics)`, pure, traced once per set of shapes.
+      losses: by stream, the metric that holds the loss of its similarities, and that loss,
+        `[B, B] -> scalar`: a metric that stays where the loss of equal similarities is has
+        learned nothing.
     """
 
     init: Callable[[Array, Any], TrainState]
     plan: Callable[[Callable, Any, int], EpochPlan]
     step: Callable[[TrainState, dict], tuple[TrainState, dict]]
+    losses: Mapping[str, tuple[str, Callable]] = dataclasses.field(default_factory=dict)
 
 
 def forward(
@@ -76,6 +80,7 @@ def forward(
         batch.images,
         batch.tokens,
         batch.lengths,
+        batch.regions,
         train=True,
         method="global_similarity",
         rngs={"dropout": key},
@@ -87,8 +92,8 @@ def forward(
 def evaluate(model: RetrievalModel, state: TrainState, batch: Any) -> Float[Array, "I J"]:
     """Eval-mode similarities of the global batch."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
-    inputs = (batch.images, batch.tokens, batch.lengths)
-    return model.apply(variables, *inputs, train=False, method="global_similarity")
+    inputs = (batch.images, batch.tokens, batch.lengths, batch.regions)
+    return model.apply(variables, *inputs, method="global_similarity")
 
 
 def step_key(state: TrainState, use: int) -> Array:

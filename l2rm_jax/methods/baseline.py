@@ -43,5 +43,8 @@ def _make(model, config, losses: dict[str, Callable]) -> Method:
         return plain_step(model, losses[stream], optimiser, state, pairs)
 
     return Method(
-        init=lambda key, batch: init_state(model, optimiser, key, batch), plan=plan, step=step
+        init=lambda key, batch: init_state(model, optimiser, key, batch),
+        plan=plan,
+        step=step,
+        losses={stream: ("loss", loss) for stream, loss in losses.items()},
     )

@@ -19,6 +19,25 @@ def cost(params: dict[str, Array], sims: Float[Array, "I J"]) -> Float[Array, "I
     return jax.nn.relu(sims @ params["kernel"] + params["bias"])
 
 
+def resize_cost(params: dict[str, Array], size: int) -> dict[str, Array]:
+    """The part of a learned cost that means something for batches of another size.
+
+    Captions take random positions in a batch, so only kernels `a I + b 11^T` and equal biases
+    carry over; b is divided by what the number of captions is multiplied by. At the same size
+    everything is kept.
+    """
+    kernel, bias = params["kernel"], params["bias"]
+    found = len(bias)
+    if found == size:
+        return {"kernel": kernel, "bias": bias}
+    diagonal = jnp.trace(kernel) / found
+    other = (jnp.sum(kernel) - jnp.trace(kernel)) / max(1, found * (found - 1))
+    return {
+        "kernel": (diagonal - other) * jnp.eye(size) + other * found / size,
+        "bias": jnp.full((size,), jnp.mean(bias)),
+    }
+
+
 class Reserved(NamedTuple):
     """Matched pairs kept whole in a reconstructed batch.
 

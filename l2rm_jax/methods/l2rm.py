@@ -93,7 +93,9 @@ def make(model, config) -> Method:
         state, metrics = base.descend(loss_fn, state, optimiser, model.axis_name)
         return state, {**metrics, **cost_metrics}
 
-    return Method(init=init, plan=plan, step=step)
+    hardest = partial(ranking.triplet_hardest, margin=config.loss.margin)
+    losses = {"warmup": ("loss", warmup_loss), "matched": ("loss_matched", hardest)}
+    return Method(init=init, plan=plan, step=step, losses=losses)
 
 
 def _choose(table: dict, field: str, name: str):
@@ -117,8 +119,10 @@ def _update_cost(
     size = state.own["cost"]["bias"].shape[0]
     if reserved is None:
         reserved = draw_reserved(base.step_key(state, base.RESERVE), size)
-    images = parallel.select_rows(matched.images, reserved.index, axis)
-    sims = _score_replicated(model, state, images, matched)
+    images, regions = (
+        parallel.select_rows(x, reserved.index, axis) for x in (matched.images, matched.regions)
+    )
+    sims = _score_replicated(model, state, images, regions, matched)
     loss, grads = jax.value_and_grad(cost_loss)(state.own["cost"], sims, reserved)
     params, opt_state = optimiser.update(
         grads, state.own["cost_opt"], state.own["cost"], state.epoch
@@ -127,13 +131,12 @@ def _update_cost(
     return state.replace(own=own), {"loss_cost": loss}
 
 
-def _score_replicated(model, state: TrainState, images, captions) -> Float[Array, "K J"]:
+def _score_replicated(model, state: TrainState, images, regions, captions) -> Float[Array, "K J"]:
     """Eval-mode similarities of images that every device holds with the global captions."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     local = model.clone(axis_name=None)
-    sims = local.apply(
-        variables, images, captions.tokens, captions.lengths, False, method="global_similarity"
-    )
+    inputs = (images, captions.tokens, captions.lengths, regions)
+    sims = local.apply(variables, *inputs, method="global_similarity")
     if model.axis_name is None:
         return sims
     return jax.lax.all_gather(sims, model.axis_name, axis=1, tiled=True)
@@ -155,13 +158,13 @@ def _loss(model, config, rematch_loss: Callable, state: TrainState, batch: dict,
         mismatched = batch["mismatched"]
         key = base.step_key(state, base.DROPOUT_B)
         sims, stats = base.forward(model, params, stats, mismatched, key)
-        plan, report = _rematch(model, config.l2rm, state, params, stats, mismatched, sims, key)
+        plan, report = rematch(model, config.l2rm, state, params, stats, mismatched, sims, key)
         value = rematch_loss(sims, plan)
         loss, metrics = loss + value, {**metrics, "loss_rematch": value, **report}
     return loss, (stats, {"loss": loss, **metrics})
 
 
-def _rematch(
+def rematch(
     model, settings, state: TrainState, params, stats, batch, sims: Float[Array, "Q B"], key
 ) -> tuple[Float[Array, "Q B"], dict]:
     """The refined alignment of mismatched images and captions (L2RM Eq. 9), without gradient.
@@ -200,6 +203,7 @@ def _cosines(model, variables, batch, key) -> Float[Array, "Q B"]:
         batch.images,
         batch.tokens,
         batch.lengths,
+        batch.regions,
         method="global_cosine",
         rngs={"dropout": key},
         mutable=["batch_stats"],

@@ -6,6 +6,10 @@ from l2rm_jax import mixture
 from l2rm_jax.methods.base import EpochPlan
 
 THRESHOLD = 0.5  # a pair whose probability of being mismatched exceeds it is called mismatched
+# A side of the split below this share is next to nothing: no protocol of the field is that uneven.
+SMALLEST_SIDE = 0.02
+# Two components of one hump come out at 0.1 to 0.5 standard deviations, of two humps above 0.5.
+SEPARATION = 0.5
 
 
 def split_pairs(losses: np.ndarray, truth: np.ndarray) -> EpochPlan:
@@ -17,7 +21,8 @@ def split_pairs(losses: np.ndarray, truth: np.ndarray) -> EpochPlan:
         known to be, nothing is known, and nothing is reported.
 
     Returns:
-      Streams "matched" and "mismatched" (an empty one is left out) and the split's quality.
+      Streams "matched" and "mismatched" (an empty one is left out), how far the mixture's
+      components are apart, the split's quality, and what makes it doubtful.
     """
     fitted = mixture.fit(losses)
     probability = fitted.mismatch(losses)
@@ -27,23 +32,46 @@ def split_pairs(losses: np.ndarray, truth: np.ndarray) -> EpochPlan:
         "mismatched": np.flatnonzero(~called_matched),
     }
     report = {name: len(indices) for name, indices in streams.items()}
+    report["split_separation"] = fitted.separation
     if not truth.all():
         report |= quality(called_matched, probability, truth)
-    warnings = [
-        f"no pair was called {name}: the epoch trains on the other kind alone"
-        for name, indices in streams.items()
-        if not len(indices)
-    ]
-    if not fitted.consistent:
-        warnings.append(
-            "the lowest losses of the split are likelier under the component with the higher "
-            "mean: which pairs are mismatched is doubtful in this epoch"
-        )
     return EpochPlan(
         streams={name: indices for name, indices in streams.items() if len(indices)},
         report=report,
-        warnings=tuple(warnings),
+        warnings=signs(fitted, called_matched),
     )
+
+
+def signs(fitted: mixture.BetaMixture, called_matched: np.ndarray) -> dict[str, str]:
+    """What makes a split doubtful, by the name of the sign."""
+    found = {}
+    share = np.mean(called_matched)
+    if not fitted.weights[1]:
+        found["equal_losses"] = (
+            f"all pairs have the loss {fitted.low:.4g} and count as matched: the model tells no "
+            "pair from another. Try more train.warmup_epochs or a lower optim.learning_rate"
+        )
+    elif min(share, 1 - share) < SMALLEST_SIDE:
+        found["one_sided_split"] = (
+            f"{share:.1%} of the pairs are called matched, {1 - share:.1%} mismatched: the epoch "
+            "trains on (nearly) one kind alone. That is right where the data have (nearly) no pair "
+            "of the other kind; else the losses do not tell the two apart. Try more "
+            "train.warmup_epochs, or fewer if the model fits all pairs by now"
+        )
+    elif fitted.separation < SEPARATION:
+        found["overlapping_mixture"] = (
+            f"the means of the mixture's components are only {fitted.separation:.2f} of their "
+            "summed standard deviations apart: the losses have one hump, and the split cuts "
+            "through it. Try more train.warmup_epochs; if the data have no mismatched pairs, "
+            "method=triplet"
+        )
+    if not fitted.consistent:
+        found["mixture_direction"] = (
+            "the lowest losses are likelier under the component with the higher mean: which pairs "
+            "are mismatched is doubtful. Try more train.warmup_epochs or another "
+            "l2rm.warmup_loss"
+        )
+    return found
 
 
 def quality(called_matched: np.ndarray, probability: np.ndarray, truth: np.ndarray) -> dict:

@@ -1,42 +1,61 @@
 """Stacked cross attention and the alignment vectors that SGR and SAF start from."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_normalise, linear
 
 SMOOTHING = 9.0  # inverse temperature of the attention over regions, as in SCAN and SGRAF
 
 
 def attend_regions(
-    regions: Float[Array, "I R D"], words: Float[Array, "L D"], mask: Float[Array, " L"]
+    regions: Float[Array, "I R D"],
+    region_mask: Float[Array, "I R"],
+    words: Float[Array, "L D"],
+    mask: Float[Array, " L"],
 ) -> Float[Array, "I L D"]:
     """For each word of one caption, the region mixture of each image that answers it, unit length.
 
     Region-word cosines pass a leaky ReLU, are normalised over the caption's words, sharpened and
-    turned into weights over the regions (text-to-image stacked cross attention, SCAN, as SGRAF
-    uses it). Results at padded words are finite and meaningless.
+    turned into weights over the image's own regions (text-to-image stacked cross attention, SCAN,
+    as SGRAF uses it). Results at padded words are finite and meaningless.
     """
     scores = jax.nn.leaky_relu(jnp.einsum("ird,ld->irl", regions, words), 0.1)
     scores = l2_normalise(scores * mask)
-    weights = jax.nn.softmax(SMOOTHING * scores, axis=1)
+    weights = jax.nn.softmax(SMOOTHING * scores, axis=1, where=region_mask[..., None] > 0)
     return l2_normalise(jnp.einsum("irl,ird->ild", weights, regions))
 
 
 def alignments(
     params: dict,
-    regions: Float[Array, "I R D"],
-    image_overall: Float[Array, "I D"],
+    images: ImageCode,
     words: Float[Array, "L D"],
     mask: Float[Array, " L"],
-    text_overall: Float[Array, " D"],
+    overall: Float[Array, " D"],
 ) -> Float[Array, "I L+1 S"]:
     """Global (entry 0) and word-wise alignment vectors of one caption with every image.
 
     Squared differences, projected (`params["overall"]`, `params["local"]`) to unit vectors.
     """
-    context = attend_regions(regions, words, mask)
+    context = attend_regions(images.regions, images.mask, words, mask)
     local = l2_normalise(linear(params["local"], (context - words) ** 2))
-    overall = l2_normalise(linear(params["overall"], (image_overall - text_overall) ** 2))
-    return jnp.concatenate([overall[:, None, :], local], axis=1)
+    whole = l2_normalise(linear(params["overall"], (images.overall - overall) ** 2))
+    return jnp.concatenate([whole[:, None, :], local], axis=1)
+
+
+def map_captions(score: Callable, texts: TextCode, chunk: int) -> Any:
+    """`score(words, mask, overall)` of every caption, `chunk` of them at once, stacked.
+
+    What a caption's score needs in the backward pass is computed again there: stored, the
+    alignments of all pairs would not fit. One at a time is a plain loop and not a chunk of one,
+    whose batched products take half as long again on a CPU.
+    """
+    score = jax.checkpoint(score)
+    fields = (texts.words, texts.mask, texts.overall)
+    batch_size = None if chunk == 1 else chunk
+    return jax.lax.map(lambda text: score(*text), fields, batch_size=batch_size)

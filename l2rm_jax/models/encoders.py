@@ -11,9 +11,11 @@ from l2rm_jax.models.layers import BatchNorm, Dropout, Linear, l2_normalise, mas
 
 @flax.struct.dataclass
 class ImageCode:
-    """Unit region vectors `[I, R, D]` and one unit global vector `[I, D]` per image."""
+    """Unit region vectors `[I, R, D]` (zero past the last region), their mask `[I, R]` (1 = a
+    region) and one unit global vector `[I, D]` per image."""
 
     regions: Float[Array, "I R D"]
+    mask: Float[Array, "I R"]
     overall: Float[Array, "I D"]
 
 
@@ -123,7 +125,7 @@ class SelfAttention(nn.Module):
         queries = Linear(features, name="global_projection")(masked_mean(local, mask))
         keys = Linear(features, name="local_projection")(local)
         if self.normalise:
-            keys = BatchNorm(1, self.axis_name, name="local_norm")(keys, train)
+            keys = BatchNorm(1, self.axis_name, name="local_norm")(keys, train, mask[..., None])
             queries = BatchNorm(1, self.axis_name, name="global_norm")(queries, train)
         keys = Dropout(self.dropout, self.axis_name)(nn.tanh(keys), train)
         queries = Dropout(self.dropout, self.axis_name)(nn.tanh(queries), train)
@@ -133,18 +135,24 @@ class SelfAttention(nn.Module):
 
 
 class ImageEncoder(nn.Module):
-    """Region features `[I, R, Dv]` to `ImageCode`."""
+    """Region features `[I, R, Dv]` and region counts `[I]` to `ImageCode`."""
 
     embed_dim: int
     dropout: float
     axis_name: str | None = None
 
     @nn.compact
-    def __call__(self, images: Float[Array, "I R Dv"], train: bool) -> ImageCode:
-        regions = RegionEncoder(self.embed_dim, name="regions")(images)
+    def __call__(
+        self, images: Float[Array, "I R Dv"], counts: Int[Array, " I"], train: bool
+    ) -> ImageCode:
+        real = jnp.arange(images.shape[1]) < counts[:, None]
+        mask = real.astype(jnp.float32)
+        # A bias makes something of zero features too, hence the mask after the projection; the one
+        # before it keeps even NaN out of the gradient.
+        images = jnp.where(real[..., None], images, 0.0)
+        regions = RegionEncoder(self.embed_dim, name="regions")(images) * mask[..., None]
         attention = SelfAttention(self.dropout, True, self.axis_name, name="attention")
-        mask = jnp.ones(regions.shape[:2], regions.dtype)
-        return ImageCode(regions=regions, overall=attention(regions, mask, train))
+        return ImageCode(regions=regions, mask=mask, overall=attention(regions, mask, train))
 
 
 class TextEncoder(nn.Module):

@@ -1,5 +1,7 @@
 """Small building blocks shared by the encoders and the heads."""
 
+import math
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -75,7 +77,8 @@ class BatchNorm(nn.Module):
 
     One channel per entry of `channel_axis`; every other axis is averaged over, across devices too.
     PyTorch normalises with the biased variance and records the unbiased one, which
-    `nn.BatchNorm` does not.
+    `nn.BatchNorm` does not. Entries whose mask is 0 are left out of the statistics; a channel
+    without any other keeps its running averages.
     """
 
     channel_axis: int
@@ -84,7 +87,9 @@ class BatchNorm(nn.Module):
     epsilon: float = 1e-5
 
     @nn.compact
-    def __call__(self, x: Float[Array, "..."], train: bool) -> Float[Array, "..."]:
+    def __call__(
+        self, x: Float[Array, "..."], train: bool, mask: Float[Array, "..."] | None = None
+    ) -> Float[Array, "..."]:
         channels = x.shape[self.channel_axis]
         shape = [1] * x.ndim
         shape[self.channel_axis] = channels
@@ -93,24 +98,31 @@ class BatchNorm(nn.Module):
         running_mean = self.variable("batch_stats", "mean", jnp.zeros, (channels,))
         running_var = self.variable("batch_stats", "var", jnp.ones, (channels,))
         if train:
-            mean, var, count = self._global_moments(x)
+            mask = jnp.ones([1] * x.ndim) if mask is None else mask
+            mean, var, count = self._global_moments(x, mask)
             if not self.is_initializing():
-                unbiased = var * (count / (count - 1))
-                running_mean.value += self.momentum * (mean - running_mean.value)
-                running_var.value += self.momentum * (unbiased - running_var.value)
+                unbiased = var * (count / jnp.maximum(count - 1, 1))
+                momentum = jnp.where(count > 0, self.momentum, 0.0)
+                running_mean.value += momentum * (mean - running_mean.value)
+                running_var.value += momentum * (unbiased - running_var.value)
         else:
             mean, var = running_mean.value, running_var.value
         inverse = jax.lax.rsqrt(var.reshape(shape) + self.epsilon)
         return (x - mean.reshape(shape)) * inverse * scale + bias
 
-    def _global_moments(self, x: Array) -> tuple[Array, Array, int]:
+    def _global_moments(self, x: Array, mask: Array) -> tuple[Array, Array, Array]:
+        """Mean, biased variance and number of entries of each channel; 0 where it has none."""
         axes = tuple(a for a in range(x.ndim) if a != self.channel_axis % x.ndim)
-        count = x.size // x.shape[self.channel_axis]
-        mean = jnp.mean(x, axes, keepdims=True)
-        if self.axis_name is not None:
-            mean = jax.lax.pmean(mean, self.axis_name)
-            count *= jax.lax.axis_size(self.axis_name)
-        var = jnp.mean((x - mean) ** 2, axes)
-        if self.axis_name is not None:
-            var = jax.lax.pmean(var, self.axis_name)
-        return mean.reshape(-1), var, count
+        alike = tuple(a for a in axes if mask.shape[a] == 1)  # plain means first: they round less
+
+        def total(values: Array) -> Array:
+            local = jnp.sum(values, axes, keepdims=True)
+            return local if self.axis_name is None else jax.lax.psum(local, self.axis_name)
+
+        def mean(values: Array) -> Array:
+            values = jnp.mean(values, alike, keepdims=True)
+            return total(values * mask) / jnp.maximum(total(mask), 1)
+
+        centre = mean(x)
+        count = total(mask) * math.prod(x.shape[a] for a in alike)
+        return centre.reshape(-1), mean((x - centre) ** 2).reshape(-1), count.reshape(-1)

@@ -32,7 +32,7 @@ class RetrievalModel(nn.Module):
     sim_dim: int = 256
     sgr_steps: int = 3
     dropout: float = 0.4
-    chunk: int = 4
+    chunk: int = 1
     axis_name: str | None = None
 
     def setup(self):
@@ -42,8 +42,19 @@ class RetrievalModel(nn.Module):
         )
         self.similarity_head = HEADS[self.head](self)
 
-    def encode_images(self, images: Float[Array, "I R Dv"], train: bool = False) -> ImageCode:
-        return self.image_encoder(images, train)
+    def encode_images(
+        self,
+        images: Float[Array, "I R Dv"],
+        regions: Int[Array, " I"] | None = None,
+        train: bool = False,
+    ) -> ImageCode:
+        """The first `regions` rows of each image are its regions, 1 to R; None: all are.
+
+        What stands in the other rows changes nothing.
+        """
+        if regions is None:
+            regions = jnp.full(len(images), images.shape[1])
+        return self.image_encoder(images, regions, train)
 
     def encode_captions(
         self, tokens: Int[Array, "J L"], lengths: Int[Array, " J"], train: bool = False
@@ -60,7 +71,8 @@ class RetrievalModel(nn.Module):
         images: Float[Array, "I/n R Dv"],
         tokens: Int[Array, "J/n L"],
         lengths: Int[Array, " J/n"],
-        train: bool,
+        regions: Int[Array, " I/n"] | None = None,
+        train: bool = False,
     ) -> Float[Array, "I J"]:
         """Similarities of the global batch, the same on each of the n devices.
 
@@ -69,7 +81,7 @@ class RetrievalModel(nn.Module):
         side that stays put, because the statistics of SAF are per caption and then need no
         exchange inside the head.
         """
-        image_code = self.encode_images(images, train)
+        image_code = self.encode_images(images, regions, train)
         text_code = self.encode_captions(tokens, lengths, train)
         if self.axis_name is None:
             return self.similarity(image_code, text_code, train)
@@ -82,12 +94,13 @@ class RetrievalModel(nn.Module):
         images: Float[Array, "I/n R Dv"],
         tokens: Int[Array, "J/n L"],
         lengths: Int[Array, " J/n"],
+        regions: Int[Array, " I/n"] | None = None,
     ) -> Float[Array, "I J"]:
         """Train-mode cosines of mean region and mean word vectors, no head: the cost that L2RM
         Tab. 3 sets against the learned one."""
-        image_code = self.encode_images(images, train=True)
+        image_code = self.encode_images(images, regions, train=True)
         text_code = self.encode_captions(tokens, lengths, train=True)
-        image = l2_normalise(jnp.mean(image_code.regions, axis=1))
+        image = l2_normalise(masked_mean(image_code.regions, image_code.mask))
         text = l2_normalise(masked_mean(text_code.words, text_code.mask))
         if self.axis_name is not None:
             image = jax.lax.all_gather(image, self.axis_name, tiled=True)
@@ -95,4 +108,4 @@ class RetrievalModel(nn.Module):
         return image @ text.T
 
     def __call__(self, images: Array, tokens: Array, lengths: Array) -> Array:
-        return self.global_similarity(images, tokens, lengths, train=False)
+        return self.global_similarity(images, tokens, lengths)

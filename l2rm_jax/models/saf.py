@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.attention import alignments
+from l2rm_jax.models.attention import alignments, map_captions
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_normalise, linear, linear_init
 
@@ -41,9 +41,8 @@ class SAF(nn.Module):
         running_mean = self.variable("batch_stats", "mean", jnp.zeros, ())
         running_var = self.variable("batch_stats", "var", jnp.ones, ())
         running = None if train else (running_mean.value, running_var.value)
-        score = jax.checkpoint(partial(_score_caption, params, running, images))
-        texts = (texts.words, texts.mask, texts.overall)
-        sims, mean, var = jax.lax.map(lambda text: score(*text), texts, batch_size=self.chunk)
+        score = partial(_score_caption, params, running, images)
+        sims, mean, var = map_captions(score, texts, self.chunk)
         if train and not self.is_initializing():
             keep, mean = _running_update(mean, self.axis_name)
             _, var = _running_update(var, self.axis_name)
@@ -61,7 +60,7 @@ def _score_caption(
     overall: Float[Array, " D"],
 ) -> tuple[Float[Array, " I"], Float[Array, ""], Float[Array, ""]]:
     """Scores of one caption against every image, mean and unbiased variance of its gates."""
-    vectors = alignments(params, images.regions, images.overall, words, mask, overall)
+    vectors = alignments(params, images, words, mask, overall)
     valid = jnp.concatenate([jnp.ones(1), mask])[None, :]
     logits = linear(params["gate"], vectors)[..., 0]
     count = logits.shape[0] * jnp.sum(valid)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.attention import alignments
+from l2rm_jax.models.attention import alignments, map_captions
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import linear, linear_init
 
@@ -30,12 +30,7 @@ class SGR(nn.Module):
             ],
             "score": self.param("score", linear_init, self.sim_dim, 1),
         }
-        score = jax.checkpoint(partial(_score_caption, params, images))
-        return jax.lax.map(lambda text: score(*text), _fields(texts), batch_size=self.chunk).T
-
-
-def _fields(texts: TextCode) -> tuple[Array, Array, Array]:
-    return texts.words, texts.mask, texts.overall
+        return map_captions(partial(_score_caption, params, images), texts, self.chunk).T
 
 
 def _graph_init(key: Array, sim_dim: int) -> dict:
@@ -52,7 +47,7 @@ def _score_caption(
     overall: Float[Array, " D"],
 ) -> Float[Array, " I"]:
     """Scores of one caption against every image."""
-    nodes = alignments(params, images.regions, images.overall, words, mask, overall)
+    nodes = alignments(params, images, words, mask, overall)
     node_mask = jnp.concatenate([jnp.ones(1, bool), mask > 0])
     for step in params["graph"][:-1]:
         nodes = _reason(step, nodes, nodes, node_mask)

@@ -36,12 +36,16 @@ class CountedRows:
         self.read += list(indices)
         return self.array[indices]
 
+    def region_counts(self, indices: np.ndarray) -> np.ndarray:
+        return np.full(len(indices), self.array.shape[1], np.int32)
+
 
 def make_dataset(longest: int = 20) -> PairDataset:
     rng = np.random.default_rng(1)
     own = np.arange(PAIRS) // 5
     tokens = [rng.integers(1, 99, rng.integers(3, longest + 1)).astype(np.int32) for _ in own]
-    images = RegionFeatures.from_array(rng.normal(size=(IMAGES, 3, 4)).astype(np.float32), "mine")
+    array = rng.normal(size=(IMAGES, 3, 4)).astype(np.float32)
+    images = RegionFeatures.from_array(array, "mine", np.arange(IMAGES) % 3 + 1)
     captions = [f"caption {k}" for k in own]
     clean = PairDataset("train", images, captions, tokens, own, own, 5)
     return clean.with_mismatch(mismatch.generate("caption", 0.5, 0, own, IMAGES))
@@ -69,6 +73,7 @@ def check_batch(dataset: PairDataset, batch: Batch, max_words: int = 64) -> None
     assert {batch.pair_index.dtype, batch.image_index.dtype} == {np.dtype(np.int32)}
     np.testing.assert_array_equal(batch.image_index, dataset.stored_image[batch.pair_index])
     np.testing.assert_array_equal(batch.images, dataset.images.rows(batch.image_index))
+    np.testing.assert_array_equal(batch.regions, batch.image_index % 3 + 1)
     for tokens, length, pair in zip(batch.tokens, batch.lengths, batch.pair_index, strict=True):
         np.testing.assert_array_equal(tokens[:length], dataset.tokens[pair][:max_words])
         assert not tokens[length:].any()
@@ -126,7 +131,9 @@ def test_order_depends_on_seed_epoch_and_stream_only():
     dataset, rows = make_dataset(), np.arange(PAIRS)
 
     def first(seed, epoch, name="a"):
-        return tuple(next(stream_of(dataset, {name: rows}, 64, seed, epoch).iterate())[name][3])
+        return tuple(
+            next(stream_of(dataset, {name: rows}, 64, seed, epoch).iterate())[name].pair_index
+        )
 
     orders = {first(*key) for key in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (0, 0, "b")]}
     assert len(orders) == 6
@@ -206,6 +213,7 @@ def test_queue_holds_the_batches_before(behind):
         assert len(batch.pair_index) == len(batch.tokens) == 8
         np.testing.assert_array_equal(newest, dataset.stored_image[batch.pair_index])
         np.testing.assert_array_equal(batch.images, dataset.images.rows(batch.image_index))
+        np.testing.assert_array_equal(batch.regions, batch.image_index % 3 + 1)
         assert item["matched"].images.shape[0] == 8
         drawn = older if drawn is None else drawn
         expected = np.concatenate([*before[::-1], drawn])[: 8 * behind]
@@ -320,12 +328,16 @@ def test_scoring_order_depends_on_seed_and_epoch():
 @pytest.mark.parametrize("batch_size", [1, 7, 40, 64])
 def test_image_batches_drop_nothing(batch_size):
     dataset = make_dataset()
-    rows = []
-    for images, valid in image_batches(dataset, batch_size):
+    rows, counts = [], []
+    for images, regions, valid in image_batches(dataset, batch_size):
         assert images.shape == (batch_size, 3, 4) and images.dtype == np.float32
-        assert not images[valid:].any()
+        assert regions.shape == (batch_size,) and regions.dtype == np.int32
+        assert not images[valid:].any() and (regions[valid:] == 1).all()
         rows.append(images[:valid])
-    np.testing.assert_array_equal(np.concatenate(rows), dataset.images.array)
+        counts += regions[:valid].tolist()
+    every = np.arange(IMAGES)
+    np.testing.assert_array_equal(np.concatenate(rows), dataset.images.rows(every))
+    np.testing.assert_array_equal(counts, every % 3 + 1)
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 64, 256])

@@ -6,19 +6,16 @@ import numpy as np
 import pytest
 
 from l2rm_jax.data import mismatch
-from l2rm_jax.data.dataset import PairDataset, keep_data, load_data, read_captions, read_split
-from l2rm_jax.data.features import RegionFeatures, undo_repeats
+from l2rm_jax.data.dataset import PairDataset, keep_data, load_data, read_split
 from l2rm_jax.data.text import Vocabulary
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import DataError
 
 RNG = np.random.default_rng(0)
 WORDS = Vocabulary.build(["number"] * 4)
 
 
-def features(images: int, dtype=np.float32) -> np.ndarray:
-    if dtype == np.int8:
-        return RNG.integers(-128, 128, (images, 4, 6)).astype(dtype)
-    return RNG.normal(size=(images, 4, 6)).astype(dtype)
+def features(images: int) -> np.ndarray:
+    return RNG.normal(size=(images, 4, 6)).astype(np.float32)
 
 
 def write_split(path: Path, split: str, images: np.ndarray, captions: int, suffix="txt") -> None:
@@ -38,6 +35,7 @@ def configs(path="", **changes) -> tuple[SimpleNamespace, SimpleNamespace]:
         "train_images": 0,
         "dev_images": 0,
         "test_split": "test",
+        "split_sentences": False,
     }
     noise = {"protocol": "image", "rate": 0.5, "seed": 0, "file": ""}
     data |= {key: value for key, value in changes.items() if key not in noise}
@@ -52,204 +50,6 @@ def directory(tmp_path) -> Path:
     for split, images in (("train", 12), ("dev", 5), ("test", 6)):
         write_split(path, split, features(images), 5 * images)
     return path
-
-
-# Features
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_rows_of_a_file_are_float32(tmp_path, dtype):
-    stored = features(7, dtype)
-    np.save(tmp_path / "train_ims.npy", stored)
-    images = RegionFeatures.read(tmp_path / "train_ims.npy")
-    assert images.shape == (7, 4, 6) and len(images) == 7
-    rows = images.rows([5, 0, 5])
-    assert rows.dtype == np.float32
-    np.testing.assert_array_equal(rows, stored[[5, 0, 5]].astype(np.float32))
-
-
-def test_int8_rows_are_scaled_per_dimension(tmp_path):
-    stored, scale = features(7, np.int8), RNG.random(6).astype(np.float32)
-    np.save(tmp_path / "train_ims.npy", stored)
-    np.save(tmp_path / "ims_scale.npy", scale)
-    rows = RegionFeatures.read(tmp_path / "train_ims.npy").rows(np.array([6, 2]))
-    assert rows.dtype == np.float32
-    np.testing.assert_allclose(rows, stored[[6, 2]] * scale, rtol=1e-6)
-
-
-def test_reading_maps_the_file_and_changes_nothing(tmp_path):
-    np.save(tmp_path / "train_ims.npy", features(7))
-    images = RegionFeatures.read(tmp_path / "train_ims.npy")
-    assert isinstance(images.array.base, np.memmap)
-    assert not images.array.flags.writeable
-    images.rows([1])[:] = 0
-    assert images.rows([1]).any()
-
-
-def test_head_of_features():
-    stored = features(7)
-    images = RegionFeatures.from_array(stored, "mine").head(3)
-    assert images.shape == (3, 4, 6)
-    np.testing.assert_array_equal(images.rows([2]), stored[[2]])
-    for wrong in (0, 4):
-        with pytest.raises(DataError, match=f"mine: asked for the first {wrong} of 3"):
-            images.head(wrong)
-
-
-@pytest.mark.parametrize("wrong", [-1, 7])
-def test_rows_out_of_range_are_refused(wrong):
-    images = RegionFeatures.from_array(features(7), "mine")
-    with pytest.raises(DataError, match=f"mine: asked for image {wrong}, expected 0 to 6"):
-        images.rows([0, wrong])
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_row_that_is_not_finite_is_named(tmp_path, bad, dtype):
-    stored = features(7, dtype)
-    stored[4, 3, 1] = bad
-    np.save(tmp_path / "train_ims.npy", stored)
-    images = RegionFeatures.read(tmp_path / "train_ims.npy")
-    images.rows([0, 3])
-    with pytest.raises(DataError, match=rf"ims\.npy: row 4 holds {bad} \(region 3, dimension 1\)"):
-        images.rows([3, 4])
-
-
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (features(7)[0], r"found float32 \[4, 6\].*rank 3"),
-        (features(7).astype(np.float64), r"found float64 \[7, 4, 6\].*float16"),
-        (features(7).astype(np.int64), "found int64"),
-        (features(7)[:0], "no data"),
-        (features(7, np.int8), "ims_scale.npy: no such file"),
-    ],
-)
-def test_wrong_array_is_refused(tmp_path, array, message):
-    np.save(tmp_path / "train_ims.npy", array)
-    with pytest.raises(DataError, match=message):
-        RegionFeatures.read(tmp_path / "train_ims.npy")
-
-
-@pytest.mark.parametrize(
-    ("scale", "message"),
-    [
-        (np.ones(5, np.float32), r"found float32 \[5\], expected float32 \[6\]"),
-        (np.ones(6), r"found float64 \[6\]"),
-        (np.array([1, 1, np.nan, 1, 1, 1], np.float32), "entry 2 is nan"),
-    ],
-)
-def test_wrong_scale_is_refused(tmp_path, scale, message):
-    np.save(tmp_path / "train_ims.npy", features(7, np.int8))
-    np.save(tmp_path / "ims_scale.npy", scale)
-    with pytest.raises(DataError, match=rf"ims_scale\.npy: {message}"):
-        RegionFeatures.read(tmp_path / "train_ims.npy")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda content: content[:-8], "truncated: found 792 bytes, expected 800"),
-        (lambda content: content[:40], "not a .npy file"),
-        (lambda content: b"", "not a .npy file"),
-        (lambda content: b"PK" + content, "not a .npy file"),
-        (lambda content: content + b"\0", "longer than its header says"),
-    ],
-)
-def test_damaged_file_is_refused(tmp_path, change, message):
-    path = tmp_path / "train_ims.npy"
-    np.save(path, features(7))
-    path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(DataError, match=message) as error:
-        RegionFeatures.read(path)
-    assert str(path) in str(error.value)
-
-
-def test_pickles_are_never_loaded(tmp_path):
-    np.save(tmp_path / "train_ims.npy", np.array([{}]), allow_pickle=True)
-    with pytest.raises(DataError, match="Python objects"):
-        RegionFeatures.read(tmp_path / "train_ims.npy")
-
-
-# Repeated rows
-
-
-@pytest.mark.parametrize("images", [1, 3, 200])
-def test_repeats_are_undone(images):
-    stored = features(images)
-    stored[0, 0, 0] = np.nan  # identical bytes, though not equal
-    seen = undo_repeats(RegionFeatures.from_array(np.repeat(stored, 5, axis=0), "mine"))
-    assert seen.shape == (images, 4, 6)
-    last = [images - 1]
-    if images > 1:
-        np.testing.assert_array_equal(seen.rows(last), stored[last])
-        np.testing.assert_array_equal(seen.head(2).rows([1]), stored[[1]])
-    with pytest.raises(DataError, match="row 0 holds nan"):
-        seen.rows([0])
-
-
-@pytest.mark.parametrize("rows", [500, 502])
-def test_rows_that_are_no_repeats_are_left_alone(rows):
-    images = RegionFeatures.from_array(features(rows), "mine")
-    assert undo_repeats(images) is images
-
-
-@pytest.mark.parametrize("row", [0, 33, 104, 999])
-def test_partly_repeated_rows_are_refused(row):
-    stored = np.repeat(features(200), 5, axis=0)
-    stored[row, 0, 2] += 1
-    first = row // 5 * 5
-    with pytest.raises(DataError, match=f"mine: rows {first} to {first + 4} differ"):
-        undo_repeats(RegionFeatures.from_array(stored, "mine"))
-
-
-# Captions
-
-
-def test_line_ends_and_byte_order_mark(tmp_path):
-    (tmp_path / "dev_caps.txt").write_bytes("\ufeffA dog\r\n un café \nlast".encode())
-    assert read_captions(tmp_path, "dev") == ["A dog", "un café", "last"]
-
-
-def test_unusual_characters_do_not_split_lines(tmp_path):
-    (tmp_path / "dev_caps.txt").write_text("a\u2028b\nc\x0bd\n", encoding="utf-8")
-    assert len(read_captions(tmp_path, "dev")) == 2
-
-
-def test_second_column_of_a_tsv(tmp_path):
-    (tmp_path / "dev_caps.tsv").write_bytes(b'7\t"a dog" runs\r\n9\tsecond\n')
-    assert read_captions(tmp_path, "dev") == ['"a dog" runs', "second"]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("dev_caps.txt", b"one\n\nthree\n", "txt:2: the caption is empty"),
-        ("dev_caps.txt", b"one\ntwo\n \r\n", "txt:3: the caption is empty"),
-        ("dev_caps.txt", b"one\ntwo\n\n", "txt:3: the caption is empty"),
-        ("dev_caps.txt", b"one\nt\xffo\n", r"txt:2: byte 2 of the line \(0xff\) is not UTF-8"),
-        ("dev_caps.txt", b"", "the file is empty"),
-        ("dev_caps.tsv", b"1\tone\ntwo\n", "tsv:2: found 1 columns, expected id, tab, caption"),
-        ("dev_caps.tsv", b"1\tone\t1\n", "tsv:1: found 3 columns"),
-        ("dev_caps.tsv", b"1\tone\n2\t \n", "tsv:2: the caption is empty"),
-        ("other.txt", b"one\n", "dev_caps.txt, dev_caps.tsv: found neither"),
-    ],
-)
-def test_unusable_captions_are_refused(tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=message) as error:
-        read_captions(tmp_path, "dev")
-    assert str(tmp_path) in str(error.value)
-
-
-def test_two_caption_files_are_refused(tmp_path):
-    for suffix in ("txt", "tsv"):
-        (tmp_path / f"dev_caps.{suffix}").write_text("1\tone\n")
-    with pytest.raises(DataError, match="found both, expected one"):
-        read_captions(tmp_path, "dev")
-
-
-# Splits
 
 
 @pytest.mark.parametrize("per_image", [1, 3, 5])
@@ -279,29 +79,6 @@ def test_a_tsv_has_one_caption_per_image_whatever_its_rows(tmp_path):
     write_split(tmp_path, "dev", np.repeat(features(4), 5, axis=0), 20, suffix="tsv")
     dev = read_split(tmp_path, "dev", WORDS)
     assert (dev.images.shape[0], dev.captions_per_image) == (20, 1)
-
-
-@pytest.mark.parametrize("captions", [9, 14, 49])
-def test_caption_count_must_be_a_multiple(tmp_path, captions):
-    write_split(tmp_path, "dev", features(10), captions)
-    message = rf"dev_caps\.txt: found {captions} captions for the 10 images of .*dev_ims\.npy"
-    with pytest.raises(DataError, match=message):
-        read_split(tmp_path, "dev", WORDS)
-
-
-@pytest.mark.parametrize(
-    ("gone", "message"),
-    [("dev_ims.npy", "dev_ims.npy: no such file"), ("dev_caps.txt", "found neither")],
-)
-def test_missing_file_is_named(directory, gone, message):
-    (directory / gone).unlink()
-    with pytest.raises(DataError, match=message):
-        read_split(directory, "dev", WORDS)
-
-
-def test_missing_directory_is_named(tmp_path):
-    with pytest.raises(DataError, match="nowhere: no such directory"):
-        read_split(tmp_path / "nowhere", "dev", WORDS)
 
 
 def test_head_and_mismatch_of_a_split(directory):
@@ -354,8 +131,19 @@ def test_first_images_only(directory):
     data = load_data(*configs(directory, train_images=4, dev_images=2), workdir=None)
     assert (len(data.train), len(data.dev), len(data.test)) == (20, 10, 30)
     assert len(data.mismatch.stored_image) == 20
-    with pytest.raises(DataError, match="first 13 of 12 images"):
-        load_data(*configs(directory, train_images=13), workdir=None)
+
+
+def test_sentences_are_split_where_asked(directory, monkeypatch):
+    lines = ["Number. Caption." for _ in range(60)]
+    (directory / "train_caps.txt").write_text("\n".join(lines) + "\n")
+    load = "l2rm_jax.data.dataset.punkt"
+    monkeypatch.setattr(load, lambda: lambda text: text.replace(". ", ".\n").split("\n"))
+    lengths = {}
+    for asked in (False, True):
+        data = load_data(*configs(directory, split_sentences=asked), workdir=None)
+        lengths[asked] = len(data.train.tokens[0])
+        assert ("number." in data.vocabulary.word2idx) is not asked
+    assert lengths == {False: 5, True: 6}
 
 
 def test_named_test_split(directory):
@@ -409,15 +197,6 @@ def test_given_vocabulary_and_index_are_used(directory, tmp_path):
         assert data.vocabulary == WORDS
         assert np.array_equal(data.train.stored_image, np.repeat(index, 5))
         assert data.mismatch.source == str(tmp_path / "index.npy")
-
-
-def test_missing_settings_are_named(tmp_path, directory):
-    with pytest.raises(ConfigError, match=r"data\.path is empty"):
-        load_data(*configs(), workdir=None)
-    with pytest.raises(DataError, match=r"gone\.json: no such vocabulary"):
-        load_data(*configs(directory, vocabulary=tmp_path / "gone.json"), workdir=None)
-    with pytest.raises(DataError, match=r"gone\.npy: no such file"):
-        load_data(*configs(directory, file=str(tmp_path / "gone.npy")), workdir=None)
 
 
 def test_built_in_scenes(tmp_path):

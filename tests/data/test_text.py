@@ -1,14 +1,17 @@
 import json
 import random
+from pathlib import Path
 
+import nltk
 import numpy as np
 import pytest
 from nltk.tokenize import word_tokenize
 
-from l2rm_jax.data.text import Vocabulary, tokenize
-from l2rm_jax.errors import DataError
+from l2rm_jax.data.text import Vocabulary, punkt, tokenize
+from l2rm_jax.errors import ConfigError, DataError
 
 SPECIAL = ["<pad>", "<start>", "<end>", "<unk>"]
+HARD = Path(__file__).with_name("hard_captions.txt").read_bytes().decode().split("\n")[:-1]
 
 
 def reference(caption: str) -> list[str]:
@@ -23,10 +26,76 @@ def reference(caption: str) -> list[str]:
         ("Sits. Then runs.", ["sits.", "then", "runs", "."]),
         ("you cannot", ["you", "can", "not"]),
         ("...", ["..."]),
+        ("A dog runs...", ["a", "dog", "runs", "..."]),
+        ("Mr. Smith's U.S. flag.", ["mr.", "smith", "'s", "u.s.", "flag", "."]),
+        ('He reads "STOP."', ["he", "reads", "``", "stop", ".", "''"]),
+        ("A “smart” one", ["a", "“", "smart", "”", "one"]),
+        ("$5.99, 1,000 (50%)", ["$", "5.99", ",", "1,000", "(", "50", "%", ")"]),
+        ("at 10:30: go", ["at", "10:30", ":", "go"]),
+        ("a t-shirt--blue", ["a", "t-shirt", "--", "blue"]),
+        ("R&B? #1!", ["r", "&", "b", "?", "#", "1", "!"]),
+        ("I wanna gimme", ["i", "wan", "na", "gim", "me"]),
+        ("a\tcafé 🐶", ["a", "café", "🐶"]),
     ],
 )
 def test_words_of_a_caption(caption, words):
     assert tokenize(caption) == words
+
+
+@pytest.mark.parametrize("min_count", [1, 2])
+def test_ids_of_hard_captions_are_those_of_the_full_rules(min_count):
+    assert len(HARD) >= 200
+    words = [reference(caption) for caption in HARD]
+    vocabulary = Vocabulary.build(HARD, min_count)
+    assert vocabulary == Vocabulary.from_words(words, min_count)
+    index = vocabulary.word2idx
+    for caption, parts in zip(HARD, words, strict=True):
+        expected = [1, *(index.get(word, 3) for word in parts), 2]
+        assert vocabulary.encode(caption).tolist() == expected, caption
+
+
+@pytest.fixture
+def small_punkt(tmp_path, monkeypatch) -> None:
+    """A punkt model in NLTK's layout that knows one abbreviation, in place of any installed."""
+    model = tmp_path / "tokenizers" / "punkt_tab" / "english"
+    model.mkdir(parents=True)
+    (model / "abbrev_types.txt").write_text("mr\n")
+    (model / "sent_starters.txt").write_text("then\n")
+    (model / "collocations.tab").write_text("st\tpeter\n")
+    (model / "ortho_context.tab").write_text("then\t46\n")
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("caption", "words"),
+    [
+        ("Sits. Then runs.", ["sits", ".", "then", "runs", "."]),
+        ("Mr. Smith sits. Then", ["mr.", "smith", "sits", ".", "then"]),
+        ("St. Peter sits.", ["st.", "peter", "sits", "."]),
+        ('"Sits." Then runs', ["``", "sits", ".", "''", "then", "runs"]),
+        ("A dog runs .", ["a", "dog", "runs", "."]),
+        ("Sits... then? Runs", ["sits", "...", "then", "?", "runs"]),
+    ],
+)
+def test_sentences_are_split_by_the_installed_model(small_punkt, caption, words):
+    assert tokenize(caption, punkt()) == words
+
+
+def test_sentences_of_hard_captions_are_those_of_nltk(small_punkt):
+    sentences, theirs = punkt(), nltk.PunktTokenizer()
+    differ = 0
+    for caption in HARD:
+        parts = theirs.tokenize(caption.lower())
+        expected = [word for part in parts for word in reference(part)]
+        assert tokenize(caption, sentences) == expected, caption
+        differ += expected != reference(caption)
+    assert differ > 5
+
+
+def test_a_missing_sentence_model_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    with pytest.raises(ConfigError, match=r"data\.split_sentences: .*downloader punkt_tab"):
+        punkt()
 
 
 def test_short_cut_gives_the_words_of_the_full_rules():

@@ -1,5 +1,7 @@
 """What the reference's arrays do not show of L2RM: masks, missing streams, draws, refusals."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.methods import make_method
+from l2rm_jax.methods import base, make_method
 from l2rm_jax.methods.cost import Reserved, cost, cost_loss, describe, draw_reserved
 from l2rm_jax.methods.l2rm import _mask
 from l2rm_jax.models import make_model
@@ -26,9 +28,14 @@ def small_config(**l2rm):
 
 
 def random_batch(seed: int) -> Batch:
+    """Pairs whose images end in rows that are no regions: NaN to all who look."""
     rng = np.random.default_rng(seed)
+    images = rng.normal(size=(SIZE, 4, 5)).astype(np.float32)
+    regions = rng.integers(1, 5, SIZE).astype(np.int32)
+    images[np.arange(4) >= regions[:, None]] = np.nan
     return Batch(
-        images=rng.normal(size=(SIZE, 4, 5)).astype(np.float32),
+        images=images,
+        regions=regions,
         tokens=rng.integers(4, 20, (SIZE, 5)).astype(np.int32),
         lengths=rng.integers(1, 6, SIZE).astype(np.int32),
         pair_index=np.arange(SIZE, dtype=np.int32),
@@ -62,6 +69,14 @@ def test_a_missing_stream_is_skipped(streams):
     learned = np.abs(after.own["cost"]["kernel"] - state.own["cost"]["kernel"]).max()
     assert (learned > 0) == ("matched" in streams)
     assert int(after.step) == 1
+
+
+def test_the_scores_of_the_split_see_only_regions():
+    config = small_config()
+    model = make_model(config.model, 20)
+    state = make_method(model, config).init(jax.random.key(0), random_batch(0))
+    sims = jax.jit(partial(base.evaluate, model))(state, random_batch(1))
+    assert np.isfinite(sims).all() and np.std(sims) > 0
 
 
 @pytest.mark.parametrize("size", [1, 7, 20, 128])
@@ -121,10 +136,13 @@ def test_unknown_names_are_refused_with_the_choices(field, value):
 
 
 @pytest.mark.parametrize(
-    ("warmup_loss", "rematch_loss"), [("rce", "kl"), ("infonce", "infonce"), ("triplet", "js")]
+    ("warmup_loss", "rematch_loss", "cost_name"),
+    [("rce", "kl", "learned"), ("infonce", "infonce", "cosine"), ("triplet", "js", "learned")],
 )
-def test_every_ablation_takes_a_finite_step(warmup_loss, rematch_loss):
-    config = small_config(warmup_loss=warmup_loss, rematch_loss=rematch_loss, rho=1.0)
+def test_every_ablation_takes_a_finite_step(warmup_loss, rematch_loss, cost_name):
+    config = small_config(
+        warmup_loss=warmup_loss, rematch_loss=rematch_loss, cost=cost_name, rho=1.0
+    )
     method = make_method(make_model(config.model, 20), config)
     state = method.init(jax.random.key(0), random_batch(0))
     step = jax.jit(method.step)

@@ -42,9 +42,41 @@ def test_streams_hold_every_pair_once_and_follow_the_losses():
 def test_nothing_is_reported_against_an_unknown_truth():
     losses = np.random.default_rng(1).beta(2, 5, 100)
     plan = split_pairs(losses, np.ones(100, bool))
-    assert set(plan.report) == {"matched", "mismatched"}
+    assert set(plan.report) == {"matched", "mismatched", "split_separation"}
+
+
+def humps(*parts: tuple[float, float, int]) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return np.concatenate([rng.beta(a, b, count) for a, b, count in parts])
+
+
+@pytest.mark.parametrize(
+    ("losses", "signs", "says"),
+    [
+        (humps((2, 12, 600), (9, 4, 400)), [], ""),
+        (humps((2, 12, 950), (9, 4, 50)), [], ""),
+        (np.full(50, 0.3), ["equal_losses"], "the loss 0.3"),
+        (np.zeros(1), ["equal_losses"], "the loss 0"),
+        (np.r_[np.zeros(99), 1.0], ["one_sided_split"], "99.0% of the pairs are called matched"),
+        (np.r_[np.ones(99), 0.0], ["one_sided_split"], "99.0% mismatched"),
+        (humps((5, 5, 1000)), ["overlapping_mixture"], "of their summed standard deviations"),
+        (
+            humps((20, 80, 3000)),
+            ["overlapping_mixture", "mixture_direction"],
+            "likelier under the component with the higher mean",
+        ),
+        (np.array([0.1, 0.9]), [], ""),
+    ],
+    ids=["easy", "few", "equal", "one", "outlier", "all-high", "one-hump", "reversed", "two"],
+)
+def test_a_doubtful_split_says_so(losses, signs, says):
+    plan = split_pairs(losses, np.ones(len(losses), bool))
+    assert list(plan.warnings) == signs
+    assert says in " ".join(plan.warnings.values())
+    assert all("Try " in text or "method=" in text for text in plan.warnings.values())
+    together = np.concatenate(list(plan.streams.values()))
+    np.testing.assert_array_equal(np.sort(together), np.arange(len(losses)))
 
 
 def test_a_stream_without_pairs_is_left_out():
-    plan = split_pairs(np.full(50, 0.3), np.ones(50, bool))
-    assert list(plan.streams) == ["matched"]
+    assert list(split_pairs(np.full(50, 0.3), np.ones(50, bool)).streams) == ["matched"]

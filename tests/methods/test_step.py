@@ -75,7 +75,7 @@ def rematch(sims, **fields):
     settings = config_of(**fields).l2rm
     state = SimpleNamespace(own={"cost": init_cost(sims.shape[1])})
     batch = SimpleNamespace(image_index=jnp.arange(len(sims)))
-    return l2rm._rematch(MODEL, settings, state, None, None, batch, sims, None)[0]
+    return l2rm.rematch(MODEL, settings, state, None, None, batch, sims, None)[0]
 
 
 def test_target_has_no_gradient():

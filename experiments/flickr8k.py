@@ -1,0 +1,141 @@
+"""Flickr8k with grid features, 10,000 training pairs: a real-data check beside the authors' code.
+
+python -m experiments.flickr8k --path=DIR --out=runs/flickr8k --vary seed=0,1,2
+python -m experiments.flickr8k --path=DIR --out=runs/flickr8k --set mismatch.rate=0.6 \
+    --vary method=l2rm,triplet --vary model.head=saf,sgr
+python -m experiments.flickr8k --out=runs/flickr8k --report
+
+The settings of configs/flickr8k.py, validated on the first 200 dev images, with a vocabulary of all
+30,000 training captions (written once, to --out). Stops and continues as `experiments.sweep`, which
+it is built on. --report trains nothing and prints what the runs under --out, finished or not, have
+reached.
+"""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.sweep import RECALLS, add_settings, epochs, grid, load_config, run_grid, start
+from l2rm_jax.checkpoint import read_config
+from l2rm_jax.data.captions import read_captions
+from l2rm_jax.data.text import Vocabulary
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.recall import RECALL_AT
+
+CONFIG = Path(__file__).parents[1] / "configs" / "flickr8k.py"
+DEV_IMAGES = 200
+
+NOISE = ("protocol", "rate")
+HEAD = [f"{way} R@{k}" for way in ("i2t", "t2i") for k in RECALL_AT] + ["rSum"]
+CURVES = (  # quantity of an epoch, its title, its form
+    ("rsum", "rSum after epoch", "{:.1f}"),
+    ("split_accuracy", "split accuracy", "{:.3f}"),
+    ("split_precision", "precision of matched set", "{:.3f}"),
+)
+
+# One run of the authors' public code (PyTorch, CPU) on the same pairs and validation images.
+REFERENCE_GROUP = ("l2rm", "saf", "image", 0.4)
+REFERENCE = {
+    "best": ("22.5", "49.0", "61.5", "14.2", "36.3", "48.7", "232.2"),
+    "rsum": ("", "150", "190", "206", "220"),  # and no other epoch
+    "split_accuracy": ("", "", "", "", "0.796 to 0.804 over the epochs"),
+    "split_precision": ("", "", "", "", "0.764 to 0.779 over the epochs"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--path", type=Path, help="directory of the data")
+    parser.add_argument("--out", required=True, type=Path, help="directory of the runs")
+    parser.add_argument("--report", action="store_true", help="only print")
+    add_settings(parser, "vary", "set")
+    arguments = parser.parse_args()
+    if not arguments.report:
+        if arguments.path is None:
+            raise ConfigError("--path: expected the directory of the data, or --report")
+        config = load_config(str(CONFIG))
+        config.data.path = str(arguments.path.absolute())
+        config.data.dev_images = DEV_IMAGES
+        config.data.vocabulary = str(vocabulary(arguments.path, arguments.out, config))
+        run_grid(grid(config, arguments.vary, arguments.set), arguments.out)
+    print(report(arguments.out))
+
+
+def vocabulary(path: Path, out: Path, config: Any) -> Path:
+    """The vocabulary file of all training captions, not only of those that are trained on."""
+    file = (out / "vocabulary.json").absolute()
+    if not file.exists():
+        Vocabulary.build(read_captions(path, "train"), config.data.min_count).write(file)
+    return file
+
+
+def report(out: Path) -> str:
+    """What the runs under `out` have reached, by method, head, protocol and rate.
+
+    Raises:
+      ConfigError: no run has finished an epoch.
+    """
+    groups = defaultdict(list)
+    for workdir in sorted(path.parent for path in out.glob("*/metrics.jsonl")):
+        if records := epochs(workdir):
+            config = read_config(workdir)
+            group = (config["method"], config["model"]["head"], *map(config["mismatch"].get, NOISE))
+            total = config["train"]["warmup_epochs"] + config["train"]["epochs"]
+            groups[group].append((workdir.name, records, total))
+    if not groups:
+        raise ConfigError(f"{out}: no run has finished an epoch")
+    return "\n\n".join(describe(group, runs) for group, runs in sorted(groups.items()))
+
+
+def describe(group: tuple, runs: list[tuple[str, list[dict], int]]) -> str:
+    """The tables of a group; means and deviations are over the finished runs alone.
+
+    Args:
+      group: method, head, protocol, rate.
+      runs: name, records of the epochs so far, and epochs in all, of each run.
+    """
+    method, head, protocol, rate = group
+    reference = REFERENCE if group == REFERENCE_GROUP else {}
+    width = 2 + max(len(name) for name in ["precision of matched set", *(run[0] for run in runs)])
+
+    def row(name: str, cells: Iterable[str], more: str = "") -> str:
+        return f"{name:<{width}}{''.join(f'{cell:>9}' for cell in cells)}  {more}".rstrip()
+
+    lines = [f"== {method}  {head}  {protocol} {rate:g} ==", row("best validation", HEAD, "epoch")]
+    bests = []
+    for name, records, total in runs:
+        best = max(records, key=lambda record: record["rsum"])
+        values = [best[column] for column in RECALLS]
+        finished = len(records) == total
+        bests += [values] if finished else []
+        more = "" if finished else f"  ({len(records)} of {total} so far)"
+        lines.append(row(name, map("{:.1f}".format, values), f"{best['epoch']:>5}{more}"))
+    if bests:
+        mean = np.mean(bests, axis=0)
+        lines.append(row(f"mean of {len(bests)} finished", map("{:.1f}".format, mean)))
+    if len(bests) > 1:
+        deviation = np.std(bests, axis=0, ddof=1)
+        lines.append(row("standard deviation", map("{:.1f}".format, deviation)))
+    if reference:
+        lines.append(row("authors' code", reference["best"], "one seed"))
+    for column, title, form in CURVES:
+        if not any(column in record for _, records, _ in runs for record in records):
+            continue  # a baseline splits nothing, nor does a warm-up
+        longest = max(total for *_, total in runs)
+        lines += ["", row(title, map(str, range(1, longest + 1)))]
+        for name, records, _ in runs:
+            cells = (form.format(record[column]) if column in record else "" for record in records)
+            lines.append(row(name, cells))
+        if reference:
+            lines.append(row("authors' code", reference[column]))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    start(main)

@@ -1,0 +1,55 @@
+"""Ranked refined alignments of transported and other images (L2RM suppl. Fig. 1).
+
+python -m experiments.plot_alignments runs/scenes/l2rm-saf-image0.6-seed0 --out=figures
+
+One pass over the pairs that the run's best model calls mismatched: each image's row of the plan,
+normalised as the rematching loss takes it, is sorted; the picture has the mean of the sorted rows.
+An image counts as transported when more than half of its mass moves.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.figure import PALETTE, save, title
+from experiments.rematching import Rematched, rematch
+from experiments.sweep import start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("workdir", type=Path, help="a finished run")
+    parser.add_argument("--out", required=True, type=Path, help="directory of the picture")
+    arguments = parser.parse_args()
+    save(plot(rematch(arguments.workdir)), arguments.out, "alignments")
+
+
+def plot(found: Rematched) -> Figure:
+    targets = np.concatenate([alignment.targets for alignment in found.alignments])
+    transported = np.concatenate([alignment.transported for alignment in found.alignments])
+    captions = targets.shape[1]
+    figure = Figure(figsize=(5.6, 5.4))
+    figure.suptitle(f"{title(found.config)}\nimage to caption, {len(found.alignments)} batches")
+    for axes, which, colour, name in zip(
+        figure.subplots(2, 1, sharex=True),
+        (transported, ~transported),
+        PALETTE,
+        ("transported", "not transported"),
+        strict=False,
+    ):
+        axes.set(title=f"{name}: {which.sum()} images", ylabel="mean alignment")
+        if which.any():
+            ranked = -np.sort(-targets[which], axis=1)
+            axes.bar(np.arange(1, captions + 1), ranked.mean(0), width=0.85, color=colour)
+        axes.axhline(1 / captions, color="black", linestyle="--", linewidth=1, label="uniform")
+        axes.legend()
+    axes.set_xlabel(f"rank of the caption, of {captions} in the batch")
+    return figure
+
+
+if __name__ == "__main__":
+    start(main)

@@ -1,0 +1,119 @@
+"""Learned transport costs of matched and mismatched training pairs while training (L2RM Fig. 6).
+
+python -m experiments.plot_costs --config=configs/scenes.py --workdir=runs/costs \
+    --set mismatch.rate=0.6 --out=figures
+
+Trains (and continues) the run in --workdir. After every epoch each training pair meets the learned
+cost in a shuffled batch; its own entry is kept in `costs/epoch<n>.npz` of the work directory. The
+picture shows the first epoch, the end of the warm-up, the middle of the rest and the end.
+"""
+
+import argparse
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.figure import Figure
+from ml_collections import ConfigDict
+
+from experiments.figure import MATCHED, MISMATCHED, save, title
+from experiments.sweep import add_settings, changed, load_config, start
+from l2rm_jax.checkpoint import check_config
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.methods import base
+from l2rm_jax.methods.cost import cost
+from l2rm_jax.models import make_model
+from l2rm_jax.parallel import AXIS
+from l2rm_jax.train import Run, train
+
+BINS = 60
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--config", required=True, help="FILE.py or FILE.py:VARIANT")
+    parser.add_argument("--workdir", required=True, type=Path, help="directory of the run")
+    parser.add_argument("--out", required=True, type=Path, help="directory of the picture")
+    add_settings(parser, "set")
+    arguments = parser.parse_args()
+    config = changed(load_config(arguments.config), arguments.set)
+    if (config.method, config.l2rm.cost) != ("l2rm", "learned"):
+        raise ConfigError("method and l2rm.cost: expected 'l2rm' and 'learned'; no other has costs")
+    check_config(arguments.workdir, config.to_dict())
+    if not (arguments.workdir / "results.json").exists():
+        train(config, arguments.workdir, on_epoch=recorder(arguments.workdir))
+    save(plot(config, arguments.workdir), arguments.out, "costs")
+
+
+def recorder(workdir: Path) -> Callable[[Run, int], None]:
+    """The hook that keeps every pair's cost."""
+    own_cost = functools.cache(_own_cost)  # one function a run: one compilation
+
+    def record(run: Run, epoch: int) -> None:
+        values = run.score_pairs(epoch)(own_cost(run))
+        file = costs_file(workdir, epoch)
+        file.parent.mkdir(exist_ok=True)
+        np.savez(file, cost=values, matched=run.data.train.matched)
+
+    return record
+
+
+def _own_cost(run: Run) -> Callable:
+    model = make_model(run.config.model, len(run.data.vocabulary), AXIS)
+
+    def score(state, batch):
+        """Cost between each pair's stored image and its caption, [B]."""
+        return jnp.diagonal(cost(state.own["cost"], base.evaluate(model, state, batch)))
+
+    return score
+
+
+def costs_file(workdir: Path, epoch: int) -> Path:
+    return workdir / "costs" / f"epoch{epoch}.npz"
+
+
+def phases(warmup: int, epochs: int) -> dict[int, str]:
+    """Epochs to show and their titles."""
+    shown = {
+        1: "epoch 1",
+        warmup: f"epoch {warmup}, end of the warm-up",
+        warmup + epochs // 2: f"epoch {warmup + epochs // 2}",
+        warmup + epochs: f"epoch {warmup + epochs}, end",
+    }
+    return {epoch: shown[epoch] for epoch in sorted(shown) if epoch > 0}
+
+
+def plot(config: ConfigDict, workdir: Path) -> Figure:
+    """Raises `DataError` where an epoch's costs were not kept."""
+    shown = phases(config.train.warmup_epochs, config.train.epochs)
+    for epoch in shown:
+        if not costs_file(workdir, epoch).exists():
+            raise DataError(
+                f"{costs_file(workdir, epoch)}: no such file; the run was trained without this "
+                "script, so its costs were not kept: use another workdir"
+            )
+    kept = {epoch: np.load(costs_file(workdir, epoch)) for epoch in shown}
+    bins = np.linspace(0, max(file["cost"].max() for file in kept.values()), BINS)
+    figure = Figure(figsize=(3.4 * len(shown), 3.7))
+    figure.suptitle(title(config))
+    for axes, (epoch, file) in zip(
+        figure.subplots(1, len(shown), squeeze=False)[0], kept.items(), strict=True
+    ):
+        for which, colour, name in [
+            (file["matched"], MATCHED, "matched"), (~file["matched"], MISMATCHED, "mismatched"),
+        ]:  # fmt: skip
+            values, label = file["cost"][which], f"{name} ({which.sum()})"
+            style = {"bins": bins, "density": True, "histtype": "stepfilled", "edgecolor": colour}
+            axes.hist(values, facecolor=(colour, 0.4), label=label, **style)
+        axes.set(xlabel="transport cost of the pair", title=shown[epoch])
+    figure.axes[0].set_ylabel("density")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+if __name__ == "__main__":
+    start(main)

@@ -1,0 +1,76 @@
+"""What a finished run of L2RM makes of the pairs that it calls mismatched."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from ml_collections import ConfigDict
+
+from l2rm_jax.checkpoint import read_config
+from l2rm_jax.data.dataset import PairDataset
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.methods import EpochPlan, base, l2rm, make_method
+from l2rm_jax.models import make_model
+from l2rm_jax.parallel import AXIS, Replicas
+from l2rm_jax.train import open_run, read_data
+
+TRANSPORTED = 0.5  # an image is, when more than this share of its mass moves
+
+
+class Alignment(NamedTuple):
+    """The refined alignment of a batch, as the rematching loss takes it."""
+
+    images: Int[np.ndarray, " Q"]  # rows of the stored images
+    pairs: Int[np.ndarray, " B"]  # rows of the pairs; pair b is image b with caption b
+    plan: Float[np.ndarray, "Q B"]  # transported mass
+
+    @property
+    def transported(self) -> Bool[np.ndarray, " Q"]:
+        """Which images had more than half of their mass moved."""
+        return self.plan.sum(1) * self.plan.shape[1] > TRANSPORTED
+
+    @property
+    def targets(self) -> Float[np.ndarray, "Q B"]:
+        """Rows of the plan, clipped and normalised as in the loss."""
+        clipped = np.maximum(self.plan, 1e-10)
+        return clipped / clipped.sum(1, keepdims=True)
+
+
+class Rematched(NamedTuple):
+    """A run and the alignments of one pass over the pairs that its best model calls mismatched."""
+
+    config: ConfigDict
+    train: PairDataset
+    alignments: list[Alignment]
+
+
+def rematch(workdir: Path) -> Rematched:
+    """Splits the training pairs with the best model and rematches the mismatched ones.
+
+    Raises:
+      ConfigError: no run of L2RM is there, or its split calls no pair mismatched.
+    """
+    config = ConfigDict(read_config(workdir))
+    if config.method != "l2rm":
+        raise ConfigError(f"{workdir}: a run of {config.method}, expected one of l2rm")
+    epoch = config.train.warmup_epochs + config.train.epochs
+    with open_run(config, read_data(config, workdir), workdir, Replicas()) as run:
+        run.restore_best()
+        model = make_model(config.model, len(run.data.vocabulary), AXIS)
+        split = make_method(model, config).plan(run.score_pairs(epoch), run.data.train, epoch)
+        if "mismatched" not in split.streams:
+            raise ConfigError(f"{workdir}: the split calls no pair mismatched")
+
+        def align(state, batch):
+            key = base.step_key(state, base.DROPOUT_B)
+            params = state.params
+            sims, stats = base.forward(model, params, state.batch_stats, batch, key)
+            return l2rm.rematch(model, config.l2rm, state, params, stats, batch, sims, key)[0]
+
+        only = EpochPlan({"mismatched": split.streams["mismatched"]})
+        found = [
+            Alignment(batch.image_index, batch.pair_index, np.asarray(run.apply(align, batch)))
+            for batch in (step["mismatched"] for step in run.stream(only, epoch).iterate())
+        ]
+        return Rematched(config, run.data.train, found)

@@ -1,0 +1,38 @@
+"""Train both heads, SGR and SAF, and test the mean of their similarities: SGRAF.
+
+python -m experiments.sgraf --config=configs/f30k.py --workdir=runs/f30k \
+    --set data.path=DIR --set mismatch.rate=0.4
+
+The runs are `sgr` and `saf` under --workdir; started again with the same command, what was stopped
+continues and what is finished is only tested. Ends with the table of each head and of both,
+kept in `sgraf.json`.
+"""
+
+import argparse
+from pathlib import Path
+
+from experiments.sweep import add_settings, changed, load_config, run_grid, start
+from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.recall import table
+from l2rm_jax.run_log import write_json
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--config", required=True, help="FILE.py or FILE.py:VARIANT")
+    parser.add_argument("--workdir", required=True, type=Path, help="directory of the two runs")
+    add_settings(parser, "set")
+    arguments = parser.parse_args()
+    config = load_config(arguments.config)
+    runs = [
+        (head, changed(config, {**arguments.set, "model.head": head})) for head in ("sgr", "saf")
+    ]
+    rows = evaluate_runs(run_grid(runs, arguments.workdir))
+    write_json(arguments.workdir / "sgraf.json", rows)
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    start(main)

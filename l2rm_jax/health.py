@@ -1,0 +1,252 @@
+"""Signs that a run is not learning: what was seen, why it matters, what to try.
+
+`signs_of_epoch` and `signs_of_plan` are pure functions from an epoch's numbers to warnings by the
+name of the sign; what only a split can see is in `methods/split.py`. `Health` decides what is said:
+each sign once in the warm-up and once after it, in the first epoch that shows it.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from l2rm_jax.data.dataset import PairDataset
+from l2rm_jax.errors import DivergedError
+from l2rm_jax.recall import RECALL_AT
+
+Signs = dict[str, str]  # name of a sign -> what to tell a person
+
+# An untrained model is at chance too, and its loss may pass the flat one on the way down. A model
+# that learns leaves both within an epoch or two; a collapsed one stays for good.
+LASTING = ("recall_at_chance", "flat_loss")  # told from the second epoch running on
+# Chance is a mean over random rankings: their standard deviation is the unit of what may be luck.
+CHANCE_DEVIATIONS = 3.0
+# With few images luck reaches far up; never call more than this share of what is above it luck.
+CHANCE_SHARE = 0.25
+# A collapsed triplet loss stays within 0.1% of the flat value; the slowest learning loss, RCE at a
+# mismatch rate of 0.6, is 0.4% off in its second epoch.
+FLAT_TOLERANCE = 0.002
+# The cost of a healthy run keeps its spread within a factor of two.
+SPREAD_LOST = 0.1
+# Costs that differ by this share of epsilon give plan entries that differ by as little.
+SPREAD_OF_EPSILON = 0.1
+# Entries at zero cannot be told apart; by then most of the row is.
+MOST_ZERO = 0.5
+# The solver converges in every step of a healthy run; a rare miss does no harm.
+CONVERGED_SHARE = 0.9
+
+
+class Reference(NamedTuple):
+    """What the numbers of an epoch are compared with."""
+
+    images: int  # of the validation split
+    captions_per_image: int
+    batch_size: int
+    epsilon: float  # of the transport
+    warmup_epochs: int
+    # By the stream that an epoch passes over: a metric, and its value at equal similarities.
+    flat_losses: Mapping[str, tuple[str, float]]
+
+
+def reference_of(
+    config: Any, dev: PairDataset, losses: Mapping[str, tuple[str, Callable]]
+) -> Reference:
+    """The reference of a run; `losses` are its method's."""
+    size = config.train.batch_size
+    equal = jnp.zeros((size, size))
+    return Reference(
+        images=len(dev.images),
+        captions_per_image=dev.captions_per_image,
+        batch_size=size,
+        epsilon=config.l2rm.epsilon,
+        warmup_epochs=config.train.warmup_epochs,
+        flat_losses={name: (metric, float(loss(equal))) for name, (metric, loss) in losses.items()},
+    )
+
+
+class Health:
+    """The warnings of a run.
+
+    Args:
+      reference: see `Reference`.
+      history: what `history` was in the run that is continued; None for a new run.
+    """
+
+    def __init__(self, reference: Reference, history: Mapping[str, Any] | None = None):
+        self._reference = reference
+        self.history = dict(history or {"warnings": [], "signs": [], "cost_spread": None})
+
+    @property
+    def warnings(self) -> list[dict]:
+        """Every warning so far: epoch, phase, the name of the sign, message."""
+        return self.history["warnings"]
+
+    def plan(self, epoch: int, streams: Mapping[str, Sequence[int]], signs: Signs) -> list[dict]:
+        """The new warnings about an epoch's plan; `signs` are those that the method saw."""
+        return self._new(epoch, {**signs, **signs_of_plan(streams, self._reference.batch_size)})
+
+    def epoch(self, epoch: int, stream: str, report: Mapping[str, float]) -> list[dict]:
+        """The new warnings about the numbers of a finished epoch that passed over `stream`."""
+        first_spread = self.history["cost_spread"]
+        seen = signs_of_epoch(report, stream, self._reference, first_spread)
+        before = self.history["signs"]
+        told = {sign: text for sign, text in seen.items() if sign not in LASTING or sign in before}
+        self.history["signs"] = list(seen)
+        if first_spread is None:
+            self.history["cost_spread"] = report.get("cost_spread")
+        return self._new(epoch, told)
+
+    def _new(self, epoch: int, signs: Signs) -> list[dict]:
+        phase = "warm-up" if epoch < self._reference.warmup_epochs else "main"
+        said = {(warning["phase"], warning["sign"]) for warning in self.warnings}
+        new = [
+            {"epoch": epoch + 1, "phase": phase, "sign": sign, "message": message}
+            for sign, message in signs.items()
+            if (phase, sign) not in said
+        ]
+        self.history["warnings"] = self.warnings + new
+        return new
+
+
+def signs_of_plan(streams: Mapping[str, Sequence[int]], batch_size: int) -> Signs:
+    """Streams that do not fill a batch."""
+    return {
+        f"few_{name}": (
+            f"the stream of {name} pairs has {len(rows)}, fewer than a batch of {batch_size}: they "
+            "repeat within the batch, and a pair is then its own hardest negative. "
+            "Try a smaller train.batch_size"
+        )
+        for name, rows in streams.items()
+        if len(rows) < batch_size
+    }
+
+
+def signs_of_epoch(
+    report: Mapping[str, float], stream: str, reference: Reference, first_spread: float | None
+) -> Signs:
+    """What an epoch's numbers show, those of `LASTING` included when they show for the first time.
+
+    Args:
+      report: the epoch's means and validation recalls; what a method does not report is not judged.
+      stream: the one that the epoch passed over.
+      reference: see `Reference`.
+      first_spread: `cost_spread` of the first rematching epoch; None if there was none before.
+    """
+    signs = {
+        "recall_at_chance": _recall(report, reference),
+        "flat_loss": _flat_loss(report, reference.flat_losses.get(stream)),
+        "cost_spread": _cost_spread(report, reference.epsilon, first_spread),
+        "cost_zero": _cost_zero(report),
+        "transport": _transport(report),
+    }
+    return {sign: text for sign, text in signs.items() if text}
+
+
+def _recall(report: Mapping[str, float], reference: Reference) -> str | None:
+    chance, margin = chance_rsum(reference.images, reference.captions_per_image)
+    if not report["rsum"] < chance + margin:
+        return None
+    return (
+        f"validation rSum is {report['rsum']:.1f}, and chance with {reference.images} images of "
+        f"{reference.captions_per_image} captions is {chance:.1f}, give or take {margin:.1f}: the "
+        "model ranks at random, so nothing that builds on its similarities can be right. Try a "
+        "lower optim.learning_rate or more train.warmup_epochs, and see with --mode=check that "
+        "images and captions belong together"
+    )
+
+
+def _flat_loss(report: Mapping[str, float], flat: tuple[str, float] | None) -> str | None:
+    if flat is None or abs(report[flat[0]] - flat[1]) >= FLAT_TOLERANCE * flat[1]:
+        return None
+    metric, value = flat
+    return (
+        f"{metric} is {report[metric]:.4g}, and {value:.4g} is its value where all similarities "
+        "are equal: the model tells no pair from another, and hardest negatives alone rarely get "
+        "it away from there. Try more train.warmup_epochs (the triplet methods then take all "
+        "negatives) or a lower optim.learning_rate"
+    )
+
+
+def _cost_spread(
+    report: Mapping[str, float], epsilon: float, first_spread: float | None
+) -> str | None:
+    spread = report.get("cost_spread", math.inf)
+    if first_spread is not None and spread < SPREAD_LOST * first_spread:
+        seen = f"it was {first_spread:.3g} in the first rematching epoch"
+    elif spread < SPREAD_OF_EPSILON * epsilon:
+        seen = f"l2rm.epsilon is {epsilon:.3g}"
+    else:
+        return None
+    return (
+        f"the transport cost has a spread of {spread:.3g} within a row, and {seen}: all captions "
+        "cost an image the same, so the plan is nearly uniform and rematching teaches nothing. "
+        "Try a lower l2rm.cost_learning_rate, l2rm.cost=cosine, or a smaller l2rm.epsilon; if the "
+        "recalls are poor too, more train.warmup_epochs"
+    )
+
+
+def _cost_zero(report: Mapping[str, float]) -> str | None:
+    share = report.get("cost_zero", 0.0)
+    if share <= MOST_ZERO:
+        return None
+    return (
+        f"{share:.0%} of the transport costs are zero: the learned cost has sunk to where it no "
+        "longer tells pairs apart. Try a lower l2rm.cost_learning_rate or l2rm.cost=cosine"
+    )
+
+
+def _transport(report: Mapping[str, float]) -> str | None:
+    share = report.get("transport_converged", 1.0)
+    if share >= CONVERGED_SHARE:
+        return None
+    return (
+        f"transport did not converge in {1 - share:.0%} of the steps: the plans only roughly have "
+        "the mass and the marginals asked for. Try a larger l2rm.epsilon or a smaller l2rm.rho"
+    )
+
+
+def chance_rsum(images: int, captions_per_image: int) -> tuple[float, float]:
+    """rSum of random rankings, and how much more may be luck.
+
+    An image's best caption is among the first k of M unless all k are drawn from the M - c others;
+    a caption's image is with probability k / N. The deviations of the six recalls are added as if
+    luck in one were luck in all: they share their rankings.
+    """
+    captions = images * captions_per_image
+    chance = deviation = 0.0
+    for k in RECALL_AT:
+        k_captions, k_images = min(k, captions), min(k, images)
+        missed = math.comb(captions - captions_per_image, k_captions)
+        for share, queries in (
+            (1 - missed / math.comb(captions, k_captions), images),
+            (k_images / images, captions),
+        ):
+            chance += 100 * share
+            deviation += 100 * math.sqrt(share * (1 - share) / queries)
+    most = 100.0 * 2 * len(RECALL_AT)
+    return chance, min(CHANCE_DEVIATIONS * deviation, CHANCE_SHARE * (most - chance))
+
+
+def require_finite(values: Mapping[str, Any], step: int, epoch: int) -> None:
+    """Stops a run whose numbers are no longer finite, before they are saved.
+
+    Args:
+      values: arrays or numbers by what they are.
+      step: the step that they come from.
+      epoch: the running epoch, the first being 1.
+
+    Raises:
+      DivergedError: names what is not finite, the step and the epoch.
+    """
+    for name, value in values.items():
+        finite = np.isfinite(value)
+        if not finite.all():
+            bad = np.asarray(value)[~finite]
+            found = f"{bad[0]}" if np.ndim(value) == 0 else f"{bad[0]} in {bad.size} places"
+            raise DivergedError(
+                f"{name}: {found} at step {step} of epoch {epoch}, expected finite numbers; the "
+                "checkpoints hold the run as it was before. Try, in another workdir, a lower "
+                "optim.learning_rate, a lower optim.grad_clip or more train.warmup_epochs"
+            )

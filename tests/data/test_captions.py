@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+
+from l2rm_jax.data.captions import read_captions
+from l2rm_jax.errors import DataError
+
+
+def read(path: Path) -> list[str]:
+    return read_captions(path, "dev")
+
+
+def test_line_ends_and_byte_order_mark(tmp_path):
+    (tmp_path / "dev_caps.txt").write_bytes("\ufeffA dog\r\n un café \nlast".encode())
+    assert read(tmp_path) == ["A dog", "un café", "last"]
+
+
+def test_unusual_characters_do_not_split_lines(tmp_path):
+    (tmp_path / "dev_caps.txt").write_text("a\u2028b\nc\x0bd\n", encoding="utf-8")
+    assert len(read(tmp_path)) == 2
+
+
+def test_second_column_of_a_tsv(tmp_path):
+    (tmp_path / "dev_caps.tsv").write_bytes(b'7\t"a dog" runs\r\n9\tsecond\n')
+    assert read(tmp_path) == ['"a dog" runs', "second"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("dev_caps.txt", b"one\n\nthree\n", "txt:2: the caption is empty"),
+        ("dev_caps.txt", b"one\ntwo\n \r\n", "txt:3: the caption is empty"),
+        ("dev_caps.txt", b"one\ntwo\n\n", "txt:3: the caption is empty"),
+        ("dev_caps.txt", b"one\nt\xffo\n", r"txt:2: byte 2 of the line \(0xff\) is not UTF-8"),
+        ("dev_caps.txt", b"", "the file is empty"),
+        ("dev_caps.tsv", b"1\tone\ntwo\n", "tsv:2: found 1 columns, expected id, tab, caption"),
+        ("dev_caps.tsv", b"1\tone\t1\n", "tsv:1: found 3 columns"),
+        ("dev_caps.tsv", b"1\tone\n2\t \n", "tsv:2: the caption is empty"),
+        ("other.txt", b"one\n", "dev_caps.txt, dev_caps.tsv: found neither"),
+    ],
+)
+def test_unusable_captions_are_refused(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message) as error:
+        read(tmp_path)
+    assert str(tmp_path) in str(error.value)
+
+
+def test_two_caption_files_are_refused(tmp_path):
+    for suffix in ("txt", "tsv"):
+        (tmp_path / f"dev_caps.{suffix}").write_text("1\tone\n")
+    with pytest.raises(DataError, match="found both, expected one"):
+        read(tmp_path)

@@ -1,0 +1,245 @@
+import numpy as np
+import pytest
+
+from l2rm_jax.data.features import RegionFeatures, undo_repeats
+from l2rm_jax.errors import DataError
+
+RNG = np.random.default_rng(0)
+
+
+def features(images: int, dtype=np.float32) -> np.ndarray:
+    if dtype == np.int8:
+        return RNG.integers(-128, 128, (images, 4, 6)).astype(dtype)
+    return RNG.normal(size=(images, 4, 6)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_rows_of_a_file_are_float32(tmp_path, dtype):
+    stored = features(7, dtype)
+    np.save(tmp_path / "train_ims.npy", stored)
+    images = RegionFeatures.read(tmp_path / "train_ims.npy")
+    assert images.shape == (7, 4, 6) and len(images) == 7
+    rows = images.rows([5, 0, 5])
+    assert rows.dtype == np.float32
+    np.testing.assert_array_equal(rows, stored[[5, 0, 5]].astype(np.float32))
+
+
+def test_int8_rows_are_scaled_per_dimension(tmp_path):
+    stored, scale = features(7, np.int8), RNG.random(6).astype(np.float32)
+    np.save(tmp_path / "train_ims.npy", stored)
+    np.save(tmp_path / "ims_scale.npy", scale)
+    rows = RegionFeatures.read(tmp_path / "train_ims.npy").rows(np.array([6, 2]))
+    assert rows.dtype == np.float32
+    np.testing.assert_allclose(rows, stored[[6, 2]] * scale, rtol=1e-6)
+
+
+def test_reading_maps_the_file_and_changes_nothing(tmp_path):
+    np.save(tmp_path / "train_ims.npy", features(7))
+    images = RegionFeatures.read(tmp_path / "train_ims.npy")
+    assert isinstance(images.array.base, np.memmap)
+    assert not images.array.flags.writeable
+    images.rows([1])[:] = 0
+    assert images.rows([1]).any()
+
+
+def test_head_of_features():
+    stored = features(7)
+    images = RegionFeatures.from_array(stored, "mine").head(3)
+    assert images.shape == (3, 4, 6)
+    np.testing.assert_array_equal(images.rows([2]), stored[[2]])
+    for wrong in (0, 4):
+        with pytest.raises(DataError, match=f"mine: asked for the first {wrong} of 3"):
+            images.head(wrong)
+
+
+@pytest.mark.parametrize("wrong", [-1, 7])
+def test_rows_out_of_range_are_refused(wrong):
+    images = RegionFeatures.from_array(features(7), "mine")
+    with pytest.raises(DataError, match=f"mine: asked for image {wrong}, expected 0 to 6"):
+        images.rows([0, wrong])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_row_that_is_not_finite_is_named(tmp_path, bad, dtype):
+    stored = features(7, dtype)
+    stored[4, 3, 1] = bad
+    np.save(tmp_path / "train_ims.npy", stored)
+    images = RegionFeatures.read(tmp_path / "train_ims.npy")
+    images.rows([0, 3])
+    with pytest.raises(DataError, match=rf"ims\.npy: row 4 holds {bad} \(region 3, dimension 1\)"):
+        images.rows([3, 4])
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (features(7)[0], r"found float32 \[4, 6\].*rank 3"),
+        (features(7).astype(np.float64), r"found float64 \[7, 4, 6\].*float16"),
+        (features(7).astype(np.int64), "found int64"),
+        (features(7)[:0], "no data"),
+        (features(7, np.int8), "ims_scale.npy: no such file"),
+    ],
+)
+def test_wrong_array_is_refused(tmp_path, array, message):
+    np.save(tmp_path / "train_ims.npy", array)
+    with pytest.raises(DataError, match=message):
+        RegionFeatures.read(tmp_path / "train_ims.npy")
+
+
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [
+        (np.ones(5, np.float32), r"found float32 \[5\], expected float32 \[6\]"),
+        (np.ones(6), r"found float64 \[6\]"),
+        (np.array([1, 1, np.nan, 1, 1, 1], np.float32), "entry 2 is nan"),
+    ],
+)
+def test_wrong_scale_is_refused(tmp_path, scale, message):
+    np.save(tmp_path / "train_ims.npy", features(7, np.int8))
+    np.save(tmp_path / "ims_scale.npy", scale)
+    with pytest.raises(DataError, match=rf"ims_scale\.npy: {message}"):
+        RegionFeatures.read(tmp_path / "train_ims.npy")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content[:-8], "truncated: found 792 bytes, expected 800"),
+        (lambda content: content[:40], "not a .npy file"),
+        (lambda content: b"", "not a .npy file"),
+        (lambda content: b"PK" + content, "not a .npy file"),
+        (lambda content: content + b"\0", "longer than its header says"),
+    ],
+)
+def test_damaged_file_is_refused(tmp_path, change, message):
+    path = tmp_path / "train_ims.npy"
+    np.save(path, features(7))
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(DataError, match=message) as error:
+        RegionFeatures.read(path)
+    assert str(path) in str(error.value)
+
+
+def test_pickles_are_never_loaded(tmp_path):
+    np.save(tmp_path / "train_ims.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(DataError, match="Python objects"):
+        RegionFeatures.read(tmp_path / "train_ims.npy")
+
+
+# Images with fewer regions
+
+
+def write_counted(path, counts, dtype=np.float32) -> np.ndarray:
+    """Features and counts in files; what stands after an image's regions is not even finite."""
+    stored = features(len(counts), dtype)
+    if dtype != np.int8:
+        stored[np.arange(4) >= np.asarray(counts)[:, None]] = np.nan
+    np.save(path / "train_ims.npy", stored)
+    np.save(path / "train_regions.npy", counts)
+    return stored
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])
+def test_rows_are_zero_past_the_regions_of_an_image(tmp_path, dtype):
+    np.save(tmp_path / "ims_scale.npy", np.ones(6, np.float32))
+    stored = write_counted(tmp_path, np.array([4, 1, 3], np.int64), dtype)
+    images = RegionFeatures.read(tmp_path / "train_ims.npy")
+    rows = images.rows([2, 0, 1])
+    for row, image, count in zip(rows, stored[[2, 0, 1]], [3, 4, 1], strict=True):
+        np.testing.assert_array_equal(row[:count], image[:count].astype(np.float32))
+        assert not row[count:].any()
+    counts = images.region_counts([2, 0])
+    assert counts.tolist() == [3, 4] and counts.dtype == np.int32
+    assert images.head(2).region_counts([1]).tolist() == [1]
+    with pytest.raises(DataError, match="asked for image 2, expected 0 to 1"):
+        images.head(2).region_counts([2])
+
+
+def test_without_counts_every_row_is_a_region():
+    images = RegionFeatures.from_array(features(3), "mine")
+    assert images.region_counts([2, 0]).tolist() == [4, 4]
+    assert images.rows([1])[0, 3].all()
+
+
+def test_a_region_that_is_not_finite_is_named_among_padding(tmp_path):
+    stored = write_counted(tmp_path, np.array([4, 1, 3]))
+    stored[2, 1, 5] = np.inf
+    np.save(tmp_path / "train_ims.npy", stored)
+    with pytest.raises(DataError, match=r"row 2 holds inf \(region 1, dimension 5\)"):
+        RegionFeatures.read(tmp_path / "train_ims.npy").rows([0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        (np.ones(7), r"found float64 \[7\], expected integers \[7\]"),
+        (np.ones(7, bool), r"found bool \[7\], expected integers"),
+        (np.ones(6, np.int32), r"found int32 \[6\], expected integers \[7\]"),
+        (np.ones((7, 1), np.int32), r"found int32 \[7, 1\], expected integers \[7\]"),
+        (np.array([1, 4, 0, 4, 4, 4, 4]), "entry 2 is 0, expected 1 to 4 regions"),
+        (np.array([1, 4, 4, 4, 4, 4, 5], np.uint8), "entry 6 is 5, expected 1 to 4 regions"),
+    ],
+)
+def test_wrong_counts_are_refused(tmp_path, counts, message):
+    np.save(tmp_path / "train_ims.npy", features(7))
+    np.save(tmp_path / "train_regions.npy", counts)
+    with pytest.raises(DataError, match=rf"train_regions\.npy: {message}"):
+        RegionFeatures.read(tmp_path / "train_ims.npy")
+    with pytest.raises(DataError, match=f"mine, region counts: {message}"):
+        RegionFeatures.from_array(features(7), "mine", counts)
+
+
+def test_repeats_are_undone_with_their_counts():
+    counts = RNG.integers(1, 5, 200)
+    stored = np.repeat(features(200), 5, axis=0)
+    rows = np.repeat(counts, 5)
+    padding = np.arange(4) >= rows[:, None]
+    stored[padding] = RNG.normal(size=(padding.sum(), 6))  # unequal within a repeated image
+    seen = undo_repeats(RegionFeatures.from_array(stored, "mine", rows))
+    assert len(seen) == 200
+    np.testing.assert_array_equal(seen.region_counts(np.arange(200)), counts)
+    np.testing.assert_array_equal(seen.head(9).region_counts([8]), counts[[8]])
+    assert seen.rows([3])[0].any(axis=1).sum() == counts[3]
+
+
+@pytest.mark.parametrize("row", [0, 33, 999])
+def test_repeats_of_unequal_counts_are_refused(row):
+    counts = np.full(1000, 3)
+    counts[row] = 2
+    first = row // 5 * 5
+    message = rf"mine: rows {first} to {first + 4} .* image with \[.*2.*\] regions, expected one"
+    with pytest.raises(DataError, match=message):
+        undo_repeats(RegionFeatures.from_array(np.repeat(features(200), 5, 0), "mine", counts))
+
+
+# Repeated rows
+
+
+@pytest.mark.parametrize("images", [1, 3, 200])
+def test_repeats_are_undone(images):
+    stored = features(images)
+    stored[0, 0, 0] = np.nan  # identical bytes, though not equal
+    seen = undo_repeats(RegionFeatures.from_array(np.repeat(stored, 5, axis=0), "mine"))
+    assert seen.shape == (images, 4, 6)
+    last = [images - 1]
+    if images > 1:
+        np.testing.assert_array_equal(seen.rows(last), stored[last])
+        np.testing.assert_array_equal(seen.head(2).rows([1]), stored[[1]])
+    with pytest.raises(DataError, match="row 0 holds nan"):
+        seen.rows([0])
+
+
+@pytest.mark.parametrize("rows", [500, 502])
+def test_rows_that_are_no_repeats_are_left_alone(rows):
+    images = RegionFeatures.from_array(features(rows), "mine")
+    assert undo_repeats(images) is images
+
+
+@pytest.mark.parametrize("row", [0, 33, 104, 999])
+def test_partly_repeated_rows_are_refused(row):
+    stored = np.repeat(features(200), 5, axis=0)
+    stored[row, 0, 2] += 1
+    first = row // 5 * 5
+    with pytest.raises(DataError, match=f"mine: rows {first} to {first + 4} differ"):
+        undo_repeats(RegionFeatures.from_array(stored, "mine"))

@@ -1,0 +1,176 @@
+"""What the figures show, on small made-up tables, costs and plans."""
+
+import csv
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from experiments import figure, plot_alignments, plot_costs, plot_rates, plot_rematched, plot_rho
+from experiments.rematching import Alignment, Rematched
+from l2rm_jax import config as defaults
+from l2rm_jax.data.dataset import load_data
+from l2rm_jax.errors import ConfigError, DataError
+
+
+class FakeRun(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+def rows_of(**columns) -> list[dict]:
+    """Rows as a CSV gives them: text."""
+    rows = [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
+    common = {"data": "scenes", "method": "l2rm", "head": "saf", "protocol": "image", "seed": 0}
+    common["rate_asked"] = 0.6
+    return [{key: str(value) for key, value in (common | row).items()} for row in rows]
+
+
+def points(axes) -> dict[str, list]:
+    """Label -> [(x, mean, deviation)] of each error-bar line."""
+    found = {}
+    for container in axes.containers:
+        line, _, (bars,) = container
+        ends = [segment[:, 1] for segment in bars.get_segments()]
+        deviations = [round((high - low) / 2, 3) for low, high in ends]
+        found[container.get_label()] = [*zip(*line.get_data(), deviations, strict=True)]
+    return found
+
+
+def test_rates_are_means_over_seeds_by_method_and_panel():
+    rows = rows_of(
+        method=["triplet", "l2rm", "l2rm", "l2rm", "l2rm"],
+        rate_asked=[0.0, 0.6, 0.0, 0.6, 0.6],
+        seed=[0, 0, 0, 1, 0],
+        rsum=[510, 400, 500, 420, 99],
+        head=["saf", "saf", "saf", "saf", "sgr"],
+    )
+    saf, sgr = plot_rates.plot(rows).axes
+    deviation = round(float(np.std([400, 420], ddof=1)), 3)
+    assert points(saf) == {
+        "l2rm": [(0.0, 500, 0.0), (0.6, 410, deviation)],
+        "triplet": [(0.0, 510, 0.0)],
+    }
+    assert points(sgr) == {"l2rm": [(0.6, 99, 0.0)]}
+    assert saf.get_title() == "scenes, head SAF, protocol image, seeds 0, 1"
+    assert saf.get_xlabel() and saf.get_ylabel()
+    with pytest.raises(DataError, match=r"rate_asked 0\.6: found rows of seeds 0, 1, 1"):
+        plot_rates.plot([*rows, rows[3]])
+
+
+def test_rho_shows_recalls_and_refuses_a_mixture():
+    recalls = {f"{way}_r{k}": [10 + k, k] for way in ("i2t", "t2i") for k in (1, 5, 10)}
+    rows = rows_of(**{"l2rm.rho": [0.5, 0.1]}, **recalls)
+    i2t, t2i = plot_rho.plot(rows).axes
+    assert points(t2i)["R@5"] == [(0.1, 5, 0.0), (0.5, 15, 0.0)]
+    assert i2t.get_title() == "image to text"
+    rows[0]["method"] = "triplet"
+    with pytest.raises(DataError, match="2 settings"):
+        plot_rho.plot(rows)
+
+
+def test_a_table_without_what_is_shown(tmp_path):
+    file = tmp_path / "results.csv"
+    with pytest.raises(DataError, match="no such file"):
+        figure.read_rows([file], ["rsum"])
+    with file.open("w", newline="") as lines:
+        writer = csv.DictWriter(lines, ["rsum"])
+        writer.writeheader()
+        writer.writerow({"rsum": 3})
+    assert figure.read_rows([file], ["rsum"]) == [{"rsum": "3"}]
+    with pytest.raises(DataError, match=r"1 rows, without l2rm\.rho"):
+        figure.read_rows([file], ["l2rm.rho"])
+
+
+def test_costs_are_kept_each_epoch_and_drawn_by_truth(tmp_path, monkeypatch):
+    sims = jnp.array([[0.9, 0.1], [0.4, 0.2]])
+    monkeypatch.setattr(plot_costs.base, "evaluate", lambda model, state, batch: sims)
+    learned = {"kernel": -jnp.eye(2), "bias": jnp.array([1.0, 1.5])}
+    state = SimpleNamespace(own={"cost": learned})
+    config = defaults.get_config("quick")
+    config.train.warmup_epochs, config.train.epochs = 1, 2
+    train = SimpleNamespace(matched=np.array([True, False]))
+    run = FakeRun(
+        config=config,
+        data=SimpleNamespace(vocabulary=range(5), train=train),
+        score_pairs=lambda epoch: lambda score: np.asarray(score(state, None)) + epoch,
+    )
+    hook = plot_costs.recorder(tmp_path)
+    for epoch in (1, 2):
+        hook(run, epoch)
+    kept = np.load(plot_costs.costs_file(tmp_path, 2))
+    np.testing.assert_allclose(kept["cost"], [2.1, 3.3], rtol=1e-6)  # 1 - 0.9 and 1.5 - 0.2
+    with pytest.raises(DataError, match=r"epoch3\.npz: no such file"):
+        plot_costs.plot(config, tmp_path)
+    hook(run, 3)
+    drawn = plot_costs.plot(config, tmp_path)
+    assert [axes.get_title() for axes in drawn.axes] == [
+        "epoch 1, end of the warm-up", "epoch 2", "epoch 3, end",
+    ]  # fmt: skip
+    for axes, epoch in zip(drawn.axes, (1, 2, 3), strict=True):
+        for shape, value in zip(axes.patches, (0.1 + epoch, 1.3 + epoch), strict=True):
+            corners = shape.get_xy()
+            left, right = np.quantile(corners[corners[:, 1] > 0, 0], [0, 1])
+            assert left - 1e-6 <= value <= right + 1e-6 and right - left < 0.1
+
+
+@pytest.mark.parametrize(
+    ("warmup", "epochs", "shown"),
+    [(8, 4, [1, 8, 10, 12]), (0, 3, [1, 3]), (5, 0, [1, 5]), (1, 1, [1, 2])],
+)
+def test_phases_of_a_run(warmup, epochs, shown):
+    assert list(plot_costs.phases(warmup, epochs)) == shown
+
+
+@pytest.fixture
+def rematched() -> Rematched:
+    """Four pictures whose captions moved on by one; one batch of two pairs, queue of three."""
+    config = defaults.get_config("quick")
+    config.data.scenes_train = 4
+    train = load_data(config.data, config.mismatch, workdir=None).train
+    stored = np.roll(np.arange(4), 1)[train.caption_image]
+    pairs = np.array([0, 16])  # of pictures 0 and 3, stored with pictures 3 and 2
+    # The picture of pair 0 gets caption 16, its own; that of pair 16 moves a third of its mass.
+    plan = np.array([[0.0, 0.4], [0.16, 0.0], [0.25, 0.2]])
+    images = np.array([3, 2, 1])
+    dataset = SimpleNamespace(
+        caption_image=train.caption_image, stored_image=stored, captions=train.captions
+    )
+    return Rematched(config, dataset, [Alignment(images, pairs, plan)])
+
+
+def test_alignments_are_ranked_by_whether_they_move(rematched):
+    upper, lower = plot_alignments.plot(rematched).axes
+    assert upper.get_title() == "transported: 2 images"  # 0.8 and 0.9 of their mass
+    heights = [bar.get_height() for bar in upper.containers[0]]
+    np.testing.assert_allclose(heights, np.mean([[1, 0], [25 / 45, 20 / 45]], axis=0), atol=1e-8)
+    assert lower.get_title() == "not transported: 1 images"
+    np.testing.assert_allclose([b.get_height() for b in lower.containers[0]], [1, 0], atol=1e-8)
+
+
+def test_rematched_examples_are_marked_by_the_truth(rematched):
+    [example] = plot_rematched.examples(rematched)  # the queue's image has no caption here
+    assert example[:3] == (3, 0, 16) and example.share == pytest.approx(1, abs=1e-8)
+    upper, lower = plot_rematched.plot(rematched).axes
+    captions = rematched.train.captions
+    for axes, mark, pair, colour in [
+        (upper, "✗ stored:", 0, figure.MISMATCHED),
+        (lower, "✓ rematched, 1.00:", 16, figure.MATCHED),
+    ]:
+        label = axes.xaxis.get_label()
+        assert " ".join(label.get_text().split()) == f"{mark} {captions[pair]}"
+        assert to_hex(label.get_color()).upper() == colour
+    shown = [axes.get_images()[0].get_array() for axes in (upper, lower)]
+    np.testing.assert_array_equal(*shown)  # caption 16 was written for the same picture
+    rematched.config.data.name = "flickr8k"
+    with pytest.raises(ConfigError, match="only scenes has pictures"):
+        plot_rematched.plot(rematched)
+
+
+def test_save_writes_a_picture(tmp_path):
+    figure.save(plot_rates.plot(rows_of(rsum=[300])), tmp_path / "new", "rates")
+    assert Path(tmp_path / "new" / "rates.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,172 @@
+"""Grids and the tables made of their runs; training is replaced by writing what it leaves."""
+
+import csv
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments import flickr8k, sgraf, sweep
+from l2rm_jax import config as defaults
+from l2rm_jax.checkpoint import write_config
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.run_log import write_json
+
+CONFIG = str(Path(sweep.__file__).parents[1] / "configs" / "scenes.py")
+
+
+def recalls(rsum: float) -> dict:
+    return {name: rsum / 6 for name in sweep.RECALLS[:-1]} | {"rsum": rsum}
+
+
+def leave_run(config, workdir: Path, validation: list[float], finished: bool = True) -> None:
+    """What a run whose validation rSum went like this leaves behind."""
+    total = config.train.warmup_epochs + config.train.epochs
+    config.train.epochs = total = len(validation) if finished else total
+    config.train.warmup_epochs = 0
+    header = {"data": "scenes", "method": config.method, "head": config.model.head}
+    header |= {"protocol": "image", "rate_asked": config.mismatch.rate, "true_rate": 0.39}
+    lines = [{"kind": "step", "step": 1, **header, "loss": 3.0}]
+    for epoch, rsum in enumerate(validation, 1):
+        split = {"split_accuracy": 0.5 + epoch / 10, "split_precision": 0.25 + epoch / 10}
+        record = {"kind": "epoch", "step": epoch, **header, "epoch": epoch, **recalls(rsum)}
+        lines.append({**record, **(split if epoch > 1 else {})})
+    write_config(workdir, config.to_dict())
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (workdir / "metrics.jsonl").write_text(text + '{"kind": "epoch", "ste')  # being written
+    if finished:
+        test = {"5 x 1 images": recalls(500 + config.seed), "5 images": recalls(1)}
+        results = {**header, "seed": config.seed, "test": test, "rsum": 500 + config.seed}
+        results |= {"versions": {"jax": "0.0", "device": "cpu"}, "config": config.to_dict()}
+        write_json(workdir / "results.json", results)
+
+
+@pytest.fixture
+def trained(monkeypatch) -> list[str]:
+    """The names of the runs that were trained so far."""
+    names = []
+
+    def train(config, workdir):
+        names.append(workdir.name)
+        leave_run(config.copy_and_resolve_references(), workdir, [100.0, 300.0, 200.0])
+        write_config(workdir, config.to_dict())
+
+    monkeypatch.setattr(sweep, "train", train)
+    return names
+
+
+def command(monkeypatch, module, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["script", *map(str, arguments)])
+    sweep.start(module.main)
+
+
+def read_csv(path: Path) -> list[dict]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_sweep_trains_what_is_not_finished_and_tables_it(tmp_path, trained, monkeypatch):
+    arguments = ["--config", CONFIG, "--out", tmp_path, "--vary", "seed=3,4"]
+    command(monkeypatch, sweep, *arguments)
+    assert trained == ["l2rm-saf-image0.4-seed3", "l2rm-saf-image0.4-seed4"]
+    command(monkeypatch, sweep, *arguments, "--vary", "l2rm.rho=0.1,0.5")
+    assert len(trained) == 6 and trained[-1] == "l2rm-saf-image0.4-seed4-l2rm.rho0.5"
+    command(monkeypatch, sweep, *arguments)
+    assert len(trained) == 6
+    rows = read_csv(tmp_path / "results.csv")
+    assert [row["seed"] for row in rows] == ["3", "3", "3", "4", "4", "4"]
+    assert [row["l2rm.rho"] for row in rows] == ["0.1", "0.1", "0.5"] * 2
+    assert "l2rm.epsilon" not in rows[0]  # the same everywhere
+    assert rows[0] | {"rsum": "503", "best_epoch": "2", "dev_rsum": "300.0"} == rows[0]
+    assert (rows[0]["dev_t2i_r5"], rows[0]["split_accuracy"]) == ("50.0", "0.8")  # best, last
+
+
+@pytest.mark.parametrize(
+    ("settings", "seeds"), [({}, (7, 7)), ({"mismatch.seed": 5}, (7, 5)), ({"seed": 8}, (7, 7))]
+)
+def test_the_seed_sets_that_of_the_mismatch_too(settings, seeds):
+    [(_, config)] = sweep.grid(defaults.get_config(), {"seed": [7]}, settings)
+    assert (config.seed, config.mismatch.seed) == seeds
+
+
+def test_a_grid_is_refused_before_anything_is_trained(tmp_path, trained, monkeypatch):
+    other = defaults.get_config()
+    other.seed = other.mismatch.seed = 1
+    other.train.batch_size = 32
+    write_config(tmp_path / "l2rm-saf-image0.4-seed1", other.to_dict())
+    with pytest.raises(SystemExit, match=r"train.batch_size: 32 -> 64"):
+        command(monkeypatch, sweep, "--config", CONFIG, "--out", tmp_path, "--vary", "seed=0,1")
+    assert not trained
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "l2rm.rh=1"], "l2rm.rh: no such config key; the nearest is l2rm.rho"),
+        (["--set", "train=3"], "train: no such config key"),
+        (["--vary", "train.epochs=2,x"], "train.epochs: found 'x', expected a value of type int"),
+    ],
+)
+def test_settings_that_do_not_fit(tmp_path, trained, monkeypatch, arguments, message):
+    with pytest.raises(SystemExit, match=re.escape(message)):
+        command(monkeypatch, sweep, "--config", CONFIG, "--out", tmp_path, *arguments)
+    assert not trained and not any(tmp_path.iterdir())
+
+
+def test_sgraf_trains_both_heads_and_tests_their_mean(tmp_path, trained, monkeypatch, capsys):
+    def evaluate(workdirs):
+        assert workdirs == [tmp_path / "sgr", tmp_path / "saf"]
+        return {"mean of 2 runs": recalls(512.0)}
+
+    monkeypatch.setattr(sgraf, "evaluate_runs", evaluate)
+    command(
+        monkeypatch, sgraf, "--config", CONFIG, "--workdir", tmp_path, "--set", "mismatch.rate=0.2"
+    )
+    assert trained == ["sgr", "saf"]
+    for head in trained:
+        config = json.loads((tmp_path / head / "config.json").read_text())
+        assert (config["model"]["head"], config["mismatch"]["rate"]) == (head, 0.2)
+    assert "512.0" in capsys.readouterr().out
+    assert json.loads((tmp_path / "sgraf.json").read_text())["mean of 2 runs"]["rsum"] == 512.0
+
+
+def test_flickr8k_settings(tmp_path, trained, monkeypatch, capsys):
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    (data / "train_caps.txt").write_text("a rare dog\n" + "a dog runs\n" * 4)
+    command(monkeypatch, flickr8k, "--path", data, "--out", out, "--set", "mismatch.rate=0.6")
+    assert trained == ["l2rm-saf-image0.6-seed0"]
+    config = json.loads((out / trained[0] / "config.json").read_text())
+    assert (config["data"]["train_images"], config["data"]["dev_images"]) == (2000, 200)
+    words = json.loads(Path(config["data"]["vocabulary"]).read_text())["word2idx"]
+    assert list(words)[4:] == ["a", "dog", "runs"]
+    assert "l2rm  saf  image 0.6" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="--path"):
+        command(monkeypatch, flickr8k, "--out", out)
+
+
+def test_flickr8k_report(tmp_path):
+    """Means over finished runs alone; the unfinished and the authors' beside them."""
+    runs = [
+        ("l2rm", 0, [90.0, 240.0, 180.0], True),
+        ("l2rm", 1, [90.0, 252.0, 260.0], True),
+        ("l2rm", 2, [60.0, 120.0], False),
+        ("triplet", 0, [30.0], True),
+    ]
+    for method, seed, validation, finished in runs:
+        config = defaults.get_config()
+        config.method, config.seed = method, seed
+        leave_run(config, tmp_path / f"{method}-{seed}", validation, finished)
+    text = flickr8k.report(tmp_path)
+    lines = [line.split() for line in text.splitlines()]
+    assert ["l2rm-0", *["40.0"] * 6, "240.0", "2"] in lines
+    assert ["l2rm-2", *["20.0"] * 6, "120.0", "2", "(2", "of", "12", "so", "far)"] in lines
+    assert [*["mean", "of", "2", "finished"], *["41.7"] * 6, "250.0"] in lines
+    assert ["standard", "deviation", *["2.4"] * 6, "14.1"] in lines
+    assert ["l2rm-0", "90.0", "240.0", "180.0"] in lines
+    assert ["l2rm-1", "0.700", "0.800"] in lines and ["l2rm-1", "0.450", "0.550"] in lines
+    assert text.count("authors' code") == 4  # none of them under triplet
+    with pytest.raises(ConfigError, match="no run has finished an epoch"):
+        flickr8k.report(tmp_path / "elsewhere")
