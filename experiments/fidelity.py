@@ -71,7 +71,7 @@ def similarity(arrays: dict) -> Iterator[Row]:
         sims, stats = model.apply(
             {**variables, "params": params},
             *inputs,
-            True,
+            train=True,
             method="global_similarity",
             mutable=["batch_stats"],
         )
@@ -99,7 +99,7 @@ def rematching_batch(arrays: dict) -> Iterator[Row]:
     sims, _ = model.apply(
         variables_from_state_dict(weights),
         *inputs_of(arrays),
-        True,
+        train=True,
         method="global_similarity",
         mutable=["batch_stats"],
     )

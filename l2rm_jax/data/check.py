@@ -28,12 +28,11 @@ def check(data_config: Any, mismatch_config: Any) -> str:
 
 def _describe(split: PairDataset, vocabulary: Vocabulary, max_words: int) -> list[str]:
     images, regions, features = split.images.shape
-    total = squares = 0.0
-    count = 0
-    for batch, found, valid in image_batches(split, 256):  # raises at a feature that is not finite
+    total, squares, count = 0.0, 0.0, 0
+    for batch, real, valid in image_batches(split, 256):  # raises at a feature that is not finite
         total += float(batch[:valid].sum(dtype=np.float64))
         squares += float((batch[:valid].astype(np.float64) ** 2).sum())
-        count += int(found[:valid].sum()) * features  # zeros stand after the last region
+        count += int(real[:valid].sum()) * features  # zeros stand after them
     mean = total / count
     lengths = np.array([len(tokens) for tokens in split.tokens])
     words = np.concatenate(split.tokens)
