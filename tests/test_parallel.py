@@ -27,6 +27,7 @@ def small_config(head: str, **l2rm):
 
 
 def random_batch(rng: np.random.Generator, images: int = SIZE) -> Batch:
+    """Pairs whose images differ in their number of regions."""
     return Batch(
         images=rng.normal(size=(images, REGIONS, FEATURES)).astype(np.float32),
         regions=rng.integers(1, REGIONS + 1, images).astype(np.int32),
@@ -78,7 +79,9 @@ def test_steps_do_not_depend_on_the_device_count(head, settings):
     one, four = report(config, 1, streams), report(config, 4, streams)
     # Gradient norms and iteration counts feel the rounding of Adam's first steps more than losses.
     for name in one.keys() - {"transport_iterations", "grad_norm"}:
-        np.testing.assert_allclose(four[name], one[name], rtol=1e-4, atol=1e-6, err_msg=name)
+        # Scored in eval mode, where a bias that train mode cancels, all noise, shows.
+        rtol = 1e-3 if name == "loss_cost" else 1e-4
+        np.testing.assert_allclose(four[name], one[name], rtol=rtol, atol=1e-6, err_msg=name)
     # Adam hides a factor in the gradients; the first norm comes before any rounding of its steps.
     np.testing.assert_allclose(four["grad_norm"][0], one["grad_norm"][0], rtol=1e-4)
     assert len(np.unique(one["loss"])) == 20  # the run moves

@@ -51,13 +51,8 @@ def check(config: Any) -> str:
         images = [attempt(open_images, config.data, name) for name in split_names(config.data)]
     else:
         attempt(check_batch_size, data.train, config.train.batch_size)
-        test = data.test
-        attempt(
-            check_protocols,
-            config.evaluation.protocol,
-            len(test.images),
-            test.captions_per_image,
-        )
+        sizes = len(data.test.images), data.test.captions_per_image
+        attempt(check_protocols, config.evaluation.protocol, *sizes)
         images = [split.images for split in data.splits]
     attempt(check_alike, [features for features in images if features is not None])
     scans = [attempt(scan, features) for features in images]
@@ -147,7 +142,10 @@ def _describe(
 ) -> list[str]:
     max_words = data_config.max_words
     sentences = punkt() if data_config.split_sentences else None
-    images, regions, dimensions = split.images.shape
+    images, _, dimensions = split.images.shape
+    counts = split.images.region_counts(np.arange(images))
+    fewest, most = counts.min(), counts.max()
+    regions = f"{fewest} to {most}" if fewest < most else f"{most}"
     stored = "once" if split.images.stride == 1 else f"{split.images.stride} times"
     lengths = np.array([len(tokens) for tokens in split.tokens])
     words = Counter(word for caption in split.captions for word in tokenize(caption, sentences))
