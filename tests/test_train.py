@@ -282,7 +282,7 @@ def test_data_smaller_than_a_batch_of_either_kind(tmp_path):
     config.l2rm.queue_length, config.mismatch.rate = 22, 0.0
     workdir = tmp_path / "run"
     results = train(config, workdir, one_device())
-    assert results["test"]["3 images"]["t2i_r5"] == 100.0
+    assert results["test"]["custom"]["t2i_r5"] == 100.0
     [epoch] = [record for record in records(workdir) if record["kind"] == "epoch"]
     assert epoch["matched"] + epoch["mismatched"] == 13 and epoch["true_rate"] == 0.0
     assert epoch["moved_mass"] == pytest.approx(0.1, rel=1e-4)
