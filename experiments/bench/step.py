@@ -1,0 +1,99 @@
+"""Time of one training step: python -m experiments.bench.step --head=sgr --batch=32 --embed_dim=256
+
+By default a whole step of L2RM after the warm-up: update of the learned cost, matched and
+mismatched pairs forward and backward, transport, Adam. Transfers of the batch are part of it.
+`matrix_gflops` is the rate of the head's matrix products alone, what is computed again in the
+backward pass not counted, as if the rest took no time. `--trace=DIR` keeps a profile of the timed
+steps for TensorBoard or Perfetto.
+"""
+
+import argparse
+import contextlib
+
+import jax
+import numpy as np
+
+from experiments.bench.measure import (
+    VOCABULARY,
+    config_of,
+    measure,
+    pairs,
+    parser,
+    report,
+    spread,
+)
+from experiments.sweep import start
+from l2rm_jax.methods import METHODS, make_method
+from l2rm_jax.models import make_model
+from l2rm_jax.parallel import AXIS, Replicas
+
+
+def flags() -> argparse.ArgumentParser:
+    flags = parser(__doc__)
+    flags.add_argument("--method", default="l2rm", choices=METHODS)
+    flags.add_argument("--batch", type=int, default=128, help="pairs of a stream, all devices")
+    flags.add_argument("--chunk", type=int, help="captions scored at once (the config's default)")
+    flags.add_argument("--trace", help="directory for a profile")
+    return flags
+
+
+def main() -> None:
+    sizes = flags().parse_args()
+    seconds = step_seconds(sizes)
+    median = float(np.median(seconds))
+    results = {"step_s": spread(seconds), "pairs_per_s": sizes.batch / median}
+    flops = product_flops(sizes)
+    if flops is not None:
+        results["matrix_gflops"] = flops / median / 1e9
+    memory = jax.local_devices()[0].memory_stats() or {}
+    if "peak_bytes_in_use" in memory:
+        results["device_peak_gib"] = memory["peak_bytes_in_use"] / 2**30
+    report(results, sizes)
+
+
+def step_seconds(sizes: argparse.Namespace) -> list[float]:
+    """Seconds of each timed step."""
+    config, replicas = config_of(sizes), Replicas()
+    config.method, config.train.warmup_epochs = sizes.method, 0
+    replicas.check_batch(sizes.batch)
+    method = make_method(make_model(config.model, VOCABULARY, AXIS), config)
+    rng = np.random.default_rng(0)
+    batches = {name: pairs(rng, sizes.batch, sizes) for name in streams(sizes.method)}
+    state = replicas.replicate(method.init(jax.random.key(0), next(iter(batches.values()))))
+    train_step = replicas.map(method.step, donate=True)
+
+    def step():
+        nonlocal state
+        shards = {name: replicas.shard(batch) for name, batch in batches.items()}
+        state, metrics = train_step(state, shards)
+        return metrics
+
+    trace = jax.profiler.trace(sizes.trace) if sizes.trace else contextlib.nullcontext()
+    step()  # compiled outside the profile
+    with trace:
+        return measure(step, sizes.repeats)
+
+
+def streams(method: str) -> tuple[str, ...]:
+    return ("matched", "mismatched") if method == "l2rm" else ("pairs",)
+
+
+def product_flops(sizes: argparse.Namespace) -> float | None:
+    """Floating-point operations of a step in the head's matrix products; None for other heads.
+
+    Forward, and twice that for the gradients, for every image with every caption of each stream.
+    """
+    if sizes.head not in ("sgr", "saf"):
+        return None
+    dim, sim, words = sizes.embed_dim, sizes.sim_dim, sum(sizes.words) / 2
+    nodes = words + 1
+    pair = 4 * sizes.regions * words * dim + 2 * words * dim * sim
+    if sizes.head == "sgr":  # two whole steps of reasoning, and one for the global node
+        pair += 2 * nodes * (4 * sim * sim + 4 * nodes * sim) + 4 * nodes * sim
+    else:
+        pair += 4 * nodes * sim
+    return 3.0 * pair * sizes.batch**2 * len(streams(sizes.method))
+
+
+if __name__ == "__main__":
+    start(main)
