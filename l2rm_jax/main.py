@@ -2,10 +2,12 @@
 
 import difflib
 import logging
+import os
 import re
 import sys
 from pathlib import Path
 
+import jax
 from absl import app, flags
 from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
@@ -145,7 +147,18 @@ def _keys(config: ConfigDict, prefix: str = "") -> list[str]:
     return keys
 
 
+def keep_compiled_programs() -> None:
+    """Keeps what is compiled for the next run, in the user's cache; JAX_COMPILATION_CACHE_DIR wins.
+
+    A damaged entry costs a warning and a compilation.
+    """
+    if jax.config.jax_compilation_cache_dir is None:
+        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        jax.config.update("jax_compilation_cache_dir", str(Path(caches, "l2rm_jax", "compiled")))
+
+
 if __name__ == "__main__":
+    keep_compiled_programs()
     # Libraries speak up when something is wrong; the package says what it does.
     absl_logging.set_verbosity(absl_logging.WARNING)
     logging.getLogger("l2rm_jax").setLevel(logging.INFO)

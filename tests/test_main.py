@@ -1,6 +1,7 @@
 """The command line as a person meets it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -110,3 +111,24 @@ def test_every_config_is_complete_and_locked(name):
         assert (*found, config["l2rm"]["epsilon"]) == published[name]
         assert optim["learning_rate"] == 2e-4 and train["batch_size"] == 128
         assert config["l2rm"]["rho"] == 0.1 and config["loss"] == {"margin": 0.2, "tau": 0.05}
+
+
+def test_a_damaged_compiled_program_costs_a_compilation(tmp_path):
+    code = (
+        "import jax; from l2rm_jax.main import keep_compiled_programs\n"
+        "keep_compiled_programs()\n"
+        "print(jax.jit(lambda x: (x @ x.T).sum())(jax.numpy.ones((3, 3))))"
+    )
+    settings = {"XDG_CACHE_HOME": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+
+    def run_it() -> subprocess.CompletedProcess:
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
+
+    assert run_it().stdout == "27.0\n"
+    kept = list((tmp_path / "l2rm_jax" / "compiled").glob("*-cache"))
+    assert kept
+    for entry in kept:
+        entry.write_bytes(entry.read_bytes()[:20])
+    again = run_it()
+    assert again.stdout == "27.0\n" and "Error reading persistent" in again.stderr
