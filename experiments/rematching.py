@@ -7,12 +7,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from ml_collections import ConfigDict
 
-from l2rm_jax.checkpoint import read_config
 from l2rm_jax.data.dataset import PairDataset
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import EpochPlan, base, l2rm, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas
+from l2rm_jax.run_config import read_config
 from l2rm_jax.train import open_run, read_data
 
 TRANSPORTED = 0.5  # an image is, when more than this share of its mass moves
@@ -51,7 +51,7 @@ def rematch(workdir: Path) -> Rematched:
     Raises:
       ConfigError: no run of L2RM is there, or its split calls no pair mismatched.
     """
-    config = ConfigDict(read_config(workdir))
+    config = read_config(workdir)
     if config.method != "l2rm":
         raise ConfigError(f"{workdir}: a run of {config.method}, expected one of l2rm")
     epoch = config.train.warmup_epochs + config.train.epochs

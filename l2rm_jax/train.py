@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from l2rm_jax.checkpoint import RunCheckpoints, check_config, write_config
+from l2rm_jax.checkpoint import RunCheckpoints
 from l2rm_jax.config import check_fields
 from l2rm_jax.data.batches import Batch, TrainStream, check_batch_size, scoring_batches
 from l2rm_jax.data.dataset import Data, PairDataset, keep_data, load_data
@@ -20,6 +20,7 @@ from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas
 from l2rm_jax.recall import check_protocols, parse_protocols, recall_rows, recalls, table
+from l2rm_jax.run_config import check_config, write_config
 from l2rm_jax.run_log import (
     Means,
     RunLog,
@@ -58,18 +59,18 @@ def train(
     """
     if config.train.tensorboard:
         require_tensorboard()
-    check_config(workdir, config.to_dict())
+    check_config(workdir, config)
     data = read_data(config, workdir)
     replicas = replicas or Replicas()
     replicas.check_batch(config.train.batch_size)
     with open_run(config, data, workdir, replicas) as run:
-        write_config(workdir, config.to_dict())
+        write_config(workdir, config)
         keep_data(run.data, workdir)
         position = run.restore()
         resume_step = run.step if position else None
         tensorboard = config.train.tensorboard
         with RunLog(workdir, run.header, resume_step=resume_step, tensorboard=tensorboard) as log:
-            log.say(run.describe())
+            log.say(f"training in {workdir}\n{run.describe()}")
             run.fit(log, position or {"epoch": 0, "best_rsum": -1.0, "seconds": 0.0}, on_epoch)
             test = run.data.test
             sims = run.test_similarities()
@@ -173,7 +174,7 @@ class Run:
         if resumed is None:
             return None
         self._state = self._replicas.replicate(resumed.state)
-        self.health = Health(self._reference, resumed.position["health"])
+        self.health = Health(self._reference, resumed.position.get("health"))
         if resumed.plan:
             self.plan = EpochPlan(dict(resumed.plan), resumed.position["report"])
         return resumed.position
