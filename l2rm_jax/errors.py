@@ -18,7 +18,7 @@ class L2RMError(Exception):
         if not more:
             return first
         others = "1 more problem" if len(more) == 1 else f"{len(more)} more problems"
-        return f"{first} (and {others}: --mode=check lists them all)"
+        return f"{first} (and {others}: --mode=check lists them)"
 
 
 class DataError(L2RMError, ValueError):

@@ -13,11 +13,11 @@ from l2rm_jax.data.text import punkt
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.parallel import Replicas
 from l2rm_jax.recall import check_protocols, recall_rows
+from l2rm_jax.run import open_run, read_data
 from l2rm_jax.run_config import changed, read_config
 from l2rm_jax.scoring import Scorer
 from l2rm_jax.torch_checkpoint import fit_data, read_checkpoint, trained_vocabulary
 from l2rm_jax.torch_import import model_from_state_dict, variables_from_state_dict
-from l2rm_jax.train import open_run, read_data
 
 
 def evaluate_runs(

@@ -11,6 +11,7 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.cost import resize_cost
 from l2rm_jax.models.retrieval import RetrievalModel
 from l2rm_jax.parallel import Replicas
+from l2rm_jax.run import open_run, read_data
 from l2rm_jax.run_config import write_config
 from l2rm_jax.run_log import RunLog
 from l2rm_jax.torch_checkpoint import fit_data, read_checkpoint, trained_vocabulary
@@ -19,7 +20,6 @@ from l2rm_jax.torch_import import (
     model_from_state_dict,
     variables_from_state_dict,
 )
-from l2rm_jax.train import open_run, read_data
 
 _log = logging.getLogger(__name__)
 
