@@ -43,6 +43,8 @@ def main(arguments: list[str]) -> None:
         _MODES[_MODE.value]()
     except L2RMError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("stopped; a training run continues with the same command")
 
 
 def _train() -> None:
