@@ -85,12 +85,17 @@ def load_config(name: str) -> ConfigDict:
     """The config of `FILE.py` or `FILE.py:VARIANT`.
 
     Raises:
-      ConfigError: there is no such file.
+      ConfigError: there is no such file, or it does not load.
     """
     file, _, variant = name.partition(":")
     if not Path(file).is_file():
         raise ConfigError(f"{file}: no such config file")
-    return runpy.run_path(file)["get_config"](*[variant][: bool(variant)])
+    try:
+        return runpy.run_path(file)["get_config"](*[variant][: bool(variant)])
+    except L2RMError:
+        raise
+    except Exception as error:  # a config file is a program
+        raise ConfigError(f"{name}: {type(error).__name__}: {error}") from error
 
 
 def grid(

@@ -38,10 +38,12 @@ def main(arguments: list[str]) -> None:
     try:
         if len(arguments) > 1:
             raise ConfigError(f"{arguments[1]}: no flag; a field is set by --config.KEY=VALUE")
+        if "" in _WORKDIR.value:
+            raise ConfigError("--workdir: empty, expected a directory")
         if _CHECKPOINT.value and _MODE.value not in ("evaluate", "import"):
             raise ConfigError("--checkpoint: goes with --mode=evaluate or --mode=import")
         _MODES[_MODE.value]()
-    except L2RMError as error:
+    except (L2RMError, OSError) as error:  # a disk that is full, a directory that is not ours
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("stopped; a training run continues with the same command")

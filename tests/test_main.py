@@ -33,6 +33,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
         (["--mode=evaluate", "--workdir=/nonexistent"], "no run was started"),
         (["--workdir=a", "--workdir=b"], "found 2, expected one directory"),
         (["--mode=evaluate", "--workdir=a", "--config=configs/f30k.py"], "leave the flag out"),
+        (["--workdir="], "--workdir: empty, expected a directory"),
+        (["--workdir=/dev/null/run", "--config=configs/scenes.py:quick"], "Not a directory"),
         (["config.seed=3"], "config.seed=3: no flag; a field is set by --config.KEY=VALUE"),
         (["--mode=evaluate", "--checkpoint=a", "--workdir=b"], "either checkpoints or runs"),
         (["--mode=import", "--checkpoint=a", "--workdir=b", "--config.model.head=saf"], "the file"),
