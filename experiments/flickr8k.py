@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from experiments.sweep import RECALLS, add_settings, epochs, grid, load_config, run_grid, start
-from l2rm_jax.checkpoint import read_config
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.recall import RECALL_AT
+from l2rm_jax.run_config import read_config
 
 CONFIG = Path(__file__).parents[1] / "configs" / "flickr8k.py"
 DEV_IMAGES = 200

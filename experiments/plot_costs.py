@@ -19,14 +19,13 @@ from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from experiments.figure import MATCHED, MISMATCHED, save, title
-from experiments.sweep import add_settings, changed, load_config, start
-from l2rm_jax.checkpoint import check_config
+from experiments.sweep import add_settings, load_config, start
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.methods import base
 from l2rm_jax.methods.cost import cost
-from l2rm_jax.models import make_model
-from l2rm_jax.parallel import AXIS
-from l2rm_jax.train import Run, train
+from l2rm_jax.run import Run
+from l2rm_jax.run_config import changed, check_config
+from l2rm_jax.train import train
 
 BINS = 60
 
@@ -43,7 +42,7 @@ def main() -> None:
     config = changed(load_config(arguments.config), arguments.set)
     if (config.method, config.l2rm.cost) != ("l2rm", "learned"):
         raise ConfigError("method and l2rm.cost: expected 'l2rm' and 'learned'; no other has costs")
-    check_config(arguments.workdir, config.to_dict())
+    check_config(arguments.workdir, config)
     if not (arguments.workdir / "results.json").exists():
         train(config, arguments.workdir, on_epoch=recorder(arguments.workdir))
     save(plot(config, arguments.workdir), arguments.out, "costs")
@@ -63,11 +62,9 @@ def recorder(workdir: Path) -> Callable[[Run, int], None]:
 
 
 def _own_cost(run: Run) -> Callable:
-    model = make_model(run.config.model, len(run.data.vocabulary), AXIS)
-
     def score(state, batch):
         """Cost between each pair's stored image and its caption, [B]."""
-        return jnp.diagonal(cost(state.own["cost"], base.evaluate(model, state, batch)))
+        return jnp.diagonal(cost(state.own["cost"], base.evaluate(run.model, state, batch)))
 
     return score
 

@@ -7,13 +7,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from ml_collections import ConfigDict
 
-from l2rm_jax.checkpoint import read_config
 from l2rm_jax.data.dataset import PairDataset
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.methods import EpochPlan, base, l2rm, make_method
-from l2rm_jax.models import make_model
-from l2rm_jax.parallel import AXIS, Replicas
-from l2rm_jax.train import open_run, read_data
+from l2rm_jax.methods import EpochPlan, base, l2rm
+from l2rm_jax.parallel import Replicas
+from l2rm_jax.run import open_run, read_data
+from l2rm_jax.run_config import read_config
 
 TRANSPORTED = 0.5  # an image is, when more than this share of its mass moves
 
@@ -51,22 +50,22 @@ def rematch(workdir: Path) -> Rematched:
     Raises:
       ConfigError: no run of L2RM is there, or its split calls no pair mismatched.
     """
-    config = ConfigDict(read_config(workdir))
+    config = read_config(workdir)
     if config.method != "l2rm":
         raise ConfigError(f"{workdir}: a run of {config.method}, expected one of l2rm")
     epoch = config.train.warmup_epochs + config.train.epochs
     with open_run(config, read_data(config, workdir), workdir, Replicas()) as run:
         run.restore_best()
-        model = make_model(config.model, len(run.data.vocabulary), AXIS)
-        split = make_method(model, config).plan(run.score_pairs(epoch), run.data.train, epoch)
+        split = run.method.plan(run.score_pairs(epoch), run.data.train, epoch)
         if "mismatched" not in split.streams:
             raise ConfigError(f"{workdir}: the split calls no pair mismatched")
 
         def align(state, batch):
             key = base.step_key(state, base.DROPOUT_B)
             params = state.params
-            sims, stats = base.forward(model, params, state.batch_stats, batch, key)
-            return l2rm.rematch(model, config.l2rm, state, params, stats, batch, sims, key)[0]
+            sims, stats = base.forward(run.model, params, state.batch_stats, batch, key)
+            settings = config.l2rm
+            return l2rm.rematch(run.model, settings, state, params, stats, batch, sims, key)[0]
 
         only = EpochPlan({"mismatched": split.streams["mismatched"]})
         found = [

@@ -11,9 +11,10 @@ kept in `sgraf.json`.
 import argparse
 from pathlib import Path
 
-from experiments.sweep import add_settings, changed, load_config, run_grid, start
+from experiments.sweep import add_settings, load_config, run_grid, start
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.recall import table
+from l2rm_jax.run_config import changed
 from l2rm_jax.run_log import write_json
 
 

@@ -14,7 +14,6 @@ finished run under --out, with a column for every key in which they differ.
 import argparse
 import ast
 import csv
-import difflib
 import io
 import itertools
 import json
@@ -26,9 +25,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from l2rm_jax.checkpoint import check_config
+from l2rm_jax.config import flat
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import ConfigError, L2RMError
+from l2rm_jax.run_config import changed, check_config
 from l2rm_jax.train import train
 
 RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
@@ -85,12 +85,17 @@ def load_config(name: str) -> ConfigDict:
     """The config of `FILE.py` or `FILE.py:VARIANT`.
 
     Raises:
-      ConfigError: there is no such file.
+      ConfigError: there is no such file, or it does not load.
     """
     file, _, variant = name.partition(":")
     if not Path(file).is_file():
         raise ConfigError(f"{file}: no such config file")
-    return runpy.run_path(file)["get_config"](*[variant][: bool(variant)])
+    try:
+        return runpy.run_path(file)["get_config"](*[variant][: bool(variant)])
+    except L2RMError:
+        raise
+    except Exception as error:  # a config file is a program
+        raise ConfigError(f"{name}: {type(error).__name__}: {error}") from error
 
 
 def grid(
@@ -109,29 +114,9 @@ def grid(
         yield run_name(config, vary), config
 
 
-def changed(base: ConfigDict, changes: Mapping[str, Any]) -> ConfigDict:
-    """A copy with other values, by dotted key.
-
-    Raises:
-      ConfigError: a key does not exist, or a value is not of its kind.
-    """
-    config = base.copy_and_resolve_references()  # ConfigDict(base) would share the parts
-    known = flat(config.to_dict())
-    for key, value in changes.items():
-        if key not in known:
-            nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-            raise ConfigError(f"{key}: no such config key; the nearest is {nearest}")
-        try:
-            config.update_from_flattened_dict({key: value})
-        except TypeError:
-            kind = type(known[key]).__name__
-            raise ConfigError(f"{key}: found {value!r}, expected a value of type {kind}") from None
-    return config
-
-
 def run_name(config: ConfigDict, vary: Iterable[str]) -> str:
     """`l2rm-saf-image0.4-seed0`, and what else is varied."""
-    values = flat(config.to_dict())
+    values = flat(config)
     more = (f"{key}{values[key]}".replace("/", "_") for key in vary if key not in NAMED)
     mismatch = f"{config.mismatch.protocol}{config.mismatch.rate:g}"
     return "-".join([config.method, config.model.head, mismatch, f"seed{config.seed}", *more])
@@ -152,7 +137,7 @@ def run_grid(runs: Iterable[tuple[str, ConfigDict]], out: Path) -> list[Path]:
     """
     configs = {out / name: config for name, config in runs}
     for workdir, config in configs.items():
-        check_config(workdir, config.to_dict())
+        check_config(workdir, config)
     for workdir, config in configs.items():
         if not (workdir / "results.json").exists():
             train(config, workdir)
@@ -191,15 +176,6 @@ def epochs(workdir: Path) -> list[dict[str, Any]]:
     text = (workdir / "metrics.jsonl").read_text()
     records = map(json.loads, text[: text.rfind("\n") + 1].splitlines())
     return [record for record in records if record["kind"] == "epoch"]
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Values by dotted key."""
-    values: dict[str, Any] = {}
-    for key, value in config.items():
-        nested = isinstance(value, Mapping)
-        values |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
-    return values
 
 
 def start(main_function: Callable[[], None]) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from nltk.tokenize.punkt import PunktSentenceTokenizer
 
+from experiments.sweep import start
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.text import punkt, tokenize
 from l2rm_jax.errors import ConfigError
@@ -56,4 +57,4 @@ def changes(
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -19,11 +19,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
-from l2rm_jax.errors import CheckpointError, ConfigError
-from l2rm_jax.run_log import plain, write_json
+from l2rm_jax.errors import CheckpointError
+from l2rm_jax.run_log import plain
 
 PyTree = Any
-CONFIG_FILE = "config.json"
 _logger = logging.getLogger(__name__)
 
 
@@ -161,55 +160,6 @@ class RunCheckpoints:
             ) from error
 
 
-def check_config(workdir: str | Path, config: Mapping[str, Any]) -> None:
-    """Refuses a `workdir` that holds a run with another configuration.
-
-    This keeps a run from overwriting the checkpoints of another.
-
-    Args:
-      workdir: directory of the run; it need not exist.
-      config: nested mapping of JSON values (tuples count as lists).
-
-    Raises:
-      ConfigError: the configurations differ; the message lists the keys as `key: saved -> now`.
-    """
-    if not (Path(workdir) / CONFIG_FILE).exists():
-        return
-    saved = _flatten(read_config(workdir))
-    now = _flatten(plain(config))
-    differences = [
-        f"  {key}: {_show(saved, key)} -> {_show(now, key)}"
-        for key in sorted(saved.keys() | now.keys())
-        if _show(saved, key) != _show(now, key)
-    ]
-    if differences:
-        raise ConfigError(
-            f"{workdir} holds a run with another configuration (saved -> now):\n"
-            + "\n".join(differences)
-            + "\nChoose another workdir, or the saved configuration."
-        )
-
-
-def write_config(workdir: str | Path, config: Mapping[str, Any]) -> None:
-    """Binds `workdir`, created where missing, to `config`."""
-    write_json(Path(workdir) / CONFIG_FILE, config)
-
-
-def read_config(workdir: str | Path) -> dict[str, Any]:
-    """Returns the configuration that the run in `workdir` was started with, as plain JSON values.
-
-    Raises:
-      ConfigError: there is no such file, or it is not JSON.
-    """
-    path = Path(workdir) / CONFIG_FILE
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path} is missing: no run was started in {workdir}") from error
-    except ValueError as error:
-        raise ConfigError(f"{path} is not valid JSON: {error}") from error
-
-
 def _manager(directory: Path, policy: policies.PreservationPolicy) -> ocp.CheckpointManager:
     options = ocp.CheckpointManagerOptions(preservation_policy=policy)
     return ocp.CheckpointManager(directory, options=options)
@@ -270,20 +220,6 @@ def _encode(array: np.ndarray) -> str:
 
 def _decode(text: str) -> np.ndarray:
     return np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
-
-
-def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def _show(flat: Mapping[str, Any], key: str) -> str:
-    return json.dumps(flat[key]) if key in flat else "(absent)"
 
 
 def _first_line(error: Exception) -> str:

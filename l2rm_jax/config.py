@@ -4,13 +4,20 @@ The defaults are the authors' for Flickr30K at the paper's sizes; a file in `con
 only what its data set needs. Without `--config`, `get_config()` of this file is run.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from ml_collections import ConfigDict
 
 from l2rm_jax.errors import ConfigError
 
 
 def default() -> ConfigDict:
-    """The common defaults; a data set must still be named."""
+    """The common defaults; a data set must still be named.
+
+    The default of a new field is what runs did before it, so that an older run directory, whose
+    config lacks it, goes on as it was.
+    """
     config = ConfigDict()
     config.seed = 0  # of initialisation, order of the data, dropout
     config.method = "l2rm"  # l2rm, triplet, infonce
@@ -81,31 +88,62 @@ def default() -> ConfigDict:
     return config.lock()  # a misspelt field is an error in a config file too
 
 
+_LIMITS = (  # fields, what holds of them, in words
+    (
+        (
+            *("train.checkpoint_steps", "train.log_steps", "evaluation.batch_size"),
+            *("optim.decay_epochs", "model.embed_dim", "model.word_dim", "model.sim_dim"),
+            *("model.sgr_steps", "model.chunk"),
+        ),
+        lambda x: x >= 1,
+        "at least 1",
+    ),
+    (
+        ("train.batch_size",),
+        lambda x: x >= 2,
+        "at least 2, as a pair is compared with the others of its batch",
+    ),
+    (
+        ("seed", "train.warmup_epochs", "train.epochs", "loss.margin", "l2rm.cost_learning_rate"),
+        lambda x: x >= 0,
+        "at least 0",
+    ),
+    (
+        ("loss.tau", "l2rm.epsilon", "optim.learning_rate", "optim.grad_clip"),
+        lambda x: x > 0,
+        "more than 0",
+    ),
+    (("l2rm.rho",), lambda x: 0 < x <= 1, "more than 0 and at most 1"),
+    (("model.dropout",), lambda x: 0 <= x < 1, "at least 0 and less than 1"),
+)
+
+
 def check_fields(config: ConfigDict) -> None:
-    """Refuses counts out of range, which would end a run in its middle.
+    """Refuses numbers out of range, which would end a run in its middle or teach it nothing.
 
     Raises:
-      ConfigError: names the field, what was found and what was expected.
+      ConfigError: names each such field, what was found and what was expected.
     """
-    counts = {
-        "train": ("checkpoint_steps", "log_steps"),
-        "evaluation": ("batch_size",),
-        "optim": ("decay_epochs",),
-        "model": ("embed_dim", "word_dim", "sim_dim", "sgr_steps", "chunk"),
-    }
-    for part, names in counts.items():
-        for name in names:
-            if config[part][name] < 1:
-                raise ConfigError(f"{part}.{name}: {config[part][name]}, expected at least 1")
-    if config.train.batch_size < 2:
-        raise ConfigError(
-            f"train.batch_size: {config.train.batch_size}, expected at least 2, as a pair is "
-            "compared with the others of its batch"
-        )
-    if min(config.train.warmup_epochs, config.train.epochs) < 0 or (
-        config.train.warmup_epochs + config.train.epochs < 1
-    ):
-        raise ConfigError("train.warmup_epochs, train.epochs: expected at least one epoch in all")
+    values = flat(config)
+    problems = [
+        f"{name}: {values[name]}, expected {expected}"
+        for names, holds, expected in _LIMITS
+        for name in names
+        if not holds(values[name])
+    ]
+    if config.train.warmup_epochs + config.train.epochs == 0:
+        problems.append("train.warmup_epochs, train.epochs: expected at least one epoch in all")
+    if problems:
+        raise ConfigError(*problems)
+
+
+def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Values by dotted key: `train.epochs`."""
+    values: dict[str, Any] = {}
+    for key, value in config.items():
+        nested = isinstance(value, ConfigDict | Mapping)
+        values |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return values
 
 
 def get_config(arg: str | None = None) -> ConfigDict:

@@ -17,7 +17,8 @@ class L2RMError(Exception):
         first, *more = self.args
         if not more:
             return first
-        return f"{first} (and {len(more)} more problems: --mode=check lists them)"
+        others = "1 more problem" if len(more) == 1 else f"{len(more)} more problems"
+        return f"{first} (and {others}: --mode=check lists them)"
 
 
 class DataError(L2RMError, ValueError):

@@ -8,16 +8,16 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from l2rm_jax.checkpoint import read_config
 from l2rm_jax.data.dataset import read_split
 from l2rm_jax.data.text import punkt
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.parallel import Replicas
 from l2rm_jax.recall import check_protocols, recall_rows
+from l2rm_jax.run import open_run, read_data
+from l2rm_jax.run_config import changed, read_config
 from l2rm_jax.scoring import Scorer
 from l2rm_jax.torch_checkpoint import fit_data, read_checkpoint, trained_vocabulary
 from l2rm_jax.torch_import import model_from_state_dict, variables_from_state_dict
-from l2rm_jax.train import open_run, read_data
 
 
 def evaluate_runs(
@@ -44,8 +44,7 @@ def evaluate_runs(
     rows: dict[str, dict[str, float]] = {}
     total, captions = 0.0, None
     for workdir in workdirs:
-        config = ConfigDict(read_config(workdir))
-        config.update_from_flattened_dict(dict(changes))
+        config = changed(read_config(workdir), changes)
         with open_run(config, read_data(config, workdir), workdir, Replicas()) as run:
             test = run.data.test
             if captions is not None and captions != test.captions:

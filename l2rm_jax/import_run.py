@@ -5,13 +5,14 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from l2rm_jax.checkpoint import write_config
 from l2rm_jax.data.dataset import keep_data
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.cost import resize_cost
 from l2rm_jax.models.retrieval import RetrievalModel
 from l2rm_jax.parallel import Replicas
+from l2rm_jax.run import open_run, read_data
+from l2rm_jax.run_config import write_config
 from l2rm_jax.run_log import RunLog
 from l2rm_jax.torch_checkpoint import fit_data, read_checkpoint, trained_vocabulary
 from l2rm_jax.torch_import import (
@@ -19,7 +20,6 @@ from l2rm_jax.torch_import import (
     model_from_state_dict,
     variables_from_state_dict,
 )
-from l2rm_jax.train import open_run, read_data
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def import_checkpoint(
             log.write("import", run.step, checkpoint=str(path), **row)
         run.checkpoints.wait()
         # Last: from here on, the directory holds a run.
-        write_config(workdir, config.to_dict())
+        write_config(workdir, config)
     return row
 
 

@@ -1,6 +1,5 @@
 """Command line: `python -m l2rm_jax.main [--config=configs/f30k.py] [--config.key=value ...]`."""
 
-import difflib
 import logging
 import os
 import re
@@ -13,12 +12,13 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 
 from l2rm_jax import config as defaults
-from l2rm_jax.checkpoint import CONFIG_FILE, read_config
+from l2rm_jax.config import flat
 from l2rm_jax.data.check import check
 from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.evaluate import evaluate_checkpoints, evaluate_runs
 from l2rm_jax.import_run import import_checkpoint
 from l2rm_jax.recall import table
+from l2rm_jax.run_config import CONFIG_FILE, changed, read_config, unknown_key
 from l2rm_jax.train import train
 
 _WORKDIR = flags.DEFINE_multi_string(
@@ -36,37 +36,37 @@ _CHECKPOINT = flags.DEFINE_multi_string(
 _MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate", "check", "import"], "What to do.")
 
 
-def main(_: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     try:
+        if len(arguments) > 1:
+            raise ConfigError(f"{arguments[1]}: no flag; a field is set by --config.KEY=VALUE")
+        if "" in _WORKDIR.value:
+            raise ConfigError("--workdir: empty, expected a directory")
         if _CHECKPOINT.value and _MODE.value not in ("evaluate", "import"):
             raise ConfigError("--checkpoint: goes with --mode=evaluate or --mode=import")
         _MODES[_MODE.value]()
-    except L2RMError as error:
+    except (L2RMError, OSError) as error:  # a disk that is full, a directory that is not ours
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("stopped; a training run continues with the same command")
 
 
 def _train() -> None:
-    if len(_WORKDIR.value) > 1:
-        raise ConfigError("--workdir: training takes one directory")
-    config = _train_config()
-    workdir = _WORKDIR.value[0] if _WORKDIR.value else default_workdir(config)
-    print(f"training in {workdir}")
-    train(config, workdir)
+    config = _run_config()
+    train(config, _WORKDIR.value[0] if _WORKDIR.value else default_workdir(config))
 
 
-def _train_config() -> ConfigDict:
+def _run_config() -> ConfigDict:
     """The given config; without --config, that of the run in the work directory, if there is one.
 
     Single keys may be given in either case; one that differs from the run's is refused later.
     """
+    if len(_WORKDIR.value) > 1:
+        raise ConfigError(f"--workdir: found {len(_WORKDIR.value)}, expected one directory")
     given = flags.FLAGS["config"]
     if given.present or not _WORKDIR.value or not Path(_WORKDIR.value[0], CONFIG_FILE).exists():
         return given.value
-    config = defaults.default()
-    with config.unlocked():
-        config.update(read_config(_WORKDIR.value[0]))
-    config.update_from_flattened_dict(config_flags.get_override_values(given))
-    return config
+    return changed(read_config(_WORKDIR.value[0]), config_flags.get_override_values(given))
 
 
 def _evaluate() -> None:
@@ -77,6 +77,8 @@ def _evaluate() -> None:
         return
     if not _WORKDIR.value:
         raise ConfigError("--workdir: evaluation needs the directory of at least one run")
+    if flags.FLAGS["config"].present:
+        raise ConfigError("--config: a run is evaluated with its own; leave the flag out")
     changes = config_flags.get_override_values(flags.FLAGS["config"])
     print(table(evaluate_runs(_WORKDIR.value, changes)))
 
@@ -99,7 +101,7 @@ def _checkpoint_config() -> ConfigDict:
 
 
 def _check() -> None:
-    print(check(flags.FLAGS.config))
+    print(check(_run_config()))
 
 
 _MODES = {"train": _train, "evaluate": _evaluate, "check": _check, "import": _import}
@@ -113,38 +115,29 @@ def default_workdir(config: ConfigDict) -> str:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """absl's parser, with our own words for a config that does not exist."""
-    known = _keys(defaults.default())
+    """absl's parser, with our own words for a config that does not exist or does not load."""
+    known = flat(defaults.default())
     for argument in argv[1:]:
         match = re.match(r"--?config\.([^=]+)", argument)
         if match and match[1] not in known:
-            sys.exit(_no_such_key(argument, match[1], known))
+            sys.exit(f"error: {unknown_key(argument, match[1])}")
     help_text = "Config of the run, FILE.py or FILE.py:VARIANT; without it, the built-in data set."
     config_flags.DEFINE_config_file("config", defaults.__file__, help_text)
     try:
         rest = flags.FLAGS(argv)
         _ = flags.FLAGS.config.seed  # a file that failed to load says so only here
         return rest
-    except (flags.Error, OSError) as error:  # a traceback may be part of its text
-        sys.exit(f"error: {str(error).strip().splitlines()[-1].strip()}")
-    except AttributeError as error:  # of the locked config, while a file is run
+    except (flags.Error, OSError) as error:
+        *traceback, reason = str(error).strip().splitlines()
+        reason = f"the config file: {reason.strip()}" if traceback else reason
+    except Exception as error:  # a config file is a program
         match = re.search(r'Key "(\w+)" does not exist', str(error))
-        if not match:
-            raise
-        sys.exit(_no_such_key(f"{match[1]} in the config file", match[1], known))
-
-
-def _no_such_key(where: str, key: str, known: list[str]) -> str:
-    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-    return f"error: {where}: no such config key; the nearest is {nearest}"
-
-
-def _keys(config: ConfigDict, prefix: str = "") -> list[str]:
-    keys = []
-    for name, value in config.items():
-        nested = isinstance(value, ConfigDict)
-        keys += _keys(value, f"{prefix}{name}.") if nested else [f"{prefix}{name}"]
-    return keys
+        reason = (
+            unknown_key(f"{match[1]} in the config file", match[1])
+            if match
+            else f"the config file: {type(error).__name__}: {error}"
+        )
+    sys.exit(f"error: {reason}")
 
 
 def keep_compiled_programs() -> None:

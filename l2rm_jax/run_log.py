@@ -4,7 +4,6 @@ import importlib.metadata
 import importlib.util
 import json
 import math
-import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 import l2rm_jax
+from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import ConfigError
 
 QUIET_SECONDS = 30.0  # between two lines of a bar away from a terminal
@@ -55,7 +55,7 @@ class RunLog:
         self._scalars = _scalar_writer(workdir, first_step) if tensorboard else None
         path = Path(workdir) / "metrics.jsonl"
         kept = [] if resume_step is None else _lines_up_to(path, resume_step)
-        _replace(path, "".join(kept))
+        replace_file(path, "".join(kept).encode())
         self._file: TextIO = path.open("a", encoding="utf-8")
 
     def __enter__(self) -> "RunLog":
@@ -171,8 +171,9 @@ def write_results(workdir: str | Path, results: Mapping[str, Any]) -> None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes `value` as indented JSON through a temporary file and a rename."""
-    _replace(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+    """Writes `value` as indented JSON, in one piece: a reader sees the old file or the new one."""
+    content = json.dumps(plain(value), indent=2, allow_nan=False) + "\n"
+    replace_file(path, content.encode())
 
 
 def plain(value: Any) -> Any:
@@ -246,13 +247,6 @@ def _lines_up_to(path: Path, step: int) -> list[str]:
     if lines and not lines[-1].endswith("\n"):
         lines.pop()  # the run was killed while writing it
     return [line for line in lines if json.loads(line)["step"] <= step]
-
-
-def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def _fields(values: Mapping[str, Any]) -> str:

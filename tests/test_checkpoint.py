@@ -1,4 +1,4 @@
-"""Checkpoints survive what happens to runs: kills, damage, repeated steps, other configurations."""
+"""Checkpoints survive what happens to runs: kills, damage, repeated steps."""
 
 import gc
 import logging
@@ -16,8 +16,8 @@ import pytest
 from flax import struct
 
 import l2rm_jax
-from l2rm_jax.checkpoint import RunCheckpoints, check_config, read_config, write_config
-from l2rm_jax.errors import CheckpointError, ConfigError
+from l2rm_jax.checkpoint import RunCheckpoints
+from l2rm_jax.errors import CheckpointError
 
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(2.0), optax.adam(1e-3))
 
@@ -276,32 +276,3 @@ def test_kill_in_the_middle_of_a_save(tmp_path):
         assert float(checkpoints.restore_latest(target).state["a"][-1]) == 10.0
         checkpoints.save(20, {"a": jnp.full(3_000_000, 21.0)}, {}, {})
         assert float(checkpoints.restore_latest(target).state["a"][-1]) == 21.0
-
-
-CONFIG = {"seed": 1, "model": {"sizes": (256, 64), "head": "sgr"}, "limit": float("inf")}
-
-
-def test_config_of_the_same_run_is_accepted(tmp_path):
-    check_config(tmp_path / "run", CONFIG)  # there is nothing to contradict
-    write_config(tmp_path / "run", CONFIG)
-    check_config(tmp_path / "run", CONFIG)
-    assert read_config(tmp_path / "run")["model"] == {"sizes": [256, 64], "head": "sgr"}
-
-
-def test_config_of_another_run_is_refused(tmp_path):
-    write_config(tmp_path, CONFIG)
-    saved = (tmp_path / "config.json").read_text()
-    now = {"seed": 2, "model": {"sizes": (256, 64), "head": "saf"}, "limit": float("inf"), "new": 0}
-    with pytest.raises(ConfigError) as raised:
-        check_config(tmp_path, now)
-    lines = [line.strip() for line in str(raised.value).splitlines()]
-    assert lines[1:-1] == ['model.head: "sgr" -> "saf"', "new: (absent) -> 0", "seed: 1 -> 2"]
-    assert (tmp_path / "config.json").read_text() == saved
-
-
-def test_unreadable_config_names_the_file(tmp_path):
-    with pytest.raises(ConfigError, match=r"config\.json is missing"):
-        read_config(tmp_path)
-    (tmp_path / "config.json").write_text('{"seed": ')
-    with pytest.raises(ConfigError, match=r"config\.json is not valid JSON"):
-        check_config(tmp_path, CONFIG)

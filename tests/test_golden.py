@@ -26,6 +26,14 @@ def test_agrees_with_the_authors(path, quantity):
     assert found.errors[quantity] <= found.tolerance[quantity]
 
 
+@pytest.mark.parametrize("kind", parts.PARTS)
+def test_every_quantity_is_in_some_file(kind):
+    """What no file has would be skipped above for good."""
+    part = parts.PARTS[kind]
+    found = [parts.consume(path).errors for path in FILES if parts.part_of(path) is part]
+    assert part.tolerance.keys() == set().union(*found)
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_array_is_read(path):
     assert parts.consume(path).unread == []

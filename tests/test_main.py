@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from l2rm_jax import config as defaults
-from l2rm_jax.checkpoint import write_config
 from l2rm_jax.errors import CheckpointError
+from l2rm_jax.run_config import write_config
 from l2rm_jax.torch_checkpoint import read_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,7 +32,11 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
         (["--config=configs/f30k.py"], "data.path is empty"),
         (["--mode=evaluate"], "needs the directory of at least one run"),
         (["--mode=evaluate", "--workdir=/nonexistent"], "no run was started"),
-        (["--workdir=a", "--workdir=b"], "training takes one directory"),
+        (["--workdir=a", "--workdir=b"], "found 2, expected one directory"),
+        (["--mode=evaluate", "--workdir=a", "--config=configs/f30k.py"], "leave the flag out"),
+        (["--workdir="], "--workdir: empty, expected a directory"),
+        (["--workdir=/dev/null/run", "--config=configs/scenes.py:quick"], "Not a directory"),
+        (["config.seed=3"], "config.seed=3: no flag; a field is set by --config.KEY=VALUE"),
         (["--mode=evaluate", "--checkpoint=a", "--workdir=b"], "either checkpoints or runs"),
         (["--mode=import", "--checkpoint=a", "--workdir=b", "--config.model.head=saf"], "the file"),
         (["--config.data.path=somewhere"], "data.name is 'scenes', which is generated"),
@@ -48,7 +52,7 @@ def test_mistakes_end_at_once_with_one_message(arguments, message):
 def test_without_a_config_a_run_goes_on_with_its_own(tmp_path):
     config = defaults.default()
     config.data.name = "mine"
-    write_config(tmp_path, config.to_dict())
+    write_config(tmp_path, config)
     done = run(f"--workdir={tmp_path}", "--config.train.epochs=7")
     assert "train.epochs: 35 -> 7" in done.stderr
     assert done.stderr.count(" -> ") == 2  # the heading's and this one
@@ -67,6 +71,15 @@ def test_a_misspelt_key_in_a_config_file_is_named(tmp_path):
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
         "error: pth in the config file: no such config key; the nearest is data.path"
+    )
+
+
+def test_a_config_file_that_is_no_config_is_one_line(tmp_path):
+    (tmp_path / "mine.py").write_text("def get_config(:")
+    done = run(f"--config={tmp_path / 'mine.py'}")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: the config file: SyntaxError: invalid syntax (mine.py, line 1)\n"
     )
 
 
@@ -92,9 +105,8 @@ def test_check_describes_the_built_in_data(monkeypatch):
 def test_every_config_is_complete_and_locked(name):
     script = (
         f"import runpy; c = runpy.run_path('configs/{name}.py')['get_config'](); "
-        "from l2rm_jax.config import default; "
-        "from l2rm_jax.main import _keys; "
-        "assert _keys(c) == _keys(default()) and c.is_locked; print(c.to_json())"
+        "from l2rm_jax.config import default, flat; "
+        "assert flat(c).keys() == flat(default()).keys() and c.is_locked; print(c.to_json())"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True

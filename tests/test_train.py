@@ -134,11 +134,12 @@ import jax
 jax.config.update("jax_num_cpu_devices", 4)  # as here: threads per device shape the rounding
 sys.path[:0] = [{tests!r}]
 from test_train import one_device, tiny_config
-from l2rm_jax import train as module
+from l2rm_jax.checkpoint import RunCheckpoints
+from l2rm_jax.train import train
 import os, signal
 
 config = tiny_config()
-real, count = module.RunCheckpoints.save, 0
+real, count = RunCheckpoints.save, 0
 
 def save(self, *args, **kwargs):
     global count
@@ -148,8 +149,8 @@ def save(self, *args, **kwargs):
         self.wait()
         os.kill(os.getpid(), signal.SIGKILL)
 
-module.RunCheckpoints.save = save
-module.train(config, {workdir!r}, one_device())
+RunCheckpoints.save = save
+train(config, {workdir!r}, one_device())
 """
 
 
@@ -260,8 +261,8 @@ def test_a_collapsed_run_warns_once_and_a_diverged_one_stops(tmp_path):
     def hook(run, epoch):
         seen[epoch] = run.score_pairs(epoch)(lambda state, batch: batch.pair_index)
         if epoch == 3:
-            spoilt = jax.tree.map(lambda x: x * np.nan, run._state.params)
-            run._state = run._state.replace(params=spoilt)
+            spoilt = jax.tree.map(lambda x: x * np.nan, run.state.params)
+            run.state = run.state.replace(params=spoilt)
 
     workdir = tmp_path / "run"
     with pytest.raises(DivergedError, match=r"nan at step 10 of epoch 4.*optim\.learning_rate"):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from l2rm_jax.config import check_fields
 from l2rm_jax.data.batches import check_batch_size
 from l2rm_jax.data.dataset import (
     Data,
@@ -39,13 +40,14 @@ def check(config: Any) -> str:
     Nothing is written and no device is touched.
 
     Args:
-      config: of the run; its parts `data` and `mismatch` and the batch size are looked at.
+      config: of the run; what names a method or a head is not looked at.
 
     Raises:
       DataError: all that a run would refuse, sooner or later, as one message of many lines.
     """
     problems = Problems()
     attempt = problems.attempt
+    attempt(check_fields, config)
     data = attempt(load_data, config.data, config.mismatch, workdir=None)
     if data is None:  # the features are read even where something else is wrong
         images = [attempt(open_images, config.data, name) for name in split_names(config.data)]
@@ -132,9 +134,7 @@ def _report(data: Data, scans: list[FeatureScan], data_config: Any) -> Iterator[
         yield from _describe(split, features, data.vocabulary, data_config)
     for left, right in itertools.combinations(described, 2):
         yield from _shared(left, right)
-    row = data.mismatch.row().items()
-    shown = (f"{name} {x:.4g}" if isinstance(x, float) else f"{name} {x}" for name, x in row)
-    yield f"mismatch: {', '.join(shown)}"
+    yield f"mismatch: {data.mismatch}"
 
 
 def _describe(

@@ -151,7 +151,7 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
         split.pairs([vocabulary.encode_words(line) for line in lines])
         for split, lines in zip(raw, words, strict=True)
     )
-    _log.info("mismatch: %s", found.row())
+    _log.info("mismatch: %s", found)
     return Data(
         train.with_mismatch(found), dev.head(len(first_of_dev.images)), test, vocabulary, found
     )

@@ -55,6 +55,10 @@ class Mismatch:
             "mismatch_source": self.source,
         }
 
+    def __str__(self) -> str:
+        row = self.row().items()
+        return ", ".join(f"{k} {x:.4g}" if isinstance(x, float) else f"{k} {x}" for k, x in row)
+
 
 def check_settings(protocol: str, rate: float, seed: int) -> None:
     """Raises `ConfigError` for an unknown protocol, a rate or a seed out of range."""

@@ -96,7 +96,8 @@ def test_costs_are_kept_each_epoch_and_drawn_by_truth(tmp_path, monkeypatch):
     train = SimpleNamespace(matched=np.array([True, False]))
     run = FakeRun(
         config=config,
-        data=SimpleNamespace(vocabulary=range(5), train=train),
+        model=None,
+        data=SimpleNamespace(train=train),
         score_pairs=lambda epoch: lambda score: np.asarray(score(state, None)) + epoch,
     )
     hook = plot_costs.recorder(tmp_path)

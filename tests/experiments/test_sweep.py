@@ -10,8 +10,8 @@ import pytest
 
 from experiments import flickr8k, sgraf, sweep
 from l2rm_jax import config as defaults
-from l2rm_jax.checkpoint import write_config
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.run_config import write_config
 from l2rm_jax.run_log import write_json
 
 CONFIG = str(Path(sweep.__file__).parents[1] / "configs" / "scenes.py")
@@ -34,7 +34,7 @@ def leave_run(config, workdir: Path, validation: list[float], finished: bool = T
         split = {"split_accuracy": 0.5 + epoch / 10, "split_precision": 0.25 + epoch / 10}
         record = {"kind": "epoch", "step": epoch, **header, "epoch": epoch, **recalls(rsum)}
         lines.append({**record, **(split if epoch > 1 else {})})
-    write_config(workdir, config.to_dict())
+    write_config(workdir, config)
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (workdir / "metrics.jsonl").write_text(text + '{"kind": "epoch", "ste')  # being written
     if finished:
@@ -52,7 +52,7 @@ def trained(monkeypatch) -> list[str]:
     def train(config, workdir):
         names.append(workdir.name)
         leave_run(config.copy_and_resolve_references(), workdir, [100.0, 300.0, 200.0])
-        write_config(workdir, config.to_dict())
+        write_config(workdir, config)
 
     monkeypatch.setattr(sweep, "train", train)
     return names
@@ -96,7 +96,7 @@ def test_a_grid_is_refused_before_anything_is_trained(tmp_path, trained, monkeyp
     other = defaults.get_config()
     other.seed = other.mismatch.seed = 1
     other.train.batch_size = 32
-    write_config(tmp_path / "l2rm-saf-image0.4-seed1", other.to_dict())
+    write_config(tmp_path / "l2rm-saf-image0.4-seed1", other)
     with pytest.raises(SystemExit, match=r"train.batch_size: 32 -> 64"):
         command(monkeypatch, sweep, "--config", CONFIG, "--out", tmp_path, "--vary", "seed=0,1")
     assert not trained

@@ -1,0 +1,250 @@
+"""A run: its data and model, where it stands, and what it can be asked; the loop is `train.py`."""
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from l2rm_jax.checkpoint import RunCheckpoints
+from l2rm_jax.config import check_fields
+from l2rm_jax.data.batches import Batch, TrainStream, check_batch_size, scoring_batches
+from l2rm_jax.data.dataset import Data, PairDataset, load_data
+from l2rm_jax.health import Health, reference_of, require_finite
+from l2rm_jax.methods import EpochPlan, make_method
+from l2rm_jax.models import make_model
+from l2rm_jax.parallel import AXIS, Replicas
+from l2rm_jax.recall import check_protocols, parse_protocols, recalls
+from l2rm_jax.run_log import progress_bar
+from l2rm_jax.scoring import Scorer
+
+
+def read_data(config: ConfigDict, workdir: str | Path) -> Data:
+    """The data of a run, its config refused where it can be: no device is touched, no file written.
+
+    Raises:
+      ConfigError, DataError: a field, a name or a file is not what it should be.
+    """
+    check_fields(config)
+    # Names that do not exist show before the data are read; the vocabulary's size comes later.
+    parse_protocols(config.evaluation.protocol)
+    make_method(make_model(config.model, vocabulary_size=1), config)
+    data = load_data(config.data, config.mismatch, workdir=workdir)
+    check_batch_size(data.train, config.train.batch_size)
+    test = data.test
+    check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
+    return data
+
+
+@contextlib.contextmanager
+def open_run(
+    config: ConfigDict, data: Data, workdir: str | Path, replicas: Replicas
+) -> Iterator["Run"]:
+    """The run in `workdir`, its model made, nothing trained or restored; `data` by `read_data`."""
+    run = Run(config, data, replicas)
+    with RunCheckpoints(Path(workdir) / "checkpoints") as run.checkpoints:
+        yield run
+
+
+class Run:
+    """A run in progress.
+
+    Attributes:
+      config: of the run.
+      data: what it trains, validates and tests on.
+      model: mapped over the devices, with their axis.
+      method: what it learns by.
+      state: the method's `TrainState`, on every device.
+      plan: what the running epoch trains on; None between epochs.
+      position: where it stands: `epoch` (epochs done), `best_rsum` (of the validations so far),
+        `seconds` (trained, when last saved), and within an epoch `step_in_epoch` and `sums` (of the
+        step metrics).
+      health: the warnings so far.
+      checkpoints: of the work directory; set by `open_run`.
+    """
+
+    checkpoints: RunCheckpoints
+
+    def __init__(self, config: ConfigDict, data: Data, replicas: Replicas):
+        self.config, self.data = config, data
+        self._replicas = replicas
+        self.model = make_model(config.model, len(data.vocabulary), AXIS)
+        self.method = make_method(self.model, config)
+        self._reference = reference_of(config, data.dev, self.method.losses)
+        self._scorer = Scorer(self.model, replicas, config.evaluation.batch_size)
+        self._train_step = replicas.map(self.method.step, donate=True)
+        self._mapped = functools.cache(replicas.map)  # one compilation per scoring function
+        sample = next(self.stream(EpochPlan({"sample": np.arange(len(data.train))}), 0).iterate())
+        state = self.method.init(jax.random.key(config.seed), sample["sample"])
+        self._abstract = jax.eval_shape(lambda: state)
+        self.state = replicas.replicate(state)
+        self.plan: EpochPlan | None = None
+        self.position: dict[str, Any] = {"epoch": 0, "best_rsum": -1.0, "seconds": 0.0}
+        self.health = Health(self._reference)
+        self._start_clock()
+
+    def _start_clock(self) -> None:
+        self._clock = time.monotonic() - self.position["seconds"]
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has trained, all its sessions together."""
+        return time.monotonic() - self._clock
+
+    @property
+    def step(self) -> int:
+        return int(self._replicas.first(self.state.step))
+
+    @property
+    def header(self) -> dict:
+        """What every log line and result row carries."""
+        config = self.config
+        names = {"data": config.data.name, "method": config.method, "head": config.model.head}
+        return {**names, **self.data.mismatch.row()}
+
+    @property
+    def title(self) -> str:
+        return "  ".join(f"{name} {value}" for name, value in self.header.items())
+
+    def describe(self) -> str:
+        """What is trained on what, for a person."""
+        train, max_words = self.data.train, self.config.data.max_words
+        clipped = sum(len(tokens) > max_words for tokens in train.tokens)
+        sizes = ", ".join(
+            f"{split.split} {len(split.images)} images / {len(split)} captions"
+            for split in self.data.splits
+        )
+        return (
+            f"{self.title}\n{sizes}; {clipped} training captions clipped at {max_words} tokens; "
+            f"{len(self._replicas)} device(s)"
+        )
+
+    def restore(self) -> bool:
+        """Continues from the newest checkpoint; whether there is one."""
+        resumed = self.checkpoints.restore_latest(self._abstract)
+        if resumed is None:
+            return False
+        self.state = self._replicas.replicate(resumed.state)
+        self.position = resumed.position
+        # A run from before there were warnings kept none.
+        self.health = Health(self._reference, self.position.get("health"))
+        if resumed.plan:
+            self.plan = EpochPlan(dict(resumed.plan), self.position["report"])
+        self._start_clock()
+        return True
+
+    def adopt(self, variables: dict, cost: dict | None) -> dict[str, float]:
+        """Takes over a model that was trained elsewhere; training goes on after the warm-up.
+
+        Optimisers start afresh. The model is validated and saved as the newest and the best one.
+
+        Args:
+          variables: "params" and "batch_stats".
+          cost: parameters of L2RM's learned cost; None keeps the initial ones.
+
+        Returns:
+          The validation recalls.
+        """
+        state = self._replicas.first(self.state).replace(**variables)
+        if cost is not None:
+            state = state.replace(own={**state.own, "cost": cost})
+        self.state = self._replicas.replicate(state)
+        row = self.validate()
+        self.finish_epoch(self.config.train.warmup_epochs, row["rsum"])
+        return row
+
+    def restore_best(self) -> None:
+        """Takes the best model so far for what follows."""
+        self.state = self._replicas.replicate(self.checkpoints.restore_best(self._abstract))
+
+    def start_epoch(self, epoch: int) -> None:
+        """Lets the device know which epoch it is."""
+        self.state = self.state.replace(epoch=np.full_like(self.state.epoch, epoch))
+
+    def train_step(self, batch: dict[str, Batch]) -> dict[str, jax.Array]:
+        """One update from a step's batches; its metrics, still on the device."""
+        shards = {name: self._replicas.shard(b) for name, b in batch.items()}
+        self.state, metrics = self._train_step(self.state, shards)
+        return self._replicas.first(metrics)
+
+    def validate(self) -> dict[str, float]:
+        """Recalls of the validation split under the model as it is."""
+        dev = self.data.dev
+        return recalls(self._similarities(dev), dev.captions_per_image)
+
+    def test_similarities(self) -> np.ndarray:
+        """Similarities of the test split under the best model so far."""
+        self.restore_best()
+        return self._similarities(self.data.test)
+
+    def _similarities(self, split: PairDataset) -> np.ndarray:
+        variables = {"params": self.state.params, "batch_stats": self.state.batch_stats}
+        sims = self._scorer.similarities(variables, split)
+        epoch = int(self._replicas.first(self.state.epoch)) + 1
+        require_finite({f"similarities of {split.split}": sims}, self.step, epoch)
+        return sims
+
+    def stream(self, plan: EpochPlan, epoch: int) -> TrainStream:
+        """The batches of an epoch that trains on `plan`."""
+        return TrainStream(
+            self.data.train,
+            plan.streams,
+            batch_size=self.config.train.batch_size,
+            seed=self.config.seed,
+            epoch=epoch,
+            max_words=self.config.data.max_words,
+            queue_length=self.config.l2rm.queue_length,
+        )
+
+    def score_pairs(self, epoch: int) -> Callable:
+        """The function that a method's plan calls: every training pair scored exactly once.
+
+        `score_pairs(epoch)(score)` maps `score(state, batch) -> [B]` over all pairs, in batches
+        shuffled by (seed, epoch), and returns the values in the order of the pairs.
+        """
+
+        def score_pairs(score: Callable) -> np.ndarray:
+            values = np.full(len(self.data.train), np.nan, np.float32)
+            batches = scoring_batches(
+                self.data.train,
+                batch_size=self.config.train.batch_size,
+                seed=self.config.seed,
+                epoch=epoch,
+                max_words=self.config.data.max_words,
+            )
+            with progress_bar(len(values), f"epoch {epoch + 1}: scoring") as bar:
+                for batch, valid in batches:
+                    values[batch.pair_index[:valid]] = self.apply(score, batch)[:valid]
+                    bar.update(valid)
+            require_finite({"scores of the training pairs": values}, self.step, epoch + 1)
+            return values
+
+        return score_pairs
+
+    def apply(self, function: Callable, batch: Batch) -> Any:
+        """`function(state, batch)` of a global batch, on all devices; the state stays as it is."""
+        values = self._mapped(function)(self.state, self._replicas.shard(batch))
+        return self._replicas.first(values)
+
+    def save(self, **within_epoch: Any) -> None:
+        """Saves all that a resumed run needs; `within_epoch` is kept in `position`."""
+        plan = self.plan or EpochPlan({})
+        self.position |= {"seconds": self.seconds, **within_epoch}
+        position = {**self.position, "report": plan.report, "health": self.health.history}
+        state = self._replicas.first(self.state)
+        self.checkpoints.save(self.step, state, plan.streams, position)
+
+    def finish_epoch(self, epochs: int, rsum: float) -> None:
+        """Saves the end of an epoch: `epochs` are done, the last one validated at `rsum`."""
+        best = self.position["best_rsum"]
+        if rsum > best:
+            state = self._replicas.first(self.state)
+            self.checkpoints.save_best(self.step, state, {"rsum": rsum})
+        self.plan = None
+        self.position = {"epoch": epochs, "best_rsum": max(rsum, best)}
+        self.save()

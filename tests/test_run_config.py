@@ -1,0 +1,82 @@
+"""A run directory's config: the same, another, an older version's, damaged."""
+
+import json
+
+import pytest
+
+from l2rm_jax.config import check_fields, default
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.run_config import changed, check_config, read_config, write_config
+
+
+def test_config_of_the_same_run_is_accepted(tmp_path):
+    config = changed(default(), {"optim.grad_clip": 1e9, "data.name": "mine", "mismatch.rate": 0})
+    check_config(tmp_path / "run", config)  # there is nothing to contradict
+    write_config(tmp_path / "run", config)
+    check_config(tmp_path / "run", config)
+    assert read_config(tmp_path / "run") == config and config.is_locked
+
+
+def test_config_of_another_run_is_refused(tmp_path):
+    write_config(tmp_path, default())
+    saved = (tmp_path / "config.json").read_text()
+    with pytest.raises(ConfigError) as raised:
+        check_config(tmp_path, changed(default(), {"seed": 2, "model.head": "saf"}))
+    lines = [line.strip() for line in str(raised.value).splitlines()]
+    assert lines[1:-1] == ['model.head: "sgr" -> "saf"', "seed: 0 -> 2"]
+    assert (tmp_path / "config.json").read_text() == saved
+
+
+def test_a_field_that_an_older_run_lacks_has_its_default(tmp_path):
+    config = changed(default(), {"model.head": "saf"})
+    older = config.to_dict()
+    del older["evaluation"], older["l2rm"]["mask"]
+    (tmp_path / "config.json").write_text(json.dumps(older))
+    assert read_config(tmp_path) == config
+    check_config(tmp_path, config)
+    with pytest.raises(ConfigError, match=r'l2rm\.mask: "diagonal" -> "none"'):
+        check_config(tmp_path, changed(config, {"l2rm.mask": "none"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, r"config\.json: no run was started in .* \(No such file"),
+        ('{"seed": ', r"config\.json is not valid JSON"),
+        ("[1]", r"config\.json: found a list, expected an object"),
+        ('{"l2rm": {"roh": 0.1}}', r"config\.json: l2rm\.roh: no such .* nearest is l2rm\.rho"),
+        ('{"seed": "1"}', r"config\.json: seed: found '1', expected a value of type int"),
+    ],
+)
+def test_what_is_no_config_is_refused(tmp_path, text, message):
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_config(tmp_path)
+
+
+def test_a_file_is_no_run_directory(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(ConfigError, match="run: a file, expected the directory of a run"):
+        check_config(tmp_path / "run", default())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("seed", -1, "at least 0"),
+        ("model.chunk", 0, "at least 1"),
+        ("train.batch_size", 1, "at least 2"),
+        ("l2rm.epsilon", 0.0, "more than 0"),
+        ("loss.tau", float("nan"), "more than 0"),
+        ("l2rm.rho", 1.5, "more than 0 and at most 1"),
+        ("model.dropout", 1.0, "at least 0 and less than 1"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(key, value, expected):
+    check_fields(default())
+    with pytest.raises(ConfigError, match=f"{key}: {value}, expected {expected}"):
+        check_fields(changed(default(), {key: value}))
+    two = changed(default(), {key: value, "optim.decay_epochs": 0})
+    with pytest.raises(ConfigError, match="1 more problem: "):
+        check_fields(two)
