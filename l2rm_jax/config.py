@@ -13,7 +13,7 @@ def default() -> ConfigDict:
     """The common defaults; a data set must still be named."""
     config = ConfigDict()
     config.seed = 0  # of initialisation, order of the data, dropout
-    config.method = "l2rm"  # l2rm, triplet, infonce
+    config.method = "l2rm"  # l2rm, rcl, triplet, infonce
 
     config.data = data = ConfigDict()
     data.name = ""  # "scenes" generates the built-in data set; any other name is a label
@@ -59,6 +59,11 @@ def default() -> ConfigDict:
     l2rm.solver = "converged"  # "l2rm" stops where the authors' code does, 7-28% too much mass
     l2rm.cost_learning_rate = 2e-6
     l2rm.queue_length = 0  # mismatched images per transport problem (0 = the batch)
+
+    config.rcl = rcl = ConfigDict()
+    rcl.loss = "log"  # log, exp, gce, tan, mae: RCL Tab. 6
+    rcl.q = 0.2  # exponent of gce, in (0, 1]
+    rcl.negatives = 0  # of each query, drawn at random (0 = all of the batch; 1: NL of RCL Tab. 7)
 
     config.optim = optim = ConfigDict()
     optim.learning_rate = 2e-4

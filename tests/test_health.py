@@ -88,10 +88,12 @@ def test_a_perfect_loss_without_a_margin_is_not_flat():
         ("l2rm", {"warmup": ("loss", 20.025133), "matched": ("loss_matched", 25.6)}),
         ("triplet", {"warmup": ("loss", 25.2), "pairs": ("loss", 25.6)}),
         ("infonce", {"warmup": ("loss", 8.317766), "pairs": ("loss", 8.317766)}),
+        ("rcl", {"pairs": ("loss", 1.984292)}),
     ],
 )
 def test_flat_losses_by_hand(method, expected):
-    """2 margin B; 2 margin (B - 1); 2 log B; (log B - log(1e-7) (B - 1) / B) for RCE; B = 64."""
+    """2 margin B; 2 margin (B - 1); 2 log B; (log B - log(1e-7) (B - 1) / B) for RCE;
+    2 (B - 1) log(B / (B - 1)) for RCL; B = 64."""
     config = defaults.get_config()
     config.method = method
 
