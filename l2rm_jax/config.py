@@ -113,6 +113,17 @@ def check_fields(config: ConfigDict) -> None:
         raise ConfigError("train.warmup_epochs, train.epochs: expected at least one epoch in all")
 
 
+def check_variant(file: str, arg: str | None, *known: str) -> None:
+    """Refuses a variant that a config file does not have (FILE.py:VARIANT).
+
+    Raises:
+      ConfigError: names the ones that it has.
+    """
+    if arg and arg not in known:
+        names = ", ".join(f"{file}:{name}" for name in known)
+        raise ConfigError(f"{file}:{arg}: no such variant, expected {file} or {names}")
+
+
 def get_config(arg: str | None = None) -> ConfigDict:
     """The built-in data set at sizes that a laptop CPU trains in minutes.
 
@@ -122,6 +133,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     Raises:
       ConfigError: any other argument.
     """
+    check_variant("scenes", arg, "quick")
     config = default()
     config.data.name = "scenes"
     config.model.head = "saf"
@@ -136,6 +148,4 @@ def get_config(arg: str | None = None) -> ConfigDict:
     if arg == "quick":
         config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 100, 20, 50
         config.train.warmup_epochs, config.train.epochs = 2, 2
-    elif arg:
-        raise ConfigError(f"scenes:{arg}: the only variant is scenes:quick")
     return config

@@ -12,6 +12,10 @@ from jaxtyping import Float, Int
 
 from l2rm_jax.errors import ConfigError
 
+# Captions of each image: a number for all, or [I] one for each. An image's captions are columns in a
+# row, after those of the images before it.
+Counts = int | Int[np.ndarray, " I"]
+
 RECALL_AT = (1, 5, 10)
 WAYS = ("i2t", "t2i")  # image to text, text to image
 BLOCK = 128  # queries ranked at once: what is compared stays in the processor's cache
@@ -56,36 +60,51 @@ def parse_protocols(names: str) -> list[str]:
     return found
 
 
-def check_protocols(names: str, images: int, captions_per_image: int) -> None:
+def check_protocols(names: str, images: int, captions_per_image: Counts) -> None:
     """Refuses a test split that is not what one of the protocols is computed on.
 
     Raises:
       ConfigError: says what the protocol needs, what was found and what to change.
     """
+    captions = describe_counts(captions_per_image)
     for name in parse_protocols(names):
         protocol = PROTOCOLS[name]
-        needed = (protocol.images or images, protocol.captions_per_image or captions_per_image)
-        if needed != (images, captions_per_image):
+        needed = protocol.images or images, str(protocol.captions_per_image or captions)
+        if needed != (images, captions):
             raise ConfigError(
                 f"evaluation.protocol: {name} needs {needed[0]} test images with {needed[1]} "
-                f"caption(s) each, found {images} with {captions_per_image}; {protocol.remedy}"
+                f"caption(s) each, found {images} with {captions}; {protocol.remedy}"
                 "evaluation.protocol=custom takes any test split"
             )
 
 
-def text_ranks(sims: Float[np.ndarray, "I M"], captions_per_image: int) -> Int[np.ndarray, " I"]:
-    """Rank (0 = first) of the best placed caption of each image; caption k is of image
-    `k // captions_per_image`."""
-    images = np.arange(len(sims))
-    own = images[:, None] * captions_per_image + np.arange(captions_per_image)
-    scores = np.take_along_axis(sims, own, axis=1)
-    best = captions_per_image - 1 - np.argmax(scores[:, ::-1], axis=1)  # the last of the highest
-    return _ranks(sims, own[images, best])
+def describe_counts(captions_per_image: Counts) -> str:
+    """Captions of an image for a person: `5`, or `12 to 62` where images have not the same number."""
+    fewest, most = np.min(captions_per_image), np.max(captions_per_image)
+    return f"{fewest}" if fewest == most else f"{fewest} to {most}"
 
 
-def image_ranks(sims: Float[np.ndarray, "I M"], captions_per_image: int) -> Int[np.ndarray, " M"]:
+def text_ranks(sims: Float[np.ndarray, "I M"], captions_per_image: Counts) -> Int[np.ndarray, " I"]:
+    """Rank (0 = first) of the best placed caption of each image."""
+    owner = _owner(sims, captions_per_image)
+    captions = np.arange(len(owner))
+    starts = np.searchsorted(owner, np.arange(len(sims)))
+    own = sims[owner, captions]
+    highest = own == np.maximum.reduceat(own, starts)[owner]
+    best = np.maximum.reduceat(np.where(highest, captions, -1), starts)  # the last of the highest
+    return _ranks(sims, best)
+
+
+def image_ranks(
+    sims: Float[np.ndarray, "I M"], captions_per_image: Counts
+) -> Int[np.ndarray, " M"]:
     """Rank (0 = first) of each caption's image."""
-    return _ranks(sims.T, np.arange(sims.shape[1]) // captions_per_image)
+    return _ranks(sims.T, _owner(sims, captions_per_image))
+
+
+def _owner(sims: Float[np.ndarray, "I M"], captions_per_image: Counts) -> Int[np.ndarray, " M"]:
+    """The image of each caption."""
+    return np.repeat(np.arange(len(sims)), captions_per_image)
 
 
 def _ranks(sims: Float[np.ndarray, "Q C"], target: Int[np.ndarray, " Q"]) -> Int[np.ndarray, " Q"]:
@@ -100,18 +119,20 @@ def _ranks(sims: Float[np.ndarray, "Q C"], target: Int[np.ndarray, " Q"]) -> Int
     return ranks
 
 
-def recalls(sims: Float[np.ndarray, "I M"], captions_per_image: int) -> dict[str, float]:
+def recalls(sims: Float[np.ndarray, "I M"], captions_per_image: Counts) -> dict[str, float]:
     """R@1/5/10 in percent, median and mean rank (1 = first), both ways, `rsum` (0 to 600), and the
     number of `images` ranked among.
 
     Raises:
-      ValueError: the matrix does not fit `captions_per_image`, or holds NaN or infinity.
+      ValueError: the matrix does not fit `captions_per_image`, an image has no caption, or there is
+        NaN or infinity.
     """
     images, captions = sims.shape
-    if captions != images * captions_per_image:
+    counts = np.broadcast_to(captions_per_image, images)
+    if captions != counts.sum() or counts.min() < 1:
         raise ValueError(
             f"{images} images x {captions} captions: "
-            f"expected {captions_per_image} captions an image"
+            f"expected {describe_counts(captions_per_image)} captions an image"
         )
     if not np.isfinite([sims.min(), sims.max()]).all():  # both pass NaN on
         raise ValueError("the similarity matrix holds NaN or infinity")
@@ -127,7 +148,7 @@ def recalls(sims: Float[np.ndarray, "I M"], captions_per_image: int) -> dict[str
 
 
 def fold_recalls(
-    sims: Float[np.ndarray, "I M"], captions_per_image: int, folds: int
+    sims: Float[np.ndarray, "I M"], captions_per_image: Counts, folds: int
 ) -> dict[str, float]:
     """Means of `recalls` over consecutive equal parts of the gallery (COCO 1K: 5 folds of 5K).
 
@@ -137,23 +158,24 @@ def fold_recalls(
     images = sims.shape[0]
     if images % folds:
         raise ValueError(f"{images} images do not divide into {folds} folds")
-    size = images // folds
+    counts = np.broadcast_to(captions_per_image, images)
+    starts = np.concatenate([[0], np.cumsum(counts)])  # columns
     rows = []
-    for fold in range(folds):
-        rows_ = slice(fold * size, (fold + 1) * size)
-        columns = slice(rows_.start * captions_per_image, rows_.stop * captions_per_image)
-        rows.append(recalls(sims[rows_, columns], captions_per_image))
+    for first in range(0, images, images // folds):
+        last = first + images // folds
+        block = sims[first:last, starts[first] : starts[last]]
+        rows.append(recalls(block, counts[first:last]))
     return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
 
 
 def recall_rows(
-    sims: Float[np.ndarray, "I M"], captions_per_image: int, protocols: str
+    sims: Float[np.ndarray, "I M"], captions_per_image: Counts, protocols: str
 ) -> dict[str, dict[str, Any]]:
     """Rows of the result table by protocol: the means of `recalls` over its folds.
 
     Args:
       sims: of the whole test split.
-      captions_per_image: caption k is of image `k // captions_per_image`.
+      captions_per_image: as `Counts`.
       protocols: as `parse_protocols` takes them.
 
     Raises:

@@ -25,7 +25,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
     [
         (["--config.optim.learning_rat=1"], "nearest is optim.learning_rate"),
         (["--config=configs/missing.py"], "No such file"),
-        (["--config=configs/scenes.py:slow"], "the only variant is scenes:quick"),
+        (["--config=configs/scenes.py:slow"], "expected scenes or scenes:quick"),
         (["--config.train.epochs=2.5"], "invalid literal for int"),
         (["--config.method=l3rm"], "'l3rm' is none of l2rm, triplet, infonce"),
         (["--config=configs/f30k.py"], "data.path is empty"),

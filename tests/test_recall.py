@@ -31,6 +31,25 @@ def test_ties_follow_a_reversed_stable_sort(images, captions_per_image, levels):
     np.testing.assert_array_equal(recall.image_ranks(sims, captions_per_image), expected)
 
 
+@pytest.mark.parametrize("levels", [2, 1000])
+def test_images_may_have_different_numbers_of_captions(levels):
+    rng = np.random.default_rng(levels)
+    counts = rng.integers(1, 7, 40)
+    owner = [image for image, count in enumerate(counts) for _ in range(count)]
+    sims = rng.integers(0, levels, (40, len(owner))) / levels
+    own = [[k for k, image in enumerate(owner) if image == i] for i in range(40)]
+    expected = [full_sort_rank(sims[i], own[i]) for i in range(40)]
+    np.testing.assert_array_equal(recall.text_ranks(sims, counts), expected)
+    expected = [full_sort_rank(sims[:, k], [image]) for k, image in enumerate(owner)]
+    np.testing.assert_array_equal(recall.image_ranks(sims, counts), expected)
+    halves = [slice(0, sum(counts[:20])), slice(sum(counts[:20]), None)]
+    parts = [
+        recall.recalls(sims[20 * i : 20 * i + 20, halves[i]], counts[20 * i :][:20]) for i in (0, 1)
+    ]
+    mean = np.mean([part["rsum"] for part in parts])
+    assert recall.fold_recalls(sims, counts, folds=2)["rsum"] == pytest.approx(mean)
+
+
 def test_without_ties_any_sort_gives_the_ranks():
     """The reference's default sort leaves the order of ties open; of the rest it leaves nothing."""
     sims = np.random.default_rng(0).permutation(60 * 120).reshape(60, 120) / 7200
@@ -67,7 +86,12 @@ def test_folds_are_consecutive_and_averaged():
 
 @pytest.mark.parametrize(
     ("shape", "per_image", "message"),
-    [((4, 10), 5, "expected 5 captions"), ((4, 4), 2, "expected 2 captions")],
+    [
+        ((4, 10), 5, "expected 5 captions"),
+        ((4, 4), 2, "expected 2 captions"),
+        ((3, 7), np.array([2, 2, 2]), "expected 2 captions"),
+        ((3, 6), np.array([4, 0, 2]), "expected 0 to 4 captions"),
+    ],
 )
 def test_wrong_shape_is_refused(shape, per_image, message):
     with pytest.raises(ValueError, match=message):
