@@ -157,7 +157,7 @@ class Run:
     def describe(self) -> str:
         """What is trained on what, for a person."""
         train, max_words = self.data.train, self.config.data.max_words
-        clipped = sum(len(tokens) > max_words for tokens in train.tokens)
+        clipped = np.count_nonzero(train.lengths > max_words)
         sizes = ", ".join(
             f"{split.split} {len(split.images)} images / {len(split)} captions"
             for split in self.data.splits
