@@ -18,6 +18,9 @@ def default() -> ConfigDict:
     config.data = data = ConfigDict()
     data.name = ""  # "scenes" generates the built-in data set; any other name is a label
     data.path = ""  # directory with {train,dev,test}_ims.npy and _caps.txt or _caps.tsv
+    data.layout = "precomp"  # of that directory; of videos: dual_encoding, experts
+    data.features = ""  # of videos: directory in FeatureData, or file of the expert without ending
+    data.max_frames = 64  # of a video, evenly spaced; 1 for features that are aggregated
     data.vocabulary = ""  # json file; "" builds one from train and dev and keeps it in the workdir
     data.min_count = 4  # a rarer word becomes <unk>
     data.split_sentences = False  # before words, as the authors; needs NLTK's punkt model
@@ -25,6 +28,9 @@ def default() -> ConfigDict:
     data.train_images = 0  # use only the first n training images (0 = all)
     data.dev_images = 0  # validate on the first n images (0 = all; the authors' code: 200)
     data.test_split = "test"  # "testall" for COCO's 5000 images
+    data.filter = "none"  # training pairs kept: none (all), truth (those known to be right), or by
+    data.filter_scores = ""  # a score per stored pair (.npy, higher is better matched):
+    data.filter_value = 0.0  # "score": at least this value; "share": this share, the best first
     data.scenes_seed = 0  # world of the built-in data set
     data.scenes_train = 1000  # pictures
     data.scenes_dev = 200

@@ -12,8 +12,8 @@ from jaxtyping import Float, Int
 
 from l2rm_jax.errors import ConfigError
 
-# Captions of each image: a number for all, or [I] one for each. An image's captions are columns in a
-# row, after those of the images before it.
+# Captions of each image: one number for all, or [I] one for each. An image's captions are columns
+# in a row, after those of the images before it.
 Counts = int | Int[np.ndarray, " I"]
 
 RECALL_AT = (1, 5, 10)
@@ -79,7 +79,7 @@ def check_protocols(names: str, images: int, captions_per_image: Counts) -> None
 
 
 def describe_counts(captions_per_image: Counts) -> str:
-    """Captions of an image for a person: `5`, or `12 to 62` where images have not the same number."""
+    """Captions of an image, for a person: `5`, or `12 to 62` where the images differ."""
     fewest, most = np.min(captions_per_image), np.max(captions_per_image)
     return f"{fewest}" if fewest == most else f"{fewest} to {most}"
 

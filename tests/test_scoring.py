@@ -20,7 +20,7 @@ def test_every_similarity_is_in_its_place():
     features = rng.normal(size=(IMAGES, 4, 6)).astype(np.float32)
     images = RegionFeatures.from_array(features, "images")
     captions = [str(line) for line in tokens]
-    dataset = PairDataset("test", images, captions, tokens, own, own, PER_IMAGE)
+    dataset = PairDataset("test", images, captions, tokens, own, own)
 
     padded = np.stack([np.pad(line, (0, LONGEST - len(line))) for line in tokens])
     model = RetrievalModel("sgr", VOCABULARY, 8, 6, 6, sgr_steps=1, axis_name=AXIS)

@@ -24,7 +24,7 @@ from l2rm_jax.data.dataset import (
 from l2rm_jax.data.features import RegionFeatures, refuse_different
 from l2rm_jax.data.text import Vocabulary, punkt, tokenize
 from l2rm_jax.errors import DataError, Problems
-from l2rm_jax.recall import check_protocols
+from l2rm_jax.recall import check_protocols, describe_counts
 
 SHOWN = 5  # examples of what there may be many of
 _log = logging.getLogger(__name__)
@@ -169,7 +169,7 @@ def _describe(
         captions = _of_vectors(split, scans.captions, data_config.max_words)
     title = (
         f"{split.split}: {images} images of {regions} regions x {dimensions} features, "
-        f"{len(split)} captions, {split.captions_per_image} an image"
+        f"{len(split)} captions, {describe_counts(split.captions_per_image)} an image"
     )
     return _section(
         title,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from l2rm_jax.data import mismatch, scenes
+from l2rm_jax.data import filters, mismatch, scenes, video
 from l2rm_jax.data.captions import CaptionFile, caption_files, open_captions, parse_captions
 from l2rm_jax.data.features import RegionFeatures, undo_repeats
 from l2rm_jax.data.mismatch import Mismatch
@@ -17,6 +17,7 @@ from l2rm_jax.data.text import Splitter, Vocabulary, punkt, tokenize
 from l2rm_jax.errors import ConfigError, DataError, Problems
 
 _log = logging.getLogger(__name__)
+_VIDEO_LAYOUTS = {"dual_encoding": video.read_dual_encoding, "experts": video.read_experts}
 VOCABULARY_FILE, INDEX_FILE = "vocabulary.json", "mismatch_index.npy"
 Tokens = list[Int32[np.ndarray, " words"]] | RegionFeatures
 
@@ -33,7 +34,6 @@ class PairDataset:
       tokens: [pairs] word indices of each caption, `<start>` and `<end>` included; or its vectors.
       caption_image: [pairs] row of the image that the caption was written for.
       stored_image: [pairs] row of the image that it is stored with; the same unless mismatched.
-      captions_per_image: pairs / images.
     """
 
     split: str
@@ -42,10 +42,15 @@ class PairDataset:
     tokens: Tokens
     caption_image: Int[np.ndarray, " pairs"]
     stored_image: Int[np.ndarray, " pairs"]
-    captions_per_image: int
 
     def __len__(self) -> int:
         return len(self.captions)
+
+    @property
+    def captions_per_image(self) -> int | Int[np.ndarray, " images"]:
+        """Captions written for each image; one number where it is the same for all."""
+        counts = np.bincount(self.caption_image, minlength=len(self.images))
+        return int(counts[0]) if (counts == counts[0]).all() else counts
 
     @property
     def lengths(self) -> Int32[np.ndarray, " pairs"]:
@@ -67,15 +72,18 @@ class PairDataset:
         """
         if not self.matched.all():
             raise DataError(f"{self.split}: take the first images before mismatching captions")
-        pairs = images * self.captions_per_image
+        pairs = np.arange(np.searchsorted(self.caption_image, images))
+        return replace(self.take(pairs), images=self.images.head(images))
+
+    def take(self, pairs: Int[np.ndarray, " taken"]) -> "PairDataset":
+        """Some of the pairs; the images stay, whether a caption is left of theirs or not."""
         vectors = isinstance(self.tokens, RegionFeatures)
         return replace(
             self,
-            images=self.images.head(images),
-            captions=self.captions[:pairs],
-            tokens=self.tokens.head(pairs) if vectors else self.tokens[:pairs],
-            caption_image=self.caption_image[:pairs],
-            stored_image=self.stored_image[:pairs],
+            captions=[self.captions[pair] for pair in pairs],
+            tokens=self.tokens.take(pairs) if vectors else [self.tokens[pair] for pair in pairs],
+            caption_image=self.caption_image[pairs],
+            stored_image=self.stored_image[pairs],
         )
 
     def with_mismatch(self, mismatch: Mismatch) -> "PairDataset":
@@ -90,7 +98,7 @@ class PairDataset:
 
 @dataclass(frozen=True)
 class Data:
-    """Everything a run reads. Only the training split is mismatched.
+    """Everything a run reads. Only the training split is mismatched, and then filtered.
 
     The vocabulary is empty where captions are vectors.
     """
@@ -154,6 +162,8 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
     if not asked.file:  # looked at even where the training pairs cannot be read
         attempt(mismatch.check_settings, asked.protocol, asked.rate, asked.seed)
     found = attempt(_run_mismatch, asked, raw[0], workdir=workdir)
+    attempt(filters.check_settings, data_config)
+    kept = attempt(_kept_pairs, found, raw[0], config=data_config)
     in_words = not any(split and split.vectors is not None for split in raw)
     vocabulary = attempt(
         _known_vocabulary if in_words else _no_vocabulary, data_config.vocabulary, workdir=workdir
@@ -169,10 +179,12 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
     else:
         tokens = [split.vectors for split in raw]
     train, dev, test = (split.pairs(own) for split, own in zip(raw, tokens, strict=True))
+    train, dev = train.with_mismatch(found), dev.head(len(first_of_dev.images))
+    if data_config.filter != "none":
+        found = replace(found, filtered=filters.describe(data_config, train.matched, kept))
+        train = train.take(kept)
     _log.info("mismatch: %s", found.row())
-    return Data(
-        train.with_mismatch(found), dev.head(len(first_of_dev.images)), test, vocabulary, found
-    )
+    return Data(train, dev, test, vocabulary, found)
 
 
 def split_names(data_config: Any) -> tuple[str, str, str]:
@@ -186,9 +198,9 @@ def open_images(data_config: Any, split: str) -> RegionFeatures:
     Raises:
       DataError, ConfigError: as `load_data`.
     """
-    if data_config.name == "scenes":
-        return _scenes(data_config, split).images
-    return RegionFeatures.read(_image_file(_directory(data_config.path), split))
+    if _in_precomp(data_config):
+        return RegionFeatures.read(_image_file(_directory(data_config.path), split))
+    return _raw_split(data_config, split).images
 
 
 def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
@@ -197,7 +209,7 @@ def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
     Raises:
       DataError, ConfigError: as `load_data`.
     """
-    if data_config.name == "scenes":
+    if not _in_precomp(data_config):
         return None
     file = _caption_vector_file(_directory(data_config.path), split)
     return RegionFeatures.read(file) if file.exists() else None
@@ -235,30 +247,44 @@ class _RawSplit:
     split: str
     images: RegionFeatures
     captions: list[str]
+    caption_image: Int[np.ndarray, " pairs"]  # ascending
     vectors: RegionFeatures | None = None  # of the captions, where they are given by vectors
 
-    @property
-    def captions_per_image(self) -> int:
-        return len(self.captions) // len(self.images)
-
-    @property
-    def caption_image(self) -> Int[np.ndarray, " pairs"]:
-        return np.arange(len(self.captions)) // self.captions_per_image
-
     def head(self, images: int) -> "_RawSplit":
-        captions = self.captions[: images * self.captions_per_image]
-        vectors = None if self.vectors is None else self.vectors.head(len(captions))
-        return replace(self, images=self.images.head(images), captions=captions, vectors=vectors)
+        pairs = int(np.searchsorted(self.caption_image, images))
+        return replace(
+            self,
+            images=self.images.head(images),
+            captions=self.captions[:pairs],
+            caption_image=self.caption_image[:pairs],
+            vectors=None if self.vectors is None else self.vectors.head(pairs),
+        )
 
     def pairs(self, tokens: Tokens) -> PairDataset:
         own = self.caption_image
-        return PairDataset(
-            self.split, self.images, self.captions, tokens, own, own, self.captions_per_image
-        )
+        return PairDataset(self.split, self.images, self.captions, tokens, own, own)
 
 
 def _raw_split(config: Any, split: str) -> _RawSplit:
-    return _scenes(config, split) if config.name == "scenes" else _read_files(config.path, split)
+    if config.name == "scenes":
+        return _scenes(config, split)
+    if _in_precomp(config):
+        return _read_files(config.path, split)
+    read = _VIDEO_LAYOUTS[config.layout]
+    found = read(config.path, split, config.features, config.max_frames)
+    return _RawSplit(split, found.videos, found.captions, found.caption_video)
+
+
+def _in_precomp(config: Any) -> bool:
+    """Whether the data are the files of SCAN and NCR.
+
+    Raises:
+      ConfigError: there is no such layout.
+    """
+    layouts = ("precomp", *_VIDEO_LAYOUTS)
+    if config.layout not in layouts:
+        raise ConfigError(f"data.layout: {config.layout!r} is none of {', '.join(layouts)}")
+    return config.name != "scenes" and config.layout == "precomp"
 
 
 def _scenes(config: Any, split: str) -> _RawSplit:
@@ -269,7 +295,7 @@ def _scenes(config: Any, split: str) -> _RawSplit:
         )
     made = scenes.generate(getattr(config, f"scenes_{split}", 0), config.scenes_seed, split)
     images = RegionFeatures.from_array(made.features, f"scenes/{split}")
-    return _RawSplit(split, images, made.captions)
+    return _RawSplit(split, images, made.captions, _evenly(made.captions, images))
 
 
 def _read_files(path: str | Path, split: str, in_words: bool = False) -> _RawSplit:
@@ -291,7 +317,12 @@ def _read_files(path: str | Path, split: str, in_words: bool = False) -> _RawSpl
         attempt(_check_vector_count, file, vectors)
     images = attempt(_images_of, file, images)
     problems.refuse()
-    return _RawSplit(split, images, captions, vectors)
+    return _RawSplit(split, images, captions, _evenly(captions, images), vectors)
+
+
+def _evenly(captions: list[str], images: RegionFeatures) -> Int[np.ndarray, " pairs"]:
+    """The image of each caption, where all have the same number."""
+    return np.arange(len(captions)) // (len(captions) // len(images))
 
 
 def _image_file(directory: Path, split: str) -> Path:
@@ -393,6 +424,10 @@ def _no_vocabulary(file: str, workdir: Path | None) -> Vocabulary:
             "vectors ({split}_caps.npy); use another workdir or move the vectors away"
         )
     return Vocabulary({})
+
+
+def _kept_pairs(found: Mismatch, train: _RawSplit, config: Any) -> Int[np.ndarray, " kept"]:
+    return filters.kept_pairs(config, found.stored_image == train.caption_image)
 
 
 def _run_mismatch(config: Any, train: _RawSplit, workdir: Path | None) -> Mismatch:

@@ -5,6 +5,7 @@ An image is a set of regions. A caption is one of words where it is given by vec
 """
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,24 @@ class _Kind(NamedTuple):
 _KINDS = {"ims": _Kind("region", "regions"), "caps": _Kind("word", "lengths")}
 
 
+class Gathered:
+    """Rows of an array in another order, read only when they are asked for.
+
+    Looks like `array[index]` as far as `RegionFeatures` looks.
+    """
+
+    def __init__(self, array: np.ndarray, index: Int[np.ndarray, "..."]):
+        self._array, self._index = array, index
+        self.shape = index.shape + array.shape[1:]
+        self.ndim, self.dtype = len(self.shape), array.dtype
+        self.nbytes = math.prod(self.shape) * array.dtype.itemsize
+
+    def __getitem__(self, rows: slice | np.ndarray) -> "np.ndarray | Gathered":
+        if isinstance(rows, slice):
+            return Gathered(self._array, self._index[rows])
+        return self._array[self._index[rows]]
+
+
 @dataclass(frozen=True)
 class RegionFeatures:
     """Features [images, regions, dimensions], float32 whatever the file stores.
@@ -44,7 +63,7 @@ class RegionFeatures:
 
     Attributes:
       name: the file, or what stands for it in error messages.
-      array: what is stored, memory-mapped or in memory.
+      array: what is stored, memory-mapped or in memory, or rows of it.
       counts: regions of each stored row, 1 to the array's second dimension.
       scale: [dimensions] factor of int8 features.
       stride: stored rows per image.
@@ -52,7 +71,7 @@ class RegionFeatures:
     """
 
     name: str
-    array: np.ndarray
+    array: np.ndarray | Gathered
     counts: Int32[np.ndarray, " stored"]
     scale: np.ndarray | None = None
     stride: int = 1
@@ -116,6 +135,17 @@ class RegionFeatures:
             raise DataError(f"{self.name}: asked for the first {images} of {len(self)} images")
         stored = images * self.stride
         return replace(self, array=self.array[:stored], counts=self.counts[:stored])
+
+    def take(self, images: Int[np.ndarray, " taken"]) -> "RegionFeatures":
+        """Some of the images, in the order given; nothing is read.
+
+        Raises:
+          DataError: a number out of range.
+        """
+        stored = self._stored(images)
+        return replace(
+            self, array=Gathered(self.array, stored), counts=self.counts[stored], stride=1
+        )
 
     def rows(
         self, indices: Sequence[int] | np.ndarray
