@@ -164,6 +164,7 @@ def test_other_data_than_the_protocols_are_refused(protocol, images, captions_pe
         ("coco", "coco-1k-5fold,coco-5k"),
         ("cc152k", "cc152k-1k"),
         ("flickr8k", "custom"),
+        ("video", "custom"),
     ],
 )
 def test_a_config_reports_the_published_tables_of_its_data(name, expected):
