@@ -4,6 +4,8 @@ The defaults are the authors' for Flickr30K at the paper's sizes; a file in `con
 only what its data set needs. Without `--config`, `get_config()` of this file is run.
 """
 
+import math
+
 from ml_collections import ConfigDict
 
 from l2rm_jax.errors import ConfigError
@@ -43,7 +45,7 @@ def default() -> ConfigDict:
     mismatch.file = ""  # an index .npy to use instead of generating one
 
     config.model = model = ConfigDict()
-    model.head = "sgr"  # sgr, saf
+    model.head = "sgr"  # sgr, saf, vse
     model.embed_dim = 1024
     model.word_dim = 300
     model.sim_dim = 256
@@ -89,6 +91,9 @@ def default() -> ConfigDict:
     # f30k-1k, coco-1k-5fold, coco-5k, cc152k-1k; custom: all of any test split. With a comma
     # between, several from the same scores; results.json's rsum is the first one's.
     evaluation.protocol = "custom"
+    # Temperature of a second row: each similarity times its softmax over the queries, which looks
+    # at all of them at once. 0 is none; cosines that a loss of tau trained take about that tau.
+    evaluation.dual_softmax = 0.0
     return config.lock()  # a misspelt field is an error in a config file too
 
 
@@ -108,6 +113,11 @@ def check_fields(config: ConfigDict) -> None:
         for name in names:
             if config[part][name] < 1:
                 raise ConfigError(f"{part}.{name}: {config[part][name]}, expected at least 1")
+    if not 0 <= config.evaluation.dual_softmax < math.inf:
+        raise ConfigError(
+            f"evaluation.dual_softmax: {config.evaluation.dual_softmax}, expected a temperature, "
+            "or 0 for none"
+        )
     if config.train.batch_size < 2:
         raise ConfigError(
             f"train.batch_size: {config.train.batch_size}, expected at least 2, as a pair is "

@@ -31,6 +31,18 @@ _CHECKPOINT = flags.DEFINE_multi_string(
     "A published PyTorch checkpoint to evaluate (repeat the flag to average several), or to import "
     "as the start of a run in --workdir.",
 )
+_PROPOSER = flags.DEFINE_string(
+    "proposer",
+    None,
+    "With --mode=evaluate: directory of a run whose head is one product (vse); the runs of "
+    "--workdir then score only what it proposes.",
+)
+_TOP_K = flags.DEFINE_multi_integer(
+    "top_k",
+    [],
+    "Candidates that --proposer proposes for each image and each caption (repeat the flag for "
+    "several tables); 0 scores all pairs, to compare with.",
+)
 _MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate", "check", "import"], "What to do.")
 
 
@@ -38,6 +50,8 @@ def main(_: list[str]) -> None:
     try:
         if _CHECKPOINT.value and _MODE.value not in ("evaluate", "import"):
             raise ConfigError("--checkpoint: goes with --mode=evaluate or --mode=import")
+        if (_PROPOSER.value or _TOP_K.value) and (_MODE.value != "evaluate" or _CHECKPOINT.value):
+            raise ConfigError("--proposer, --top_k: go with --mode=evaluate of runs")
         _MODES[_MODE.value]()
     except L2RMError as error:
         sys.exit(f"error: {error}")
@@ -76,7 +90,7 @@ def _evaluate() -> None:
     if not _WORKDIR.value:
         raise ConfigError("--workdir: evaluation needs the directory of at least one run")
     changes = config_flags.get_override_values(flags.FLAGS["config"])
-    print(table(evaluate_runs(_WORKDIR.value, changes)))
+    print(table(evaluate_runs(_WORKDIR.value, changes, _PROPOSER.value, _TOP_K.value)))
 
 
 def _import() -> None:

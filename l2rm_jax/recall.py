@@ -5,6 +5,7 @@ depends on NumPy's build and the processor. Here the sort is stable, then revers
 the candidate with the higher index comes first. Where nothing is tied the two are the same.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,9 +120,43 @@ def _ranks(sims: Float[np.ndarray, "Q C"], target: Int[np.ndarray, " Q"]) -> Int
     return ranks
 
 
-def recalls(sims: Float[np.ndarray, "I M"], captions_per_image: Counts) -> dict[str, float]:
+def dual_softmax(
+    sims: Float[np.ndarray, "I M"], temperature: float, queries: int
+) -> Float[np.ndarray, "I M"]:
+    """Similarities times their softmax over the queries, for one way of ranking.
+
+    A candidate that many queries are near to counts less for each of them. The ranking of a query
+    then depends on the other queries: not a protocol to compare with plain rows.
+
+    Args:
+      sims: similarities.
+      temperature: they are divided by it in the softmax.
+      queries: the axis of the queries, 0 to rank captions and 1 to rank images.
+
+    References:
+      Cheng et al., "Improving Video-Text Retrieval by Multi-Stream Corpus Alignment and Dual
+      Softmax Loss", 2021, https://arxiv.org/abs/2109.04290
+    """
+    # In float64 because float32 would make many of the softmax zeros, and ties of their products.
+    scores = sims.astype(np.float64)
+    scores -= scores.max(queries, keepdims=True)
+    scores /= temperature
+    np.exp(scores, out=scores)
+    scores /= scores.sum(queries, keepdims=True)
+    scores *= sims
+    return scores
+
+
+def recalls(
+    sims: Float[np.ndarray, "I M"], captions_per_image: Counts, temperature: float = 0.0
+) -> dict[str, float]:
     """R@1/5/10 in percent, median and mean rank (1 = first), both ways, `rsum` (0 to 600), and the
     number of `images` ranked among.
+
+    Args:
+      sims: similarities.
+      captions_per_image: as `Counts`.
+      temperature: of `dual_softmax`, which scores anew before ranking; 0 ranks the similarities.
 
     Raises:
       ValueError: the matrix does not fit `captions_per_image`, an image has no caption, or there is
@@ -136,9 +171,17 @@ def recalls(sims: Float[np.ndarray, "I M"], captions_per_image: Counts) -> dict[
         )
     if not np.isfinite([sims.min(), sims.max()]).all():  # both pass NaN on
         raise ValueError("the similarity matrix holds NaN or infinity")
-    row: dict[str, float] = {"images": images}
-    for way, ranks_of in {"i2t": text_ranks, "t2i": image_ranks}.items():
-        ranks = ranks_of(sims, captions_per_image)
+    ranks = []
+    for queries, ranks_of in enumerate((text_ranks, image_ranks)):
+        scores = dual_softmax(sims, temperature, queries) if temperature else sims
+        ranks.append(ranks_of(scores, captions_per_image))
+    return rank_row(*ranks)
+
+
+def rank_row(of_texts: Int[np.ndarray, " I"], of_images: Int[np.ndarray, " M"]) -> dict[str, float]:
+    """What `recalls` returns, from the ranks that `text_ranks` and `image_ranks` do."""
+    row: dict[str, float] = {"images": len(of_texts)}
+    for way, ranks in zip(WAYS, (of_texts, of_images), strict=True):
         for k in RECALL_AT:
             row[f"{way}_r{k}"] = 100.0 * float(np.mean(ranks < k))
         row[f"{way}_median"] = float(np.floor(np.median(ranks)) + 1)
@@ -148,7 +191,7 @@ def recalls(sims: Float[np.ndarray, "I M"], captions_per_image: Counts) -> dict[
 
 
 def fold_recalls(
-    sims: Float[np.ndarray, "I M"], captions_per_image: Counts, folds: int
+    sims: Float[np.ndarray, "I M"], captions_per_image: Counts, folds: int, temperature: float = 0.0
 ) -> dict[str, float]:
     """Means of `recalls` over consecutive equal parts of the gallery (COCO 1K: 5 folds of 5K).
 
@@ -164,14 +207,25 @@ def fold_recalls(
     for first in range(0, images, images // folds):
         last = first + images // folds
         block = sims[first:last, starts[first] : starts[last]]
-        rows.append(recalls(block, counts[first:last]))
+        rows.append(recalls(block, counts[first:last], temperature))
+    return mean_row(rows)
+
+
+def mean_row(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The means of rows with the same keys."""
     return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
 
 
 def recall_rows(
-    sims: Float[np.ndarray, "I M"], captions_per_image: Counts, protocols: str
+    sims: Float[np.ndarray, "I M"],
+    captions_per_image: Counts,
+    protocols: str,
+    temperature: float = 0.0,
 ) -> dict[str, dict[str, Any]]:
     """Rows of the result table by protocol: the means of `recalls` over its folds.
+
+    With a temperature, a second row of each protocol, so named, is that of `dual_softmax` among the
+    queries of a fold.
 
     Args:
       sims: of the whole test split.
@@ -183,15 +237,23 @@ def recall_rows(
       ValueError: as `recalls`.
     """
     check_protocols(protocols, len(sims), captions_per_image)
-    return {
-        name: fold_recalls(sims, captions_per_image, PROTOCOLS[name].folds)
-        for name in parse_protocols(protocols)
-    }
+    rows = {}
+    for name in parse_protocols(protocols):
+        folds = PROTOCOLS[name].folds
+        rows[name] = fold_recalls(sims, captions_per_image, folds)
+        if temperature:
+            row = fold_recalls(sims, captions_per_image, folds, temperature)
+            rows[f"{name}, dual softmax {temperature:g}"] = row
+    return rows
 
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
-    """The field's table, a line per named row: recalls, median and mean rank both ways, rSum."""
+    """The field's table, a line per named row: recalls, median and mean rank both ways, rSum.
+
+    Where a row is of two stages, what its proposer lost (percent of the queries) follows.
+    """
     keys = {**{f"r{k}": f"R@{k}" for k in RECALL_AT}, "median": "MedR", "mean": "MeanR"}
+    lost = [f"{way}_lost" for way in WAYS]
     width = max(len(name) for name in rows) + 2
     head = "".join(title.rjust(7) for title in keys.values())
     titles = [title.center(len(head)) for title in ("image to text", "text to image")]
@@ -199,7 +261,10 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
         " " * (width + 6) + "".join(titles).rstrip(),
         f"{'':<{width}}images{head}{head}    rSum",
     ]
+    if any(lost[0] in row for row in rows.values()):
+        lines[1] += "".join(f"{f'{way} lost':>10}" for way in WAYS)
     for name, row in rows.items():
         values = "".join(f"{row[f'{way}_{key}']:7.1f}" for way in WAYS for key in keys)
-        lines.append(f"{name:<{width}}{row['images']:6.0f}{values}{row['rsum']:8.1f}")
+        values += f"{row['rsum']:8.1f}" + "".join(f"{row[key]:10.1f}" for key in lost if key in row)
+        lines.append(f"{name:<{width}}{row['images']:6.0f}{values}")
     return "\n".join(lines)

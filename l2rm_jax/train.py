@@ -71,9 +71,7 @@ def train(
         with RunLog(workdir, run.header, resume_step=resume_step, tensorboard=tensorboard) as log:
             log.say(run.describe())
             run.fit(log, position or {"epoch": 0, "best_rsum": -1.0, "seconds": 0.0}, on_epoch)
-            test = run.data.test
-            sims = run.test_similarities()
-            rows = recall_rows(sims, test.captions_per_image, config.evaluation.protocol)
+            rows = test_rows(run.score_test(), run.data.test, config.evaluation)
             log.say(f"\n{run.title}\n{table(rows)}")
     results = {
         **run.header,
@@ -105,6 +103,12 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
     test = data.test
     check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
     return data
+
+
+def test_rows(sims: np.ndarray, test: PairDataset, evaluation: ConfigDict) -> dict[str, dict]:
+    """Rows of the result table from the similarities of a test split."""
+    settings = evaluation.protocol, evaluation.dual_softmax
+    return recall_rows(sims, test.captions_per_image, *settings)
 
 
 @contextlib.contextmanager
@@ -224,23 +228,26 @@ class Run:
 
     def _validate(self) -> dict[str, float]:
         dev = self.data.dev
-        return recalls(self._similarities(dev), dev.captions_per_image)
+        return recalls(self._score(dev), dev.captions_per_image)
 
     def restore_best(self) -> None:
         """Takes the best model so far for what follows."""
         best = self.checkpoints.restore_best(self._abstract)
         self._state = self._replicas.replicate(best)
 
-    def test_similarities(self) -> np.ndarray:
-        """Similarities of the test split under the best model so far."""
+    def score_test(self, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
+        """What a function of `Scorer` finds on the test split under the best model so far."""
         self.restore_best()
-        return self._similarities(self.data.test)
+        return self._score(self.data.test, score, *inputs)
 
-    def _similarities(self, split: PairDataset) -> np.ndarray:
-        sims = self._scorer.similarities(_variables(self._state), split)
+    def _score(
+        self, split: PairDataset, score: Callable = Scorer.similarities, *inputs: Any
+    ) -> Any:
+        found = score(self._scorer, _variables(self._state), split, *inputs)
         epoch = int(self._replicas.first(self._state.epoch)) + 1
-        require_finite({f"similarities of {split.split}": sims}, self.step, epoch)
-        return sims
+        for values in jax.tree.leaves(found):
+            require_finite({f"similarities of {split.split}": values}, self.step, epoch)
+        return found
 
     def stream(self, plan: EpochPlan, epoch: int) -> TrainStream:
         """The batches of an epoch that trains on `plan`."""

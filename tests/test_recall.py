@@ -184,3 +184,39 @@ def test_table_shows_every_column_of_every_row():
     for line, (name, row) in zip(lines[2:], rows.items(), strict=True):
         values = [float(text) for text in line.removeprefix(name).split()]
         np.testing.assert_allclose(values, list(row.values()), atol=0.0501)
+
+
+@pytest.mark.parametrize("temperature", [0.01, 0.5])
+def test_dual_softmax_weighs_by_the_queries(temperature):
+    rng = np.random.default_rng(0)
+    sims = rng.uniform(-1, 1, (15, 30)).astype(np.float32)
+    exponentials = np.exp(sims.astype(float) / temperature)
+    for axis in (0, 1):
+        expected = sims * exponentials / exponentials.sum(axis, keepdims=True)
+        found = recall.dual_softmax(sims, temperature, axis)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    by_images, by_captions = (recall.dual_softmax(sims, temperature, axis) for axis in (0, 1))
+    row = recall.recalls(sims, 2, temperature)
+    assert row["i2t_mean"] == recall.recalls(by_images, 2)["i2t_mean"]
+    assert row["t2i_mean"] == recall.recalls(by_captions, 2)["t2i_mean"]
+    assert row != recall.recalls(sims, 2)
+
+
+def test_a_dual_softmax_row_is_labelled_and_stays_within_its_fold(monkeypatch):
+    monkeypatch.setitem(recall.PROTOCOLS, "small-5fold", recall.Protocol(60, 2, folds=5))
+    sims = np.random.default_rng(0).random((60, 120), dtype=np.float32)
+    rows = recall.recall_rows(sims, 2, "small-5fold", 0.1)
+    assert list(rows) == ["small-5fold", "small-5fold, dual softmax 0.1"]
+    blocks = [sims[12 * i : 12 * (i + 1), 24 * i : 24 * (i + 1)] for i in range(5)]
+    for row, temperature in zip(rows.values(), (0.0, 0.1), strict=True):
+        parts = [recall.recalls(block, 2, temperature)["rsum"] for block in blocks]
+        assert row["rsum"] == pytest.approx(np.mean(parts))
+    assert rows["small-5fold"] != rows["small-5fold, dual softmax 0.1"]
+
+
+def test_dual_softmax_takes_a_hub_down():
+    """A caption that every image is nearest to wins only where it is nearest of all."""
+    sims = np.eye(4, dtype=np.float32) * 0.5
+    sims[:, 0] = [0.9, 0.6, 0.6, 0.6]
+    assert recall.recalls(sims, 1)["i2t_r1"] == 25.0
+    assert recall.recalls(sims, 1, 0.1)["i2t_r1"] == 100.0

@@ -15,6 +15,7 @@ from l2rm_jax.models.encoders import (
 from l2rm_jax.models.layers import l2_normalise, masked_mean
 from l2rm_jax.models.saf import SAF
 from l2rm_jax.models.sgr import SGR
+from l2rm_jax.models.vse import VSE
 
 Tokens = Int[Array, "J L"] | Float[Array, "J L Dt"]
 
@@ -22,6 +23,7 @@ Tokens = Int[Array, "J L"] | Float[Array, "J L Dt"]
 HEADS = {
     "sgr": lambda model: SGR(model.sim_dim, model.sgr_steps, model.chunk),
     "saf": lambda model: SAF(model.sim_dim, model.chunk, model.axis_name),
+    "vse": lambda model: VSE(),
 }
 
 
@@ -53,6 +55,11 @@ class RetrievalModel(nn.Module):
         )
         self.similarity_head = HEADS[self.head](self)
 
+    @property
+    def one_product(self) -> bool:
+        """Whether similarities are products, of `embed_images` with `embed_captions`."""
+        return hasattr(type(HEADS[self.head](self)), "embed_images")
+
     def encode_images(
         self,
         images: Float[Array, "I R Dv"],
@@ -72,6 +79,15 @@ class RetrievalModel(nn.Module):
     ) -> TextCode:
         """Words by their indices `[J, L]`, or vectors `[J, L, Dt]` that stand for them."""
         return self.text_encoder(tokens, lengths, train)
+
+    def embed_images(
+        self, images: Float[Array, "I R Dv"], regions: Int[Array, " I"]
+    ) -> Float[Array, "I D"]:
+        """In eval mode; only of a head that is `one_product`."""
+        return self.similarity_head.embed_images(self.encode_images(images, regions))
+
+    def embed_captions(self, tokens: Tokens, lengths: Int[Array, " J"]) -> Float[Array, "J D"]:
+        return self.similarity_head.embed_texts(self.encode_captions(tokens, lengths))
 
     def similarity(
         self, images: ImageCode, texts: TextCode, train: bool = False
