@@ -68,7 +68,8 @@ def runs_of(
     for loss, changes in LOSSES.items():
         config = changed(base, {**settings, **changes})
         runs = grid(config, vary, phases(loss, config))
-        grids.append([(loss, f"{_file(loss)}-{run_name(run, vary)}", run) for _, run in runs])
+        file = loss.replace("*", "1")
+        grids.append([(loss, f"{file}-{run_name(run, vary)}", run) for _, run in runs])
     for same_settings in zip(*grids, strict=True):
         yield from same_settings
 
@@ -83,10 +84,6 @@ def phases(loss: str, config: ConfigDict) -> dict[str, int]:
         "train.epochs": total - warmup,
         "optim.decay_epochs": total,
     }
-
-
-def _file(loss: str) -> str:
-    return loss.replace("*", "1")
 
 
 def report(runs: Iterable[tuple[str, str, ConfigDict]], out: Path) -> str:

@@ -30,9 +30,11 @@ def default() -> ConfigDict:
     data.train_images = 0  # use only the first n training images (0 = all)
     data.dev_images = 0  # validate on the first n images (0 = all; the authors' code: 200)
     data.test_split = "test"  # "testall" for COCO's 5000 images
-    data.filter = "none"  # training pairs kept: none (all), truth (those known to be right), or by
-    data.filter_scores = ""  # a score per stored pair (.npy, higher is better matched):
-    data.filter_value = 0.0  # "score": at least this value; "share": this share, the best first
+    # Training pairs that are dropped: none; truth, those known to be mismatched; score, those below
+    # filter_value; share, all but that share of them, the best ones.
+    data.filter = "none"
+    data.filter_scores = ""  # .npy, a score for each stored pair, higher where better matched
+    data.filter_value = 0.0
     data.scenes_seed = 0  # world of the built-in data set
     data.scenes_train = 1000  # pictures
     data.scenes_dev = 200

@@ -66,7 +66,8 @@ def read_dual_encoding(path: str | Path, split: str, features: str, max_frames: 
     frames = _frames_by_video(names, videos)
     _refuse_missing(videos, frames, text, source / "id.txt")
     rows = [frames[video] for video in videos]
-    return _split(str(source / "feature.bin"), array, rows, max_frames, videos, captions)
+    where = f"{source / 'feature.bin'}, videos of {name}"
+    return _split(where, array, rows, max_frames, videos, captions)
 
 
 def read_experts(path: str | Path, split: str, features: str, max_frames: int) -> VideoSplit:
@@ -103,7 +104,8 @@ def read_experts(path: str | Path, split: str, features: str, max_frames: int) -
         raise DataError(f"{file}: found features of {sorted(dimensions)} dimensions, expected one")
     ends = np.cumsum([len(array) for array in arrays])
     rows = [np.arange(end - len(array), end) for end, array in zip(ends, arrays, strict=True)]
-    return _split(str(file), np.concatenate(arrays), rows, max_frames, videos, captions)
+    where = f"{file}, videos of {listed.name}"
+    return _split(where, np.concatenate(arrays), rows, max_frames, videos, captions)
 
 
 def _split(
@@ -201,9 +203,9 @@ def _frames_by_video(names: Sequence[str], videos: Sequence[str]) -> dict[str, n
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return dict(file)
-    except (ValueError, OSError, EOFError, KeyError) as error:
+    except Exception as error:  # what is no such archive may end in any of them
         raise DataError(f"{path}: cannot be read as arrays ({error})") from error
 
 

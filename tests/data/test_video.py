@@ -278,6 +278,34 @@ def test_what_is_wrong_is_refused_and_listed(tmp_path, fault):
         check(config)
 
 
+def test_features_that_are_not_finite_are_listed(tmp_path):
+    config = config_of(write_dual_encoding(tmp_path), "dual_encoding")
+    home = tmp_path / "FeatureData" / "resnet"
+    rows = np.fromfile(home / "feature.bin", np.float32).reshape(-1, DIMENSIONS)
+    rows[(home / "id.txt").read_text().split().index("vid_h_1"), 2] = np.inf
+    rows.tofile(home / "feature.bin")
+    with pytest.raises(
+        DataError, match=r"bin, videos of msvdtest: row 1 holds inf \(region 1, dim"
+    ):
+        check(config)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 damaged", b"no archive"])
+def test_a_damaged_archive_is_refused(tmp_path, content):
+    config = config_of(write_experts(tmp_path, "npz"), "experts")
+    (tmp_path / "structured-symlinks" / "raw-captions.npz").write_bytes(content)
+    with pytest.raises(DataError, match=r"raw-captions\.npz: cannot be read as arrays"):
+        load(config)
+
+
+def test_objects_in_an_archive_are_not_unpickled(tmp_path):
+    config = config_of(write_experts(tmp_path, "npz"), "experts")
+    captions = np.array([os.system, "a dog"], object)
+    np.savez(tmp_path / "structured-symlinks" / "raw-captions", vid_a=captions)
+    with pytest.raises(DataError, match=r"raw-captions\.npz: cannot be read as arrays"):
+        load(config)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
