@@ -12,6 +12,7 @@
   They may lie in `structured-symlinks/`.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,7 +59,7 @@ def read_dual_encoding(path: str | Path, split: str, features: str, max_frames: 
     collection, name = text.parents[1], text.name.removesuffix(".caption.txt")
     captions = _captions_by_video(text)
     listed = collection / "ImageSets" / f"{name}.txt"
-    videos = _lines(listed) if listed.is_file() else list(captions)
+    videos = _video_list(listed) if listed.is_file() else list(captions)
     _refuse_missing(videos, captions, listed, text)
     _refuse_missing(captions, videos, text, listed)
     source = _feature_directory(collection / "FeatureData", features)
@@ -88,7 +89,7 @@ def read_experts(path: str | Path, split: str, features: str, max_frames: int) -
     if not features:
         raise ConfigError("data.features is empty; expected the file of an expert, without ending")
     listed = directory / f"{_NAMES.get(split, split)}_list.txt"
-    videos = _lines(listed)
+    videos = _video_list(listed)
     text, stored = _by_video(directory, "raw-captions")
     mapped = {}
     if any((directory / f"dict_youtube_mapping{end}").is_file() for end in _READERS):
@@ -271,6 +272,14 @@ def _lines(path: Path) -> list[str]:
     if not any(line.strip() for line in lines):
         raise DataError(f"{path}: the file is empty")
     return [line.strip() for line in lines if line.strip()]
+
+
+def _video_list(path: Path) -> list[str]:
+    videos = _lines(path)
+    repeated = [video for video, times in Counter(videos).items() if times > 1]
+    if repeated:
+        raise DataError(f"{path}: {_some(repeated)}: found more than once, expected once")
+    return videos
 
 
 def _refuse_missing(asked: Any, found: Any, source: Path, target: Path) -> None:

@@ -210,6 +210,11 @@ FAULTS = {
         lambda p: change(p / "ImageSets/msvdtest.txt", "vid_g"),
         "msvdtest.txt: found nothing of 2 videos of msvdtest.caption.txt: vid_h, vid_i",
     ),
+    "listed twice": (
+        "experts",
+        lambda p: change(p / "structured-symlinks/test_list.txt", "vid_g\nvid_h\nvid_g"),
+        "test_list.txt: vid_g: found more than once",
+    ),
     "no number": (
         "dual_encoding",
         lambda p: change(p / "TextData/msvdval.caption.txt", "vid_e#0 good\nvid_f a dog"),
