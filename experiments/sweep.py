@@ -33,8 +33,9 @@ from l2rm_jax.train import train
 
 RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 COLUMNS = (
-    "data", "method", "head", "protocol", "rate_asked", "true_rate", "kept_share", "seed",
-    "evaluation", *RECALLS, "best_epoch", *(f"dev_{name}" for name in RECALLS),
+    "data", "method", "head", "protocol", "rate_asked", "true_rate", "kept_share", "filter",
+    "filter_kept", "seed", "evaluation", *RECALLS,
+    "best_epoch", *(f"dev_{name}" for name in RECALLS),
     "split_accuracy", "split_precision", "split_auroc", "seconds", "device", "jax",
 )  # fmt: skip
 # Config keys that a column, and a directory's name, hold in another form.

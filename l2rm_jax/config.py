@@ -4,6 +4,7 @@ The defaults are the authors' for Flickr30K at the paper's sizes; a file in `con
 only what its data set needs. Without `--config`, `get_config()` of this file is run.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,11 +21,14 @@ def default() -> ConfigDict:
     """
     config = ConfigDict()
     config.seed = 0  # of initialisation, order of the data, dropout
-    config.method = "l2rm"  # l2rm, triplet, infonce
+    config.method = "l2rm"  # l2rm, rcl, triplet, infonce
 
     config.data = data = ConfigDict()
     data.name = ""  # "scenes" generates the built-in data set; any other name is a label
     data.path = ""  # directory with {train,dev,test}_ims.npy and _caps.txt or _caps.tsv
+    data.layout = "precomp"  # of that directory; of videos: dual_encoding, experts
+    data.features = ""  # of videos: directory in FeatureData, or file of the expert without ending
+    data.max_frames = 64  # of a video, evenly spaced; 1 for features that are aggregated
     data.vocabulary = ""  # json file; "" builds one from train and dev and keeps it in the workdir
     data.min_count = 4  # a rarer word becomes <unk>
     data.split_sentences = False  # before words, as the authors; needs NLTK's punkt model
@@ -32,6 +36,11 @@ def default() -> ConfigDict:
     data.train_images = 0  # use only the first n training images (0 = all)
     data.dev_images = 0  # validate on the first n images (0 = all; the authors' code: 200)
     data.test_split = "test"  # "testall" for COCO's 5000 images
+    # Training pairs that are dropped: none; truth, those known to be mismatched; score, those below
+    # filter_value; share, all but that share of them, the best ones.
+    data.filter = "none"
+    data.filter_scores = ""  # .npy, a score for each stored pair, higher where better matched
+    data.filter_value = 0.0
     data.scenes_seed = 0  # world of the built-in data set
     data.scenes_train = 1000  # pictures
     data.scenes_dev = 200
@@ -44,7 +53,7 @@ def default() -> ConfigDict:
     mismatch.file = ""  # an index .npy to use instead of generating one
 
     config.model = model = ConfigDict()
-    model.head = "sgr"  # sgr, saf
+    model.head = "sgr"  # sgr, saf, vse
     model.embed_dim = 1024
     model.word_dim = 300
     model.sim_dim = 256
@@ -67,6 +76,11 @@ def default() -> ConfigDict:
     l2rm.cost_learning_rate = 2e-6
     l2rm.queue_length = 0  # mismatched images per transport problem (0 = the batch)
 
+    config.rcl = rcl = ConfigDict()
+    rcl.loss = "log"  # log, exp, gce, tan, mae: RCL Tab. 6
+    rcl.q = 0.2  # exponent of gce, in (0, 1]
+    rcl.negatives = 0  # of each query, drawn at random (0 = all of the batch; 1: NL of RCL Tab. 7)
+
     config.optim = optim = ConfigDict()
     optim.learning_rate = 2e-4
     optim.decay_epochs = 15  # x 0.1 every so many epochs after the warm-up
@@ -85,6 +99,9 @@ def default() -> ConfigDict:
     # f30k-1k, coco-1k-5fold, coco-5k, cc152k-1k; custom: all of any test split. With a comma
     # between, several from the same scores; results.json's rsum is the first one's.
     evaluation.protocol = "custom"
+    # Temperature of a second row: each similarity times its softmax over the queries, which looks
+    # at all of them at once. 0 is none; cosines that a loss of tau trained take about that tau.
+    evaluation.dual_softmax = 0.0
     return config.lock()  # a misspelt field is an error in a config file too
 
 
@@ -113,6 +130,7 @@ _LIMITS = (  # fields, what holds of them, in words
         lambda x: x > 0,
         "more than 0",
     ),
+    (("evaluation.dual_softmax",), lambda x: 0 <= x < math.inf, "a temperature, or 0 for none"),
     (("l2rm.rho",), lambda x: 0 < x <= 1, "more than 0 and at most 1"),
     (("model.dropout",), lambda x: 0 <= x < 1, "at least 0 and less than 1"),
 )
@@ -146,6 +164,17 @@ def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, 
     return values
 
 
+def check_variant(file: str, arg: str | None, *known: str) -> None:
+    """Refuses a variant that a config file does not have (FILE.py:VARIANT).
+
+    Raises:
+      ConfigError: names the ones that it has.
+    """
+    if arg and arg not in known:
+        names = ", ".join(f"{file}:{name}" for name in known)
+        raise ConfigError(f"{file}:{arg}: no such variant, expected {file} or {names}")
+
+
 def get_config(arg: str | None = None) -> ConfigDict:
     """The built-in data set at sizes that a laptop CPU trains in minutes.
 
@@ -155,6 +184,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     Raises:
       ConfigError: any other argument.
     """
+    check_variant("scenes", arg, "quick")
     config = default()
     config.data.name = "scenes"
     config.model.head = "saf"
@@ -169,6 +199,4 @@ def get_config(arg: str | None = None) -> ConfigDict:
     if arg == "quick":
         config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 100, 20, 50
         config.train.warmup_epochs, config.train.epochs = 2, 2
-    elif arg:
-        raise ConfigError(f"scenes:{arg}: the only variant is scenes:quick")
     return config

@@ -1,28 +1,37 @@
 """Evaluate finished runs and published checkpoints, alone and together."""
 
+import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from ml_collections import ConfigDict
 
-from l2rm_jax.data.dataset import read_split
+from l2rm_jax import config as defaults
+from l2rm_jax.data.dataset import PairDataset, read_split
 from l2rm_jax.data.text import punkt
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.parallel import Replicas
-from l2rm_jax.recall import check_protocols, recall_rows
-from l2rm_jax.run import open_run, read_data
+from l2rm_jax.recall import check_protocols
+from l2rm_jax.run import Run, open_run, read_data, test_rows
 from l2rm_jax.run_config import changed, read_config
 from l2rm_jax.scoring import Scorer
 from l2rm_jax.torch_checkpoint import fit_data, read_checkpoint, trained_vocabulary
 from l2rm_jax.torch_import import model_from_state_dict, variables_from_state_dict
+from l2rm_jax.two_stage import Shortlist
+
+Rows = dict[str, dict[str, float]]
 
 
 def evaluate_runs(
-    workdirs: Sequence[str | Path], changes: Mapping[str, Any] = MappingProxyType({})
-) -> dict[str, dict[str, float]]:
+    workdirs: Sequence[str | Path],
+    changes: Mapping[str, Any] = MappingProxyType({}),
+    proposer: str | Path | None = None,
+    top_k: Sequence[int] = (),
+) -> Rows:
     """Test recalls of the best model of each run and, of several, of their mean similarities.
 
     SGRAF is the mean of a run with head sgr and one with head saf.
@@ -31,9 +40,13 @@ def evaluate_runs(
       workdirs: directories of the runs.
       changes: config keys that are to differ from the runs' own: where the data are now
         (`data.path`) and how to evaluate (`evaluation.*`).
+      proposer: directory of a run whose head is one product of vectors; the runs then score only
+        what it proposes (see `two_stage`).
+      top_k: how many candidates it proposes for a query, a table each; 0 for all pairs, without it.
 
     Raises:
-      ConfigError: a directory holds no run, or the runs test on different captions.
+      ConfigError: a directory holds no run, the runs test on different captions, the proposer's
+        head is not one product, or `top_k` is not what one can propose.
     """
     for key in changes:
         if key != "data.path" and not key.startswith("evaluation."):
@@ -41,26 +54,76 @@ def evaluate_runs(
                 f"{key}: evaluation uses the config that a run was trained with; only data.path "
                 "and evaluation.* can be changed"
             )
-    rows: dict[str, dict[str, float]] = {}
-    total, captions = 0.0, None
+    if bool(proposer) != bool(top_k):
+        raise ConfigError("--proposer, --top_k: one needs the other")
+    first, captions, vectors = proposer or workdirs[0], None, None
+    if proposer:
+        with _opened(proposer, changes) as run:
+            vectors, captions = run.score_test(Scorer.embeddings), run.data.test.captions
+    rows: Rows = {}
+    ways: list[_Way] = []
+    totals: list[Any] = []
     for workdir in workdirs:
-        config = changed(read_config(workdir), changes)
-        with open_run(config, read_data(config, workdir), workdir, Replicas()) as run:
-            test = run.data.test
+        with _opened(workdir, changes) as run:
+            test, config = run.data.test, run.config
             if captions is not None and captions != test.captions:
-                raise ConfigError(f"{workdir}: its test captions differ from {workdirs[0]}'s")
+                raise ConfigError(f"{workdir}: its test captions differ from {first}'s")
             captions = test.captions
-            sims = run.test_similarities()
-        total = total + sims
-        rows |= _named(f"{workdir} ({config.model.head})", sims, test, config)
+            if not ways and vectors is not None:
+                shortlist = _shortlist(vectors, test, config, top_k)
+                ways.append(_two_stage(shortlist, str(proposer)))
+            if not rows and (vectors is None or 0 in top_k):
+                ways.append(_all_pairs(test, config))
+            found = [run.score_test(way.score) for way in ways]
+        totals = [old + new for old, new in zip(totals or [0.0] * len(ways), found, strict=True)]
+        rows |= _named(f"{workdir} ({config.model.head})", ways, found)
     if len(workdirs) > 1:
-        rows |= _named(f"mean of {len(workdirs)} runs", total / len(workdirs), test, config)
+        means = [total / len(workdirs) for total in totals]
+        rows |= _named(f"mean of {len(workdirs)} runs", ways, means)
     return rows
 
 
-def evaluate_checkpoints(
-    config: ConfigDict, paths: Sequence[str | Path]
-) -> dict[str, dict[str, float]]:
+@contextlib.contextmanager
+def _opened(workdir: str | Path, changes: Mapping[str, Any]) -> Iterator[Run]:
+    config = changed(read_config(workdir), changes)
+    with open_run(config, read_data(config, workdir), workdir, Replicas()) as run:
+        yield run
+
+
+class _Way(NamedTuple):
+    """A way of scoring the test split, and the recalls of what it gives."""
+
+    score: Callable[[Scorer, Any, PairDataset], np.ndarray]
+    rows: Callable[[np.ndarray], Rows]
+
+
+def _all_pairs(test: PairDataset, config: ConfigDict) -> _Way:
+    return _Way(Scorer.similarities, lambda sims: test_rows(sims, test, config.evaluation))
+
+
+def _shortlist(
+    vectors: tuple[np.ndarray, np.ndarray],
+    test: PairDataset,
+    config: ConfigDict,
+    top_k: Sequence[int],
+) -> Shortlist:
+    if config.evaluation.dual_softmax:
+        raise ConfigError("evaluation.dual_softmax: needs all pairs, and --proposer leaves some")
+    protocols = config.evaluation.protocol
+    return Shortlist(*vectors, test.caption_image, protocols, [k for k in top_k if k])
+
+
+def _two_stage(shortlist: Shortlist, proposer: str) -> _Way:
+    def score(scorer: Scorer, variables: Any, test: PairDataset) -> np.ndarray:
+        return scorer.pair_similarities(variables, test, *shortlist.pairs)
+
+    def rows(scores: np.ndarray) -> Rows:
+        return {f"{proposer} proposes {key}": row for key, row in shortlist.rows(scores).items()}
+
+    return _Way(score, rows)
+
+
+def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Rows:
     """Test recalls of published PyTorch checkpoints and, of several, of their mean similarities.
 
     A file of two networks counts as one model, the mean of both, as its authors evaluate it.
@@ -73,6 +136,7 @@ def evaluate_checkpoints(
     Raises:
       L2RMError: a file or the data are not what they should be, or do not fit each other.
     """
+    defaults.check_fields(config)
     vocabulary = trained_vocabulary(config.data)
     sentences = punkt() if config.data.split_sentences else None
     test = read_split(config.data.path, config.data.test_split, vocabulary, sentences)
@@ -88,7 +152,8 @@ def evaluate_checkpoints(
     }
     replicas = Replicas()
     scorer = functools.cache(lambda model: Scorer(model, replicas, config.evaluation.batch_size))
-    rows: dict[str, dict[str, float]] = {}
+    ways = [_all_pairs(test, config)]
+    rows: Rows = {}
     total = 0.0
     for path, networks in checkpoints.items():
         own = 0.0
@@ -98,14 +163,17 @@ def evaluate_checkpoints(
             sims = scorer(model).similarities(variables, test)
             own = own + sims / len(networks)
             if len(networks) > 1:
-                rows |= _named(f"{path} ({key})", sims, test, config)
-        rows |= _named(str(path), own, test, config)
+                rows |= _named(f"{path} ({key})", ways, [sims])
+        rows |= _named(str(path), ways, [own])
         total = total + own / len(checkpoints)
     if len(checkpoints) > 1:
-        rows |= _named(f"mean of {len(checkpoints)} checkpoints", total, test, config)
+        rows |= _named(f"mean of {len(checkpoints)} checkpoints", ways, [total])
     return rows
 
 
-def _named(name: str, sims, test, config: ConfigDict) -> dict[str, dict[str, float]]:
-    found = recall_rows(sims, test.captions_per_image, config.evaluation.protocol)
-    return {f"{name}, {protocol}": row for protocol, row in found.items()}
+def _named(name: str, ways: Sequence[_Way], found: Sequence[np.ndarray]) -> Rows:
+    return {
+        f"{name}, {key}": row
+        for way, values in zip(ways, found, strict=True)
+        for key, row in way.rows(values).items()
+    }

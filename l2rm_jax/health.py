@@ -14,7 +14,7 @@ import numpy as np
 
 from l2rm_jax.data.dataset import PairDataset
 from l2rm_jax.errors import DivergedError
-from l2rm_jax.recall import RECALL_AT
+from l2rm_jax.recall import RECALL_AT, Counts, describe_counts
 
 Signs = dict[str, str]  # name of a sign -> what to tell a person
 
@@ -42,7 +42,7 @@ class Reference(NamedTuple):
     """What the numbers of an epoch are compared with."""
 
     images: int  # of the validation split
-    captions_per_image: int
+    captions_per_image: Counts
     batch_size: int
     epsilon: float  # of the transport
     warmup_epochs: int
@@ -150,10 +150,10 @@ def _recall(report: Mapping[str, float], reference: Reference) -> str | None:
         return None
     return (
         f"validation rSum is {report['rsum']:.1f}, and chance with {reference.images} images of "
-        f"{reference.captions_per_image} captions is {chance:.1f}, give or take {margin:.1f}: the "
-        "model ranks at random, so nothing that builds on its similarities can be right. Try a "
-        "lower optim.learning_rate or more train.warmup_epochs, and see with --mode=check that "
-        "images and captions belong together"
+        f"{describe_counts(reference.captions_per_image)} captions is {chance:.1f}, give or take "
+        f"{margin:.1f}: the model ranks at random, so nothing that builds on its similarities can "
+        "be right. Try a lower optim.learning_rate or more train.warmup_epochs, and see with "
+        "--mode=check that images and captions belong together"
     )
 
 
@@ -207,20 +207,23 @@ def _transport(report: Mapping[str, float]) -> str | None:
     )
 
 
-def chance_rsum(images: int, captions_per_image: int) -> tuple[float, float]:
+def chance_rsum(images: int, captions_per_image: Counts) -> tuple[float, float]:
     """rSum of random rankings, and how much more may be luck.
 
     An image's best caption is among the first k of M unless all k are drawn from the M - c others;
     a caption's image is with probability k / N. The deviations of the six recalls are added as if
     luck in one were luck in all: they share their rankings.
     """
-    captions = images * captions_per_image
+    counts = np.broadcast_to(captions_per_image, images)
+    captions = int(counts.sum())
+    numbers, of_images = np.unique(counts, return_counts=True)
     chance = deviation = 0.0
     for k in RECALL_AT:
         k_captions, k_images = min(k, captions), min(k, images)
-        missed = math.comb(captions - captions_per_image, k_captions)
+        draws = math.comb(captions, k_captions)
+        missed = [math.comb(captions - int(number), k_captions) / draws for number in numbers]
         for share, queries in (
-            (1 - missed / math.comb(captions, k_captions), images),
+            (1 - float(np.average(missed, weights=of_images)), images),
             (k_images / images, captions),
         ):
             chance += 100 * share

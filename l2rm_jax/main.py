@@ -33,6 +33,18 @@ _CHECKPOINT = flags.DEFINE_multi_string(
     "A published PyTorch checkpoint to evaluate (repeat the flag to average several), or to import "
     "as the start of a run in --workdir.",
 )
+_PROPOSER = flags.DEFINE_string(
+    "proposer",
+    None,
+    "With --mode=evaluate: directory of a run whose head is one product (vse); the runs of "
+    "--workdir then score only what it proposes.",
+)
+_TOP_K = flags.DEFINE_multi_integer(
+    "top_k",
+    [],
+    "Candidates that --proposer proposes for each image and each caption (repeat the flag for "
+    "several tables); 0 scores all pairs, to compare with.",
+)
 _MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate", "check", "import"], "What to do.")
 
 
@@ -44,6 +56,8 @@ def main(arguments: list[str]) -> None:
             raise ConfigError("--workdir: empty, expected a directory")
         if _CHECKPOINT.value and _MODE.value not in ("evaluate", "import"):
             raise ConfigError("--checkpoint: goes with --mode=evaluate or --mode=import")
+        if (_PROPOSER.value or _TOP_K.value) and (_MODE.value != "evaluate" or _CHECKPOINT.value):
+            raise ConfigError("--proposer, --top_k: go with --mode=evaluate of runs")
         _MODES[_MODE.value]()
     except (L2RMError, OSError) as error:  # a disk that is full, a directory that is not ours
         sys.exit(f"error: {error}")
@@ -80,7 +94,7 @@ def _evaluate() -> None:
     if flags.FLAGS["config"].present:
         raise ConfigError("--config: a run is evaluated with its own; leave the flag out")
     changes = config_flags.get_override_values(flags.FLAGS["config"])
-    print(table(evaluate_runs(_WORKDIR.value, changes)))
+    print(table(evaluate_runs(_WORKDIR.value, changes, _PROPOSER.value, _TOP_K.value)))
 
 
 def _import() -> None:

@@ -19,7 +19,7 @@ from l2rm_jax.health import Health, reference_of, require_finite
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas
-from l2rm_jax.recall import check_protocols, parse_protocols, recalls
+from l2rm_jax.recall import check_protocols, parse_protocols, recall_rows, recalls
 from l2rm_jax.run_log import progress_bar
 from l2rm_jax.scoring import Scorer
 
@@ -39,6 +39,12 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
     test = data.test
     check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
     return data
+
+
+def test_rows(sims: np.ndarray, test: PairDataset, evaluation: ConfigDict) -> dict[str, dict]:
+    """Rows of the result table from the similarities of a test split."""
+    settings = evaluation.protocol, evaluation.dual_softmax
+    return recall_rows(sims, test.captions_per_image, *settings)
 
 
 @contextlib.contextmanager
@@ -114,7 +120,7 @@ class Run:
     def describe(self) -> str:
         """What is trained on what, for a person."""
         train, max_words = self.data.train, self.config.data.max_words
-        clipped = sum(len(tokens) > max_words for tokens in train.tokens)
+        clipped = np.count_nonzero(train.lengths > max_words)
         sizes = ", ".join(
             f"{split.split} {len(split.images)} images / {len(split)} captions"
             for split in self.data.splits
@@ -175,19 +181,22 @@ class Run:
     def validate(self) -> dict[str, float]:
         """Recalls of the validation split under the model as it is."""
         dev = self.data.dev
-        return recalls(self._similarities(dev), dev.captions_per_image)
+        return recalls(self._score(dev), dev.captions_per_image)
 
-    def test_similarities(self) -> np.ndarray:
-        """Similarities of the test split under the best model so far."""
+    def score_test(self, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
+        """What a function of `Scorer` finds on the test split under the best model so far."""
         self.restore_best()
-        return self._similarities(self.data.test)
+        return self._score(self.data.test, score, *inputs)
 
-    def _similarities(self, split: PairDataset) -> np.ndarray:
+    def _score(
+        self, split: PairDataset, score: Callable = Scorer.similarities, *inputs: Any
+    ) -> Any:
         variables = {"params": self.state.params, "batch_stats": self.state.batch_stats}
-        sims = self._scorer.similarities(variables, split)
+        found = score(self._scorer, variables, split, *inputs)
         epoch = int(self._replicas.first(self.state.epoch)) + 1
-        require_finite({f"similarities of {split.split}": sims}, self.step, epoch)
-        return sims
+        for values in jax.tree.leaves(found):
+            require_finite({f"similarities of {split.split}": values}, self.step, epoch)
+        return found
 
     def stream(self, plan: EpochPlan, epoch: int) -> TrainStream:
         """The batches of an epoch that trains on `plan`."""

@@ -1,26 +1,31 @@
-"""Score every image of a split with every caption."""
+"""Score every image of a split with every caption, or only chosen pairs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from l2rm_jax.data import batches
 from l2rm_jax.data.dataset import PairDataset
+from l2rm_jax.errors import ConfigError
 from l2rm_jax.models.encoders import ImageCode
 from l2rm_jax.models.retrieval import RetrievalModel
-from l2rm_jax.parallel import Replicas
+from l2rm_jax.parallel import AXIS, Replicas, global_rows
 from l2rm_jax.run_log import progress_bar
 
 IMAGE_TILE = 128  # images scored at once on each device
+PAIR_TILE = 256  # pairs, where only chosen ones are
 
 
 class Scorer:
-    """All-pairs scoring with the compiled functions of one model.
+    """Scoring with the compiled functions of one model, which encodes images and captions once.
 
-    Images and captions are encoded once; images are then spread over the devices, tile by tile,
-    and meet one batch of captions at a time, so that memory does not grow with the captions.
+    Of a head that is `one_product`, all pairs are one product of vectors. Of another, images are
+    spread over the devices, tile by tile, and meet one batch of captions at a time, so that memory
+    does not grow with the captions.
     """
 
     def __init__(self, model: RetrievalModel, replicas: Replicas, batch_size: int):
@@ -32,6 +37,10 @@ class Scorer:
         # Each device encodes all captions of a batch: cheaper than to send it the codes.
         self._encode_captions = replicas.map_over(self._apply("encode_captions"), (0, None, None))
         self._score = replicas.map_over(self._apply("similarity"), (0, 0, 0))
+        self._embed_images = replicas.map_over(self._apply("embed_images"), (0, 0, 0))
+        self._embed_captions = replicas.map_over(self._apply("embed_captions"), (0, 0, 0))
+        self._gather = replicas.map(_gather)
+        self._score_pairs = replicas.map_over(self._pairs, (0, 0, 0, 0, 0))
 
     def _apply(self, method: str) -> Callable:
         def apply(variables, *inputs):
@@ -46,7 +55,10 @@ class Scorer:
           variables: "params" and "batch_stats", with a leading device axis.
           dataset: any split; no image and no caption is left out.
         """
-        tiles = self._image_tiles(variables, dataset)
+        if self._model.one_product:
+            images, texts = self.embeddings(variables, dataset)
+            return images @ texts.T
+        tiles = list(self._image_tiles(variables, dataset))
         images = len(dataset.images)
         sims = np.empty((images, len(dataset)), np.float32)
         size = self._batch_size
@@ -60,11 +72,92 @@ class Scorer:
                 bar.update(images * valid)
         return sims
 
-    def _image_tiles(self, variables: Any, dataset: PairDataset) -> list[ImageCode]:
-        """Image codes `[devices, tile, ...]`, each on its device, padded with zero images."""
+    def embeddings(
+        self, variables: Any, dataset: PairDataset
+    ) -> tuple[Float[np.ndarray, "I D"], Float[np.ndarray, "M D"]]:
+        """The vectors of all images and of all captions; similarities are their products.
+
+        Raises:
+          ConfigError: the head is not `one_product`.
+        """
+        if not self._model.one_product:
+            raise ConfigError(
+                f"model.head: {self._model.head} compares words with regions, expected a head "
+                "whose similarity is a product of two vectors"
+            )
+        shard, parts = self._replicas.shard, []
+        for *inputs, valid in batches.image_batches(dataset, self._images_at_once(dataset)):
+            found = self._embed_images(variables, *shard(tuple(inputs)))
+            parts.append(np.reshape(found, (-1, found.shape[-1]))[:valid])
+        images = np.concatenate(parts)
+        texts = np.empty((len(dataset), images.shape[1]), np.float32)
         devices = len(self._replicas)
-        tile = min(IMAGE_TILE, -(-len(dataset.images) // devices))
-        return [
-            self._encode_images(variables, *self._replicas.shard((images, regions)))
-            for images, regions, _ in batches.image_batches(dataset, tile * devices)
-        ]
+        size = -(-self._batch_size // devices) * devices
+        for *inputs, rows, valid in batches.caption_batches(dataset, size):
+            found = self._embed_captions(variables, *shard(tuple(inputs)))
+            texts[rows[:valid]] = np.reshape(found, (-1, found.shape[-1]))[:valid]
+        return images, texts
+
+    def pair_similarities(
+        self,
+        variables: Any,
+        dataset: PairDataset,
+        images: Int[np.ndarray, " P"],
+        captions: Int[np.ndarray, " P"],
+    ) -> Float[np.ndarray, " P"]:
+        """Similarities of some pairs, which the devices share.
+
+        Memory grows with the pairs and the codes of the images, which every device holds.
+
+        Args:
+          variables: as in `similarities`.
+          dataset: any split.
+          images: image row of each pair.
+          captions: caption row of each pair.
+        """
+        tiles = [self._gather(tile) for tile in self._image_tiles(variables, dataset)]
+        codes = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *tiles)
+        by_caption = np.argsort(captions, kind="stable")
+        starts = np.searchsorted(captions[by_caption], np.arange(len(dataset) + 1))
+        size = PAIR_TILE * len(self._replicas)
+        sims = np.empty(len(captions), np.float32)
+        with progress_bar(len(sims), f"scoring pairs of {dataset.split}") as bar:
+            for tokens, lengths, rows, valid in batches.caption_batches(dataset, self._batch_size):
+                texts = self._encode_captions(variables, tokens, lengths)
+                own = [by_caption[starts[row] : starts[row + 1]] for row in rows[:valid]]
+                slots = np.repeat(np.arange(valid), [len(pairs) for pairs in own])
+                pairs = np.concatenate(own)
+                for first in range(0, len(pairs), size):
+                    here = pairs[first : first + size]
+                    places = images[here], slots[first : first + size]
+                    places = [np.resize(x, size).astype(np.int32) for x in places]
+                    found = self._score_pairs(
+                        variables, codes, texts, *self._replicas.shard(places)
+                    )
+                    sims[here] = np.reshape(found, -1)[: len(here)]
+                    bar.update(len(here))
+        return sims
+
+    def _pairs(self, variables, images, texts, image_rows, text_rows) -> Float[jax.Array, " P"]:
+        similarity = self._apply("similarity")
+
+        def score(image_row, text_row):
+            image = jax.tree.map(lambda x: x[image_row][None], images)
+            text = jax.tree.map(lambda x: x[text_row][None], texts)
+            return similarity(variables, image, text)[0, 0]
+
+        return jax.vmap(score)(image_rows, text_rows)
+
+    def _images_at_once(self, dataset: PairDataset) -> int:
+        devices = len(self._replicas)
+        return min(IMAGE_TILE, -(-len(dataset.images) // devices)) * devices
+
+    def _image_tiles(self, variables: Any, dataset: PairDataset) -> Iterator[ImageCode]:
+        """Image codes `[devices, tile, ...]`, each on its device, padded with zero images."""
+        for images, regions, _ in batches.image_batches(dataset, self._images_at_once(dataset)):
+            yield self._encode_images(variables, *self._replicas.shard((images, regions)))
+
+
+def _gather(tile: ImageCode) -> ImageCode:
+    """The codes of all devices' images, in order."""
+    return jax.tree.map(lambda x: global_rows(x, AXIS), tile)

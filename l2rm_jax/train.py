@@ -8,8 +8,8 @@ from ml_collections import ConfigDict
 from l2rm_jax.data.dataset import keep_data
 from l2rm_jax.health import require_finite
 from l2rm_jax.parallel import Replicas
-from l2rm_jax.recall import recall_rows, table
-from l2rm_jax.run import Run, open_run, read_data
+from l2rm_jax.recall import table
+from l2rm_jax.run import Run, open_run, read_data, test_rows
 from l2rm_jax.run_config import check_config, write_config
 from l2rm_jax.run_log import (
     Means,
@@ -62,8 +62,7 @@ def train(
             total = config.train.warmup_epochs + config.train.epochs
             for epoch in range(run.position["epoch"], total):
                 _epoch(run, log, epoch, total, on_epoch)
-            sims = run.test_similarities()
-            rows = recall_rows(sims, data.test.captions_per_image, config.evaluation.protocol)
+            rows = test_rows(run.score_test(), data.test, config.evaluation)
             log.say(f"\n{run.title}\n{table(rows)}")
     results = {
         **run.header,

@@ -88,10 +88,12 @@ def test_a_perfect_loss_without_a_margin_is_not_flat():
         ("l2rm", {"warmup": ("loss", 20.025133), "matched": ("loss_matched", 25.6)}),
         ("triplet", {"warmup": ("loss", 25.2), "pairs": ("loss", 25.6)}),
         ("infonce", {"warmup": ("loss", 8.317766), "pairs": ("loss", 8.317766)}),
+        ("rcl", {"pairs": ("loss", 1.984292)}),
     ],
 )
 def test_flat_losses_by_hand(method, expected):
-    """2 margin B; 2 margin (B - 1); 2 log B; (log B - log(1e-7) (B - 1) / B) for RCE; B = 64."""
+    """2 margin B; 2 margin (B - 1); 2 log B; (log B - log(1e-7) (B - 1) / B) for RCE;
+    2 (B - 1) log(B / (B - 1)) for RCL; B = 64."""
     config = defaults.get_config()
     config.method = method
 
@@ -107,18 +109,27 @@ def test_flat_losses_by_hand(method, expected):
         assert found[stream][1] == pytest.approx(value, rel=1e-5)
 
 
-@pytest.mark.parametrize(("images", "captions_per_image"), [(100, 1), (20, 5), (12, 2), (4, 3)])
+@pytest.mark.parametrize(
+    ("images", "captions_per_image"),
+    [(100, 1), (20, 5), (12, 2), (4, 3), (30, np.repeat([1, 9], [24, 6]))],
+)
 def test_chance_is_that_of_random_rankings(images, captions_per_image):
     rng = np.random.default_rng(images)
+    captions = np.broadcast_to(captions_per_image, images).sum()
     drawn = [
-        recalls(rng.random((images, images * captions_per_image)), captions_per_image)["rsum"]
-        for _ in range(100)
+        recalls(rng.random((images, captions)), captions_per_image)["rsum"] for _ in range(100)
     ]
     chance, margin = chance_rsum(images, captions_per_image)
     assert chance == pytest.approx(np.mean(drawn), abs=4 * np.std(drawn) / 10)
     assert 0 < margin <= (600 - chance) / 4
     if images >= 20:  # below, luck reaches further than the warning
         assert np.mean(np.array(drawn) < chance + margin) > 0.98
+
+
+def test_chance_of_different_numbers_of_captions_is_said():
+    reference = REFERENCE._replace(captions_per_image=np.repeat([2, 8], 100))
+    [text] = signs_of_epoch({**HEALTHY, "rsum": 20.0}, "pairs", reference, None).values()
+    assert "chance with 200 images of 2 to 8 captions is" in text
 
 
 @pytest.mark.parametrize("captions_per_image", [1, 5])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from l2rm_jax import config as defaults
-from l2rm_jax.errors import CheckpointError
+from l2rm_jax.errors import CheckpointError, ConfigError
 from l2rm_jax.run_config import write_config
 from l2rm_jax.torch_checkpoint import read_checkpoint
 
@@ -26,9 +27,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
     [
         (["--config.optim.learning_rat=1"], "nearest is optim.learning_rate"),
         (["--config=configs/missing.py"], "No such file"),
-        (["--config=configs/scenes.py:slow"], "the only variant is scenes:quick"),
+        (["--config=configs/scenes.py:slow"], "expected scenes or scenes:quick"),
         (["--config.train.epochs=2.5"], "invalid literal for int"),
-        (["--config.method=l3rm"], "'l3rm' is none of l2rm, triplet, infonce"),
+        (["--config.method=l3rm"], "'l3rm' is none of l2rm, rcl, triplet, infonce"),
         (["--config=configs/f30k.py"], "data.path is empty"),
         (["--mode=evaluate"], "needs the directory of at least one run"),
         (["--mode=evaluate", "--workdir=/nonexistent"], "no run was started"),
@@ -47,6 +48,22 @@ def test_mistakes_end_at_once_with_one_message(arguments, message):
     assert done.returncode != 0
     assert message in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "epochs", "decay", "rate"),
+    [("f30k", 30, 15, 2e-4), ("coco", 20, 10, 5e-4), ("cc152k", 40, 20, 2e-4)],
+)
+def test_published_settings_of_rcl(name, epochs, decay, rate):
+    get_config = runpy.run_path(str(ROOT / "configs" / f"{name}.py"))["get_config"]
+    config = get_config("rcl")
+    assert (config.method, config.rcl.loss, config.rcl.negatives) == ("rcl", "log", 0)
+    assert (config.train.warmup_epochs, config.train.epochs) == (0, epochs)
+    assert (config.optim.decay_epochs, config.optim.learning_rate) == (decay, rate)
+    assert (config.loss.tau, config.train.batch_size) == (0.05, 128)
+    assert get_config().method == "l2rm"
+    with pytest.raises(ConfigError, match=f"{name}:tan: no such variant, expected {name} or"):
+        get_config("tan")
 
 
 def test_without_a_config_a_run_goes_on_with_its_own(tmp_path):

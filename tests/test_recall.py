@@ -31,6 +31,25 @@ def test_ties_follow_a_reversed_stable_sort(images, captions_per_image, levels):
     np.testing.assert_array_equal(recall.image_ranks(sims, captions_per_image), expected)
 
 
+@pytest.mark.parametrize("levels", [2, 1000])
+def test_images_may_have_different_numbers_of_captions(levels):
+    rng = np.random.default_rng(levels)
+    counts = rng.integers(1, 7, 40)
+    owner = [image for image, count in enumerate(counts) for _ in range(count)]
+    sims = rng.integers(0, levels, (40, len(owner))) / levels
+    own = [[k for k, image in enumerate(owner) if image == i] for i in range(40)]
+    expected = [full_sort_rank(sims[i], own[i]) for i in range(40)]
+    np.testing.assert_array_equal(recall.text_ranks(sims, counts), expected)
+    expected = [full_sort_rank(sims[:, k], [image]) for k, image in enumerate(owner)]
+    np.testing.assert_array_equal(recall.image_ranks(sims, counts), expected)
+    halves = [slice(0, sum(counts[:20])), slice(sum(counts[:20]), None)]
+    parts = [
+        recall.recalls(sims[20 * i : 20 * i + 20, halves[i]], counts[20 * i :][:20]) for i in (0, 1)
+    ]
+    mean = np.mean([part["rsum"] for part in parts])
+    assert recall.fold_recalls(sims, counts, folds=2)["rsum"] == pytest.approx(mean)
+
+
 def test_without_ties_any_sort_gives_the_ranks():
     """The reference's default sort leaves the order of ties open; of the rest it leaves nothing."""
     sims = np.random.default_rng(0).permutation(60 * 120).reshape(60, 120) / 7200
@@ -67,7 +86,12 @@ def test_folds_are_consecutive_and_averaged():
 
 @pytest.mark.parametrize(
     ("shape", "per_image", "message"),
-    [((4, 10), 5, "expected 5 captions"), ((4, 4), 2, "expected 2 captions")],
+    [
+        ((4, 10), 5, "expected 5 captions"),
+        ((4, 4), 2, "expected 2 captions"),
+        ((3, 7), np.array([2, 2, 2]), "expected 2 captions"),
+        ((3, 6), np.array([4, 0, 2]), "expected 0 to 4 captions"),
+    ],
 )
 def test_wrong_shape_is_refused(shape, per_image, message):
     with pytest.raises(ValueError, match=message):
@@ -140,6 +164,7 @@ def test_other_data_than_the_protocols_are_refused(protocol, images, captions_pe
         ("coco", "coco-1k-5fold,coco-5k"),
         ("cc152k", "cc152k-1k"),
         ("flickr8k", "custom"),
+        ("video", "custom"),
     ],
 )
 def test_a_config_reports_the_published_tables_of_its_data(name, expected):
@@ -159,3 +184,39 @@ def test_table_shows_every_column_of_every_row():
     for line, (name, row) in zip(lines[2:], rows.items(), strict=True):
         values = [float(text) for text in line.removeprefix(name).split()]
         np.testing.assert_allclose(values, list(row.values()), atol=0.0501)
+
+
+@pytest.mark.parametrize("temperature", [0.01, 0.5])
+def test_dual_softmax_weighs_by_the_queries(temperature):
+    rng = np.random.default_rng(0)
+    sims = rng.uniform(-1, 1, (15, 30)).astype(np.float32)
+    exponentials = np.exp(sims.astype(float) / temperature)
+    for axis in (0, 1):
+        expected = sims * exponentials / exponentials.sum(axis, keepdims=True)
+        found = recall.dual_softmax(sims, temperature, axis)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    by_images, by_captions = (recall.dual_softmax(sims, temperature, axis) for axis in (0, 1))
+    row = recall.recalls(sims, 2, temperature)
+    assert row["i2t_mean"] == recall.recalls(by_images, 2)["i2t_mean"]
+    assert row["t2i_mean"] == recall.recalls(by_captions, 2)["t2i_mean"]
+    assert row != recall.recalls(sims, 2)
+
+
+def test_a_dual_softmax_row_is_labelled_and_stays_within_its_fold(monkeypatch):
+    monkeypatch.setitem(recall.PROTOCOLS, "small-5fold", recall.Protocol(60, 2, folds=5))
+    sims = np.random.default_rng(0).random((60, 120), dtype=np.float32)
+    rows = recall.recall_rows(sims, 2, "small-5fold", 0.1)
+    assert list(rows) == ["small-5fold", "small-5fold, dual softmax 0.1"]
+    blocks = [sims[12 * i : 12 * (i + 1), 24 * i : 24 * (i + 1)] for i in range(5)]
+    for row, temperature in zip(rows.values(), (0.0, 0.1), strict=True):
+        parts = [recall.recalls(block, 2, temperature)["rsum"] for block in blocks]
+        assert row["rsum"] == pytest.approx(np.mean(parts))
+    assert rows["small-5fold"] != rows["small-5fold, dual softmax 0.1"]
+
+
+def test_dual_softmax_takes_a_hub_down():
+    """A caption that every image is nearest to wins only where it is nearest of all."""
+    sims = np.eye(4, dtype=np.float32) * 0.5
+    sims[:, 0] = [0.9, 0.6, 0.6, 0.6]
+    assert recall.recalls(sims, 1)["i2t_r1"] == 25.0
+    assert recall.recalls(sims, 1, 0.1)["i2t_r1"] == 100.0

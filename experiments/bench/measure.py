@@ -126,4 +126,4 @@ def dataset(
     each = count // len(features)
     own = np.arange(len(features) * each) // each
     texts = captions(rng, len(own), words)
-    return PairDataset("bench", features, [""] * len(own), texts, own, own, each)
+    return PairDataset("bench", features, [""] * len(own), texts, own, own)

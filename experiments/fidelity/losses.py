@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from experiments.fidelity.arrays import Arrays, Errors, both_precisions, difference
 from l2rm_jax.losses import contrastive, ranking, rematching
+from l2rm_jax.losses.complementary import complementary
 
 RANKING = {
     "triplet_warmup": ranking.triplet_mean,
@@ -18,6 +19,9 @@ REMATCHING = {
     "sym_KL": rematching.symmetric_kl,
     "JS": rematching.jensen_shannon,
 }
+# Their names of the bounds.
+COMPLEMENTARY = {"log": "log", "tan": "tan", "abs": "mae", "exp": "exp", "gce": "gce"}
+RCL_MARGIN = 0.2  # of the triplet losses in RCL's file, which does not hold it
 
 
 def losses(arrays: Arrays) -> Errors:
@@ -47,6 +51,43 @@ def losses(arrays: Arrays) -> Errors:
             if gradient is not None:
                 theirs = found[f"{name}_grad_f64"]
                 yield "gradients / largest", difference(gradient, theirs, relative=True)
+
+
+def complementary_losses(arrays: Arrays) -> Errors:
+    tau, q = arrays.numbers("in/tau", "in/q")
+
+    def bounded(name):
+        return lambda sims, mask=None: complementary(
+            sims, tau=tau, bound=COMPLEMENTARY[name], q=q, negatives=mask
+        )
+
+    functions = {
+        **{name: bounded(name) for name in COMPLEMENTARY},
+        "infoNCE": lambda sims: contrastive.info_nce(sims, tau=tau),
+    }
+
+    @jax.jit
+    def all_negatives(sims):
+        return {name: jax.value_and_grad(f)(sims) for name, f in functions.items()}
+
+    @jax.jit
+    def others(sims, mask):
+        return {
+            "ratio0.5_log": functions["log"](sims, mask),
+            "ratio0.5_gce": functions["gce"](sims, mask),
+            "contrastive_max1": ranking.triplet_hardest(sims, margin=RCL_MARGIN),
+            # Theirs sums over the negatives where ours takes the mean.
+            "contrastive_max0": len(sims) * ranking.triplet_mean(sims, margin=RCL_MARGIN),
+        }
+
+    for case in arrays.cases("sims"):
+        found = arrays.under(f"{case}/")
+        for name, (value, gradient) in all_negatives(found["sims"]).items():
+            yield "losses, relative", both_precisions(value, found, name, relative=True)
+            theirs = found[f"{name}_grad_f64"]
+            yield "gradients / largest", difference(gradient, theirs, relative=True)
+        for name, value in others(found["sims"], found["ratio0.5_mask"] > 0).items():
+            yield "losses, relative", difference(value, found[name], relative=True)
 
 
 def _gradient(function):

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float32, Int, Int32
 
 from l2rm_jax.data.dataset import PairDataset
+from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import ConfigError, DataError
 
 BUCKETS = (8, 12, 16, 20, 24, 32, 48, 64)
@@ -21,6 +22,7 @@ MAX_WORDS = 64
 _READ = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
 
 T = TypeVar("T")
+Tokens = Int32[np.ndarray, "B L"] | Float32[np.ndarray, "B L Dt"]
 
 
 class Batch(NamedTuple):
@@ -31,7 +33,7 @@ class Batch(NamedTuple):
 
     images: Float32[np.ndarray, "Q R Dv"]  # features of the stored images
     regions: Int32[np.ndarray, " Q"]  # how many of an image's R rows are regions; zeros follow
-    tokens: Int32[np.ndarray, "B L"]  # word indices, zero after a caption's end
+    tokens: Tokens  # word indices, or vectors that stand for words; zero after a caption's end
     lengths: Int32[np.ndarray, " B"]  # words of each caption
     pair_index: Int32[np.ndarray, " B"]  # row of the pair in its data set
     image_index: Int32[np.ndarray, " Q"]  # rows of the stored images
@@ -170,7 +172,7 @@ def image_batches(
 
 def caption_batches(
     dataset: PairDataset, batch_size: int, buckets: Sequence[int] = BUCKETS
-) -> Iterator[tuple[Int32[np.ndarray, "B L"], Int32[np.ndarray, " B"], Int[np.ndarray, " B"], int]]:
+) -> Iterator[tuple[Tokens, Int32[np.ndarray, " B"], Int[np.ndarray, " B"], int]]:
     """All captions, unclipped, those of similar length together so that little is padding.
 
     Beyond the last bucket, lengths are rounded up to multiples of 32.
@@ -180,7 +182,7 @@ def caption_batches(
       bucket is completed by repeating its last caption.
     """
     reader = _Reader(dataset, buckets, max_words=None)
-    widths = np.array([bucket_of(length, buckets) for length in reader.full_lengths])
+    widths = np.array([reader.width(length) for length in reader.full_lengths])
     by_length = np.argsort(reader.full_lengths, kind="stable")
     for width in np.unique(widths):
         rows = by_length[widths[by_length] == width]
@@ -204,18 +206,27 @@ class _Reader:
         if max_words is not None and max_words < 1:
             raise ConfigError(f"max_words is {max_words}, expected at least 1")
         self.dataset = dataset
-        self.full_lengths = np.array([len(tokens) for tokens in dataset.tokens], np.int32)
+        self.full_lengths = dataset.lengths
+        self._vectors = dataset.tokens if isinstance(dataset.tokens, RegionFeatures) else None
         self._lengths = self.full_lengths
         if max_words is not None:
             self._lengths = np.minimum(self.full_lengths, max_words)
         self._buckets = buckets
 
+    def width(self, length: int) -> int:
+        """The bucket of captions of so many words; never more than there is room for."""
+        bucket = bucket_of(int(length), self._buckets)
+        return bucket if self._vectors is None else min(bucket, self._vectors.shape[1])
+
     def bucket(self, rows: np.ndarray) -> int:
-        return bucket_of(int(self._lengths[rows].max()), self._buckets)
+        return self.width(self._lengths[rows].max())
 
     def captions(self, rows: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens [B, words] and lengths [B]."""
+        """Tokens [B, words, ...] and lengths [B]."""
         lengths = self._lengths[rows]
+        if self._vectors is not None:
+            vectors = self._vectors.rows(rows)[:, :words]
+            return vectors * (np.arange(words) < lengths[:, None])[..., None], lengths
         tokens = np.zeros((len(rows), words), np.int32)
         for line, row, length in zip(tokens, rows, lengths, strict=True):
             line[:length] = self.dataset.tokens[row][:length]

@@ -13,17 +13,22 @@ class CaptionFile(NamedTuple):
     lines: list[bytes]
 
 
+def caption_files(path: Path, split: str) -> list[Path]:
+    """The files that there are of the captions of a split, in words."""
+    candidates = [path / f"{split}_caps{suffix}" for suffix in (".txt", ".tsv")]
+    return [file for file in candidates if file.is_file()]
+
+
 def open_captions(path: Path, split: str) -> CaptionFile:
     """The caption file of a split in the directory `path`, its lines not looked at yet.
 
     Raises:
       DataError: there is no such file, there are two, or it is empty.
     """
-    candidates = [path / f"{split}_caps{suffix}" for suffix in (".txt", ".tsv")]
-    present = [file for file in candidates if file.is_file()]
+    present = caption_files(path, split)
     if len(present) != 1:
         found = "found both" if present else "found neither"
-        raise DataError(f"{candidates[0]}, {candidates[1].name}: {found}, expected one of them")
+        raise DataError(f"{path / split}_caps.txt, {split}_caps.tsv: {found}, expected one of them")
     source = present[0]
     lines = source.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if lines[-1] == b"":  # the end of the last line, not a line

@@ -18,13 +18,14 @@ from l2rm_jax.data.dataset import (
     PairDataset,
     check_alike,
     load_data,
+    open_caption_vectors,
     open_images,
     split_names,
 )
 from l2rm_jax.data.features import RegionFeatures, refuse_different
 from l2rm_jax.data.text import Vocabulary, punkt, tokenize
 from l2rm_jax.errors import DataError, Problems
-from l2rm_jax.recall import check_protocols
+from l2rm_jax.recall import check_protocols, describe_counts
 
 SHOWN = 5  # examples of what there may be many of
 _log = logging.getLogger(__name__)
@@ -50,14 +51,20 @@ def check(config: Any) -> str:
     attempt(check_fields, config)
     data = attempt(load_data, config.data, config.mismatch, workdir=None)
     if data is None:  # the features are read even where something else is wrong
-        images = [attempt(open_images, config.data, name) for name in split_names(config.data)]
+        names = split_names(config.data)
+        images = [attempt(open_images, config.data, name) for name in names]
+        vectors = [attempt(open_caption_vectors, config.data, name) for name in names]
     else:
         attempt(check_batch_size, data.train, config.train.batch_size)
         sizes = len(data.test.images), data.test.captions_per_image
         attempt(check_protocols, config.evaluation.protocol, *sizes)
         images = [split.images for split in data.splits]
+        vectors = [None if len(data.vocabulary) else split.tokens for split in data.splits]
     attempt(check_alike, [features for features in images if features is not None])
-    scans = [attempt(scan, features) for features in images]
+    scans = [
+        SplitScan(attempt(scan, ims), attempt(scan, caps))
+        for ims, caps in zip(images, vectors, strict=True)
+    ]
     if problems.messages:
         raise DataError(_listing(problems.messages))
     return "\n".join(_report(data, scans, config.data))
@@ -82,6 +89,14 @@ class FeatureScan:
     constant_dimensions: list[tuple[int, float]]
     repeated: list[tuple[int, int]]
     image_of: dict[bytes, int]
+
+
+@dataclass(frozen=True)
+class SplitScan:
+    """What the features of a split hold; the captions' are None where these are words."""
+
+    images: FeatureScan
+    captions: FeatureScan | None
 
 
 def scan(images: RegionFeatures) -> FeatureScan:
@@ -127,8 +142,9 @@ def scan(images: RegionFeatures) -> FeatureScan:
     return FeatureScan(mean, deviation, constant_images, constant, repeated, image_of)
 
 
-def _report(data: Data, scans: list[FeatureScan], data_config: Any) -> Iterator[str]:
-    yield f"vocabulary: {len(data.vocabulary)} words"
+def _report(data: Data, scans: list[SplitScan], data_config: Any) -> Iterator[str]:
+    size = len(data.vocabulary)
+    yield f"vocabulary: {size} words" if size else "vocabulary: none, captions are vectors"
     described = list(zip(data.splits, scans, strict=True))
     for split, features in described:
         yield from _describe(split, features, data.vocabulary, data_config)
@@ -138,23 +154,22 @@ def _report(data: Data, scans: list[FeatureScan], data_config: Any) -> Iterator[
 
 
 def _describe(
-    split: PairDataset, features: FeatureScan, vocabulary: Vocabulary, data_config: Any
+    split: PairDataset, scans: SplitScan, vocabulary: Vocabulary, data_config: Any
 ) -> list[str]:
-    max_words = data_config.max_words
-    sentences = punkt() if data_config.split_sentences else None
+    features = scans.images
     images, _, dimensions = split.images.shape
     counts = split.images.region_counts(np.arange(images))
     fewest, most = counts.min(), counts.max()
     regions = f"{fewest} to {most}" if fewest < most else f"{most}"
     stored = "once" if split.images.stride == 1 else f"{split.images.stride} times"
-    lengths = np.array([len(tokens) for tokens in split.tokens])
-    words = Counter(word for caption in split.captions for word in tokenize(caption, sentences))
-    unknown = Counter({word: n for word, n in words.items() if word not in vocabulary.word2idx})
-    share = unknown.total() / words.total()
     broken = [n for n, caption in enumerate(split.captions, 1) if _BROKEN.search(caption)]
+    if scans.captions is None:
+        captions = _of_words(split, vocabulary, data_config)
+    else:
+        captions = _of_vectors(split, scans.captions, data_config.max_words)
     title = (
         f"{split.split}: {images} images of {regions} regions x {dimensions} features, "
-        f"{len(split)} captions, {split.captions_per_image} an image"
+        f"{len(split)} captions, {describe_counts(split.captions_per_image)} an image"
     )
     return _section(
         title,
@@ -164,32 +179,62 @@ def _describe(
             "constant images": _some(f"{at} ({x:g})" for at, x in features.constant_images),
             "constant dimensions": _some(f"{at} ({x:g})" for at, x in features.constant_dimensions),
             "repeated images": _some(f"{at} = {first}" for at, first in features.repeated),
-            "tokens of a caption": f"{lengths.min()} to {lengths.max()}, median "
-            f"{np.median(lengths):g}, 95% at most {np.quantile(lengths, 0.95, method='higher')}; "
-            f"{np.sum(lengths > max_words)} longer than {max_words}, so clipped in training",
-            "unknown words": f"{share:.2%} of all; "
-            + _some(f"{word} ({count})" for word, count in unknown.most_common()),
+            **captions,
             "broken characters": _some(f"caption {n}" for n in broken),
         },
     )
 
 
-def _shared(
-    left: tuple[PairDataset, FeatureScan], right: tuple[PairDataset, FeatureScan]
-) -> list[str]:
+def _of_words(split: PairDataset, vocabulary: Vocabulary, data_config: Any) -> dict[str, str]:
+    sentences = punkt() if data_config.split_sentences else None
+    words = Counter(word for caption in split.captions for word in tokenize(caption, sentences))
+    unknown = Counter({word: n for word, n in words.items() if word not in vocabulary.word2idx})
+    share = unknown.total() / words.total()
+    return {
+        "tokens of a caption": _lengths(split.lengths, data_config.max_words),
+        "unknown words": f"{share:.2%} of all; "
+        + _some(f"{word} ({count})" for word, count in unknown.most_common()),
+    }
+
+
+def _of_vectors(split: PairDataset, captions: FeatureScan, max_words: int) -> dict[str, str]:
+    return {
+        "caption vectors": f"{split.tokens.array.dtype} x {split.tokens.shape[2]}; "
+        f"mean {captions.mean:.3g}, deviation {captions.deviation:.3g}",
+        "vectors of a caption": _lengths(split.lengths, max_words),
+        "constant captions": _some(f"{at} ({x:g})" for at, x in captions.constant_images),
+        "repeated captions": _some(f"{at} = {first}" for at, first in captions.repeated),
+    }
+
+
+def _lengths(lengths: np.ndarray, most: int) -> str:
+    return (
+        f"{lengths.min()} to {lengths.max()}, median {np.median(lengths):g}, 95% at most "
+        f"{np.quantile(lengths, 0.95, method='higher')}; {np.sum(lengths > most)} longer than "
+        f"{most}, so clipped in training"
+    )
+
+
+def _shared(left: tuple[PairDataset, SplitScan], right: tuple[PairDataset, SplitScan]) -> list[str]:
     """What two splits have in common, though they should not."""
     (left_pairs, left_scan), (right_pairs, right_scan) = left, right
-    images = [
-        f"{image} = {right_scan.image_of[key]}"
-        for key, image in left_scan.image_of.items()
-        if key in right_scan.image_of
-    ]
-    others = set(right_pairs.captions)
-    captions = dict.fromkeys(c for c in left_pairs.captions if c in others)
+    if left_scan.captions is None:
+        others = set(right_pairs.captions)
+        captions = [repr(c) for c in dict.fromkeys(left_pairs.captions) if c in others]
+    else:
+        captions = _equal(left_scan.captions, right_scan.captions)
     return _section(
         f"both in {left_pairs.split} and in {right_pairs.split}:",
-        {"images": _some(images), "captions": _some(map(repr, captions))},
+        {"images": _some(_equal(left_scan.images, right_scan.images)), "captions": _some(captions)},
     )
+
+
+def _equal(left: FeatureScan, right: FeatureScan) -> list[str]:
+    return [
+        f"{row} = {right.image_of[key]}"
+        for key, row in left.image_of.items()
+        if key in right.image_of
+    ]
 
 
 def _section(title: str, facts: dict[str, str]) -> list[str]:

@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from l2rm_jax.data import mismatch, scenes
-from l2rm_jax.data.captions import CaptionFile, open_captions, parse_captions
+from l2rm_jax.data import filters, mismatch, scenes, video
+from l2rm_jax.data.captions import CaptionFile, caption_files, open_captions, parse_captions
 from l2rm_jax.data.features import RegionFeatures, undo_repeats
 from l2rm_jax.data.mismatch import Mismatch
 from l2rm_jax.data.text import Splitter, Vocabulary, punkt, tokenize
 from l2rm_jax.errors import ConfigError, DataError, Problems
 
 _log = logging.getLogger(__name__)
+_VIDEO_LAYOUTS = {"dual_encoding": video.read_dual_encoding, "experts": video.read_experts}
 VOCABULARY_FILE, INDEX_FILE = "vocabulary.json", "mismatch_index.npy"
+Tokens = list[Int32[np.ndarray, " words"]] | RegionFeatures
 
 
 @dataclass(frozen=True)
@@ -27,23 +29,35 @@ class PairDataset:
     Attributes:
       split: its name.
       images: features, each image once.
-      captions: [pairs] raw text, the captions of an image in a row.
-      tokens: [pairs] word indices of each caption, `<start>` and `<end>` included.
+      captions: [pairs] raw text, the captions of an image in a row; where there are only vectors,
+        their place in the file.
+      tokens: [pairs] word indices of each caption, `<start>` and `<end>` included; or its vectors.
       caption_image: [pairs] row of the image that the caption was written for.
       stored_image: [pairs] row of the image that it is stored with; the same unless mismatched.
-      captions_per_image: pairs / images.
     """
 
     split: str
     images: RegionFeatures
     captions: list[str]
-    tokens: list[Int32[np.ndarray, " words"]]
+    tokens: Tokens
     caption_image: Int[np.ndarray, " pairs"]
     stored_image: Int[np.ndarray, " pairs"]
-    captions_per_image: int
 
     def __len__(self) -> int:
         return len(self.captions)
+
+    @property
+    def captions_per_image(self) -> int | Int[np.ndarray, " images"]:
+        """Captions written for each image; one number where it is the same for all."""
+        counts = np.bincount(self.caption_image, minlength=len(self.images))
+        return int(counts[0]) if (counts == counts[0]).all() else counts
+
+    @property
+    def lengths(self) -> Int32[np.ndarray, " pairs"]:
+        """Words of each caption."""
+        if isinstance(self.tokens, RegionFeatures):
+            return self.tokens.counts
+        return np.array([len(tokens) for tokens in self.tokens], np.int32)
 
     @property
     def matched(self) -> Bool[np.ndarray, " pairs"]:
@@ -58,14 +72,18 @@ class PairDataset:
         """
         if not self.matched.all():
             raise DataError(f"{self.split}: take the first images before mismatching captions")
-        pairs = images * self.captions_per_image
+        pairs = np.arange(np.searchsorted(self.caption_image, images))
+        return replace(self.take(pairs), images=self.images.head(images))
+
+    def take(self, pairs: Int[np.ndarray, " taken"]) -> "PairDataset":
+        """Some of the pairs; the images stay, whether a caption is left of theirs or not."""
+        vectors = isinstance(self.tokens, RegionFeatures)
         return replace(
             self,
-            images=self.images.head(images),
-            captions=self.captions[:pairs],
-            tokens=self.tokens[:pairs],
-            caption_image=self.caption_image[:pairs],
-            stored_image=self.stored_image[:pairs],
+            captions=[self.captions[pair] for pair in pairs],
+            tokens=self.tokens.take(pairs) if vectors else [self.tokens[pair] for pair in pairs],
+            caption_image=self.caption_image[pairs],
+            stored_image=self.stored_image[pairs],
         )
 
     def with_mismatch(self, mismatch: Mismatch) -> "PairDataset":
@@ -80,7 +98,10 @@ class PairDataset:
 
 @dataclass(frozen=True)
 class Data:
-    """Everything a run reads. Only the training split is mismatched."""
+    """Everything a run reads. Only the training split is mismatched, and then filtered.
+
+    The vocabulary is empty where captions are vectors.
+    """
 
     train: PairDataset
     dev: PairDataset
@@ -97,7 +118,7 @@ class Data:
 def read_split(
     path: str | Path, split: str, vocabulary: Vocabulary, sentences: Splitter | None = None
 ) -> PairDataset:
-    """Read `{split}_ims.npy` and `{split}_caps.txt` or `.tsv` of a directory.
+    """Read `{split}_ims.npy` and `{split}_caps.txt` or `.tsv` of a directory: captions in words.
 
     Args:
       path: directory in the layout of SCAN and NCR.
@@ -108,7 +129,7 @@ def read_split(
     Raises:
       DataError: a file is missing or is not what it should be; the message says where.
     """
-    raw = _read_files(path, split)
+    raw = _read_files(path, split, in_words=True)
     return raw.pairs([vocabulary.encode(caption, sentences) for caption in raw.captions])
 
 
@@ -134,27 +155,36 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
     attempt = problems.attempt
     raw = [attempt(_raw_split, data_config, split) for split in split_names(data_config)]
     attempt(check_alike, [split.images for split in raw if split])
+    attempt(_check_captions_alike, [split for split in raw if split])
     raw[0] = attempt(_first, raw[0], data_config.train_images, field="data.train_images")
     first_of_dev = attempt(_first, raw[1], data_config.dev_images, field="data.dev_images")
     asked = mismatch_config
     if not asked.file:  # looked at even where the training pairs cannot be read
         attempt(mismatch.check_settings, asked.protocol, asked.rate, asked.seed)
     found = attempt(_run_mismatch, asked, raw[0], workdir=workdir)
-    vocabulary = attempt(_known_vocabulary, data_config.vocabulary, workdir=workdir)
-    sentences = attempt(punkt) if data_config.split_sentences else None
+    attempt(filters.check_settings, data_config)
+    kept = attempt(_kept_pairs, found, raw[0], config=data_config)
+    in_words = not any(split and split.vectors is not None for split in raw)
+    vocabulary = attempt(
+        _known_vocabulary if in_words else _no_vocabulary, data_config.vocabulary, workdir=workdir
+    )
+    sentences = attempt(punkt) if data_config.split_sentences and in_words else None
     problems.refuse()
 
-    # Tokenizing is slow on large data: once, and after all else is known to be right.
-    words = [[tokenize(caption, sentences) for caption in split.captions] for split in raw]
-    vocabulary = vocabulary or Vocabulary.from_words(words[0] + words[1], data_config.min_count)
-    train, dev, test = (
-        split.pairs([vocabulary.encode_words(line) for line in lines])
-        for split, lines in zip(raw, words, strict=True)
-    )
+    if in_words:
+        # Tokenizing is slow on large data: once, and after all else is known to be right.
+        words = [[tokenize(caption, sentences) for caption in split.captions] for split in raw]
+        vocabulary = vocabulary or Vocabulary.from_words(words[0] + words[1], data_config.min_count)
+        tokens = [[vocabulary.encode_words(line) for line in lines] for lines in words]
+    else:
+        tokens = [split.vectors for split in raw]
+    train, dev, test = (split.pairs(own) for split, own in zip(raw, tokens, strict=True))
+    train, dev = train.with_mismatch(found), dev.head(len(first_of_dev.images))
+    if data_config.filter != "none":
+        found = replace(found, filtered=filters.describe(data_config, train.matched, kept))
+        train = train.take(kept)
     _log.info("mismatch: %s", found)
-    return Data(
-        train.with_mismatch(found), dev.head(len(first_of_dev.images)), test, vocabulary, found
-    )
+    return Data(train, dev, test, vocabulary, found)
 
 
 def split_names(data_config: Any) -> tuple[str, str, str]:
@@ -168,9 +198,21 @@ def open_images(data_config: Any, split: str) -> RegionFeatures:
     Raises:
       DataError, ConfigError: as `load_data`.
     """
-    if data_config.name == "scenes":
-        return _scenes(data_config, split).images
-    return RegionFeatures.read(_image_file(_directory(data_config.path), split))
+    if _in_precomp(data_config):
+        return RegionFeatures.read(_image_file(_directory(data_config.path), split))
+    return _raw_split(data_config, split).images
+
+
+def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
+    """The vectors of the captions of a split alone; None where captions are words.
+
+    Raises:
+      DataError, ConfigError: as `load_data`.
+    """
+    if not _in_precomp(data_config):
+        return None
+    file = _caption_vector_file(_directory(data_config.path), split)
+    return RegionFeatures.read(file) if file.exists() else None
 
 
 def check_alike(images: Sequence[RegionFeatures]) -> None:
@@ -192,7 +234,7 @@ def check_alike(images: Sequence[RegionFeatures]) -> None:
 def keep_data(data: Data, workdir: str | Path) -> None:
     """Write the run's vocabulary and mismatch index to `workdir`, where they are not there yet."""
     vocabulary, index = Path(workdir) / VOCABULARY_FILE, Path(workdir) / INDEX_FILE
-    if not vocabulary.exists():
+    if len(data.vocabulary) and not vocabulary.exists():
         data.vocabulary.write(vocabulary)
     if not index.exists():
         mismatch.write(data.mismatch, index)
@@ -205,28 +247,44 @@ class _RawSplit:
     split: str
     images: RegionFeatures
     captions: list[str]
-
-    @property
-    def captions_per_image(self) -> int:
-        return len(self.captions) // len(self.images)
-
-    @property
-    def caption_image(self) -> Int[np.ndarray, " pairs"]:
-        return np.arange(len(self.captions)) // self.captions_per_image
+    caption_image: Int[np.ndarray, " pairs"]  # ascending
+    vectors: RegionFeatures | None = None  # of the captions, where they are given by vectors
 
     def head(self, images: int) -> "_RawSplit":
-        captions = self.captions[: images * self.captions_per_image]
-        return replace(self, images=self.images.head(images), captions=captions)
-
-    def pairs(self, tokens: list[Int32[np.ndarray, " words"]]) -> PairDataset:
-        own = self.caption_image
-        return PairDataset(
-            self.split, self.images, self.captions, tokens, own, own, self.captions_per_image
+        pairs = int(np.searchsorted(self.caption_image, images))
+        return replace(
+            self,
+            images=self.images.head(images),
+            captions=self.captions[:pairs],
+            caption_image=self.caption_image[:pairs],
+            vectors=None if self.vectors is None else self.vectors.head(pairs),
         )
+
+    def pairs(self, tokens: Tokens) -> PairDataset:
+        own = self.caption_image
+        return PairDataset(self.split, self.images, self.captions, tokens, own, own)
 
 
 def _raw_split(config: Any, split: str) -> _RawSplit:
-    return _scenes(config, split) if config.name == "scenes" else _read_files(config.path, split)
+    if config.name == "scenes":
+        return _scenes(config, split)
+    if _in_precomp(config):
+        return _read_files(config.path, split)
+    read = _VIDEO_LAYOUTS[config.layout]
+    found = read(config.path, split, config.features, config.max_frames)
+    return _RawSplit(split, found.videos, found.captions, found.caption_video)
+
+
+def _in_precomp(config: Any) -> bool:
+    """Whether the data are the files of SCAN and NCR.
+
+    Raises:
+      ConfigError: there is no such layout.
+    """
+    layouts = ("precomp", *_VIDEO_LAYOUTS)
+    if config.layout not in layouts:
+        raise ConfigError(f"data.layout: {config.layout!r} is none of {', '.join(layouts)}")
+    return config.name != "scenes" and config.layout == "precomp"
 
 
 def _scenes(config: Any, split: str) -> _RawSplit:
@@ -237,22 +295,56 @@ def _scenes(config: Any, split: str) -> _RawSplit:
         )
     made = scenes.generate(getattr(config, f"scenes_{split}", 0), config.scenes_seed, split)
     images = RegionFeatures.from_array(made.features, f"scenes/{split}")
-    return _RawSplit(split, images, made.captions)
+    return _RawSplit(split, images, made.captions, _evenly(made.captions, images))
 
 
-def _read_files(path: str | Path, split: str) -> _RawSplit:
+def _read_files(path: str | Path, split: str, in_words: bool = False) -> _RawSplit:
+    """With `in_words`, vectors of captions are not looked at."""
     problems = Problems()
+    attempt = problems.attempt
     directory = _directory(path)
-    images = problems.attempt(RegionFeatures.read, _image_file(directory, split))
-    file = problems.attempt(open_captions, directory, split)
-    captions = problems.attempt(parse_captions, file)
-    images = problems.attempt(_images_of, file, images)
+    images = attempt(RegionFeatures.read, _image_file(directory, split))
+    stored, vectors = _caption_vector_file(directory, split), None
+    as_vectors = stored.exists() and not in_words
+    if as_vectors:
+        vectors = attempt(RegionFeatures.read, stored)
+    if as_vectors and not caption_files(directory, split):
+        file = attempt(_places_of, vectors)
+    else:
+        file = attempt(open_captions, directory, split)
+    captions = attempt(parse_captions, file)
+    if as_vectors:
+        attempt(_check_vector_count, file, vectors)
+    images = attempt(_images_of, file, images)
     problems.refuse()
-    return _RawSplit(split, images, captions)
+    return _RawSplit(split, images, captions, _evenly(captions, images), vectors)
+
+
+def _evenly(captions: list[str], images: RegionFeatures) -> Int[np.ndarray, " pairs"]:
+    """The image of each caption, where all have the same number."""
+    return np.arange(len(captions)) // (len(captions) // len(images))
 
 
 def _image_file(directory: Path, split: str) -> Path:
     return directory / f"{split}_ims.npy"
+
+
+def _caption_vector_file(directory: Path, split: str) -> Path:
+    return directory / f"{split}_caps.npy"
+
+
+def _places_of(vectors: RegionFeatures) -> CaptionFile:
+    """What stands for captions of which there is no text."""
+    path = Path(vectors.name)
+    return CaptionFile(path, [f"{path.name} row {row}".encode() for row in range(len(vectors))])
+
+
+def _check_vector_count(file: CaptionFile, vectors: RegionFeatures) -> None:
+    if len(file.lines) != len(vectors):
+        raise DataError(
+            f"{file.path}: found {len(file.lines)} captions for the {len(vectors)} rows of "
+            f"{vectors.name}, expected one for each"
+        )
 
 
 def _directory(path: str | Path) -> Path:
@@ -264,11 +356,32 @@ def _directory(path: str | Path) -> Path:
     return Path(path)
 
 
+def _check_captions_alike(splits: Sequence[_RawSplit]) -> None:
+    """Refuses splits of which only some have vectors as captions, or vectors of other sizes."""
+    vectors = {split.split: split.vectors for split in splits if split.vectors is not None}
+    if not vectors:
+        return
+    first = next(iter(vectors.values()))
+    problems = [
+        f"{split.split}: its captions are words, expected vectors ({split.split}_caps.npy) as in "
+        f"{first.name}"
+        for split in splits
+        if split.vectors is None
+    ] + [
+        f"{other.name}: found vectors of {other.shape[2]} dimensions, expected {first.shape[2]} as "
+        f"in {first.name}"
+        for other in vectors.values()
+        if other.shape[2] != first.shape[2]
+    ]
+    if problems:
+        raise DataError(*problems)
+
+
 def _images_of(file: CaptionFile, images: RegionFeatures) -> RegionFeatures:
     """The images that the captions describe, each once."""
     captions = len(file.lines)
     # With one caption a row, rows may be repeats; a .tsv has one caption per image by design.
-    if captions == len(images) and file.path.suffix == ".txt":
+    if captions == len(images) and file.path.suffix != ".tsv":
         return undo_repeats(images)
     if captions % len(images):
         raise DataError(
@@ -299,6 +412,22 @@ def _known_vocabulary(file: str, workdir: Path | None) -> Vocabulary | None:
             f"{file} ({len(given)} words)"
         )
     return kept or given
+
+
+def _no_vocabulary(file: str, workdir: Path | None) -> Vocabulary:
+    """An empty one: captions are vectors."""
+    if file:
+        raise ConfigError(f"data.vocabulary: {file}, expected none, as the captions are vectors")
+    if workdir is not None and (workdir / VOCABULARY_FILE).exists():
+        raise DataError(
+            f"{workdir / VOCABULARY_FILE}: this run's captions are words, and the data now have "
+            "vectors ({split}_caps.npy); use another workdir or move the vectors away"
+        )
+    return Vocabulary({})
+
+
+def _kept_pairs(found: Mismatch, train: _RawSplit, config: Any) -> Int[np.ndarray, " kept"]:
+    return filters.kept_pairs(config, found.stored_image == train.caption_image)
 
 
 def _run_mismatch(config: Any, train: _RawSplit, workdir: Path | None) -> Mismatch:

@@ -1,9 +1,15 @@
-"""Region features of images, read row by row from a memory-mapped file."""
+"""Features of images and of captions: sets of vectors, read row by row from a memory-mapped file.
+
+An image is a set of regions. A caption is one of words where it is given by vectors (CLIP, SigLIP,
+...), and all that is said here of images and regions holds for captions and words.
+"""
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Int32
@@ -13,7 +19,39 @@ from l2rm_jax.errors import DataError
 
 REPEATS = 5  # some releases store each image once for each of its five captions
 _SAMPLED_BLOCKS = 64
-_FORMATS = "float32, float16, or int8 with ims_scale.npy, of rank 3 [images, regions, dimensions]"
+_FORMATS = (
+    "float32, float16, or int8 with its factors, of rank 3 [images, regions, dimensions], or of "
+    "rank 2 with one vector each"
+)
+
+
+class _Kind(NamedTuple):
+    """What a set of vectors is made of, and the file that says how many."""
+
+    vector: str
+    counts: str
+
+
+# By the end of the file's name.
+_KINDS = {"ims": _Kind("region", "regions"), "caps": _Kind("word", "lengths")}
+
+
+class Gathered:
+    """Rows of an array in another order, read only when they are asked for.
+
+    Looks like `array[index]` as far as `RegionFeatures` looks.
+    """
+
+    def __init__(self, array: np.ndarray, index: Int[np.ndarray, "..."]):
+        self._array, self._index = array, index
+        self.shape = index.shape + array.shape[1:]
+        self.ndim, self.dtype = len(self.shape), array.dtype
+        self.nbytes = math.prod(self.shape) * array.dtype.itemsize
+
+    def __getitem__(self, rows: slice | np.ndarray) -> "np.ndarray | Gathered":
+        if isinstance(rows, slice):
+            return Gathered(self._array, self._index[rows])
+        return self._array[self._index[rows]]
 
 
 @dataclass(frozen=True)
@@ -25,37 +63,42 @@ class RegionFeatures:
 
     Attributes:
       name: the file, or what stands for it in error messages.
-      array: what is stored, memory-mapped or in memory.
+      array: what is stored, memory-mapped or in memory, or rows of it.
       counts: regions of each stored row, 1 to the array's second dimension.
       scale: [dimensions] factor of int8 features.
       stride: stored rows per image.
+      vector: what one vector is called in messages.
     """
 
     name: str
-    array: np.ndarray
+    array: np.ndarray | Gathered
     counts: Int32[np.ndarray, " stored"]
     scale: np.ndarray | None = None
     stride: int = 1
+    vector: str = "region"
 
     @classmethod
     def read(cls, path: str | Path) -> "RegionFeatures":
-        """Open `{split}_ims.npy`; int8 takes its factors from `ims_scale.npy` beside it.
+        """Open `{split}_ims.npy` or `{split}_caps.npy`, of rank 3, or 2 with one vector each.
 
-        `{split}_regions.npy` beside it, integers [rows], says how many leading regions of each row
-        are real; without that file all are.
+        int8 takes its factors from `ims_scale.npy` (`caps_scale.npy`) beside it. Integers [rows] in
+        `{split}_regions.npy` (`{split}_lengths.npy`) beside it say how many leading vectors of each
+        row are real; without that file all are.
 
         Raises:
           DataError: missing or truncated file, wrong rank or dtype, unusable factors or counts.
         """
         path = Path(path)
-        array = open_array(path)
-        _check_format(str(path), array, (np.float32, np.float16, np.int8))
+        split, _, end = path.stem.rpartition("_")
+        kind = _KINDS[end]
+        array = _as_sets(str(path), open_array(path), (np.float32, np.float16, np.int8))
         scale = None
         if array.dtype == np.int8:
-            scale = _read_scale(path, dimensions=array.shape[2])
-        beside = path.with_name(f"{path.stem.removesuffix('_ims')}_regions.npy")
+            scale = _read_scale(path, path.with_name(f"{end}_scale.npy"), array.shape[2])
+        beside = path.with_name(f"{split}_{kind.counts}.npy")
         counts = open_array(beside) if beside.exists() else None
-        return cls(str(path), array, _checked_counts(str(beside), counts, array), scale)
+        counts = _checked_counts(str(beside), counts, array, kind.vector)
+        return cls(str(path), array, counts, scale, vector=kind.vector)
 
     @classmethod
     def from_array(
@@ -67,15 +110,15 @@ class RegionFeatures:
         """Take features that are in memory already (float32 or float16).
 
         Args:
-          array: the features.
+          array: the features, of rank 3, or 2 with one vector each.
           name: what stands for them in error messages.
           counts: regions of each image; None where all are real.
 
         Raises:
           DataError: wrong rank or dtype, unusable counts.
         """
-        _check_format(name, array, (np.float32, np.float16))
-        return cls(name, array, _checked_counts(f"{name}, region counts", counts, array))
+        array = _as_sets(name, array, (np.float32, np.float16))
+        return cls(name, array, _checked_counts(f"{name}, region counts", counts, array, "region"))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -92,6 +135,17 @@ class RegionFeatures:
             raise DataError(f"{self.name}: asked for the first {images} of {len(self)} images")
         stored = images * self.stride
         return replace(self, array=self.array[:stored], counts=self.counts[:stored])
+
+    def take(self, images: Int[np.ndarray, " taken"]) -> "RegionFeatures":
+        """Some of the images, in the order given; nothing is read.
+
+        Raises:
+          DataError: a number out of range.
+        """
+        stored = self._stored(images)
+        return replace(
+            self, array=Gathered(self.array, stored), counts=self.counts[stored], stride=1
+        )
 
     def rows(
         self, indices: Sequence[int] | np.ndarray
@@ -117,9 +171,9 @@ class RegionFeatures:
             first_of_row = np.unique(bad[:, 0], return_index=True)[1]
             raise DataError(
                 *(
-                    f"{self.name}: row {stored[at]} holds {rows[at, region, dimension]} "
-                    f"(region {region}, dimension {dimension}), expected finite numbers"
-                    for at, region, dimension in bad[first_of_row]
+                    f"{self.name}: row {stored[at]} holds {rows[at, vector, dimension]} "
+                    f"({self.vector} {vector}, dimension {dimension}), expected finite numbers"
+                    for at, vector, dimension in bad[first_of_row]
                 )
             )
         return rows
@@ -201,13 +255,15 @@ def _identical(rows: np.ndarray) -> bool:
     return bool((stored[1:] == stored[0]).all())
 
 
-def _check_format(name: str, array: np.ndarray, dtypes: Sequence[type]) -> None:
-    if array.ndim != 3 or array.dtype not in dtypes or 0 in array.shape:
+def _as_sets(name: str, array: np.ndarray, dtypes: Sequence[type]) -> np.ndarray:
+    """The array as sets of vectors: where each row is one vector, as sets of one."""
+    if array.ndim not in (2, 3) or array.dtype not in dtypes or 0 in array.shape:
         raise DataError(f"{name}: found {array.dtype} {list(array.shape)}, expected {_FORMATS}")
+    return array if array.ndim == 3 else array[:, None]
 
 
 def _checked_counts(
-    name: str, counts: np.ndarray | None, features: np.ndarray
+    name: str, counts: np.ndarray | None, features: np.ndarray, vector: str
 ) -> Int32[np.ndarray, " stored"]:
     """The counts of all rows, in memory; those of a full array where there are none."""
     stored, regions, _ = features.shape
@@ -221,13 +277,12 @@ def _checked_counts(
     wrong = np.flatnonzero((counts < 1) | (counts > regions))
     if len(wrong):
         raise DataError(
-            f"{name}: entry {wrong[0]} is {counts[wrong[0]]}, expected 1 to {regions} regions"
+            f"{name}: entry {wrong[0]} is {counts[wrong[0]]}, expected 1 to {regions} {vector}s"
         )
     return counts.astype(np.int32)
 
 
-def _read_scale(features: Path, dimensions: int) -> Float32[np.ndarray, " dimensions"]:
-    path = features.with_name("ims_scale.npy")
+def _read_scale(features: Path, path: Path, dimensions: int) -> Float32[np.ndarray, " dimensions"]:
     if not path.is_file():
         raise DataError(f"{path}: no such file; the int8 features of {features} need it")
     scale = np.array(open_array(path))

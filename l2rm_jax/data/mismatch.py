@@ -7,7 +7,9 @@ keep a right caption under the first and 92% under the second.
 * `caption` (NCR, BiCro): the image assignments of some captions are permuted.
 """
 
+import dataclasses
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +36,7 @@ class Mismatch:
       true_rate: share of captions whose stored image is not their own (a permutation may leave
           some in place, so this is counted).
       kept_share: share of images that keep at least one of their own captions.
+      filtered: what a row says of a filter that drops pairs from training; empty without one.
     """
 
     protocol: str
@@ -44,6 +47,7 @@ class Mismatch:
     image_count: int
     true_rate: float
     kept_share: float
+    filtered: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     def row(self) -> dict[str, object]:
         """What a log line or a result row says about the mismatch."""
@@ -53,6 +57,7 @@ class Mismatch:
             "true_rate": self.true_rate,
             "kept_share": self.kept_share,
             "mismatch_source": self.source,
+            **self.filtered,
         }
 
     def __str__(self) -> str:
@@ -134,12 +139,9 @@ def read(
 
 
 def write(mismatch: Mismatch, path: str | Path) -> None:
-    """Write the index as int64: one entry per image under "image", per caption under "caption"."""
-    index = mismatch.stored_image
-    if mismatch.protocol == "image":
-        index = index[:: len(index) // mismatch.image_count]
+    """Write the index as int64, one entry per caption."""
     content = io.BytesIO()
-    np.save(content, index, allow_pickle=False)
+    np.save(content, mismatch.stored_image, allow_pickle=False)
     replace_file(Path(path), content.getvalue())
 
 

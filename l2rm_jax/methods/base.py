@@ -15,7 +15,7 @@ from l2rm_jax import parallel
 from l2rm_jax.models.retrieval import RetrievalModel
 
 # Streams for keys of their own: adding a use of randomness does not disturb the others.
-INIT, DROPOUT_A, DROPOUT_B, RESERVE = range(4)
+INIT, DROPOUT_A, DROPOUT_B, RESERVE, NEGATIVES = range(5)
 
 
 class TrainState(flax.struct.PyTreeNode):

@@ -30,7 +30,7 @@ class TextCode:
 
 
 class RegionEncoder(nn.Module):
-    """One linear layer and unit length: `[I, R, Dv] -> [I, R, D]`."""
+    """One linear layer and unit length: `[I, R, Dv] -> [I, R, D]`; of captions' vectors too."""
 
     embed_dim: int
 
@@ -178,5 +178,26 @@ class TextEncoder(nn.Module):
             name="words",
         )
         words = encoder(tokens, mask, train)
+        attention = SelfAttention(self.dropout, False, self.axis_name, name="attention")
+        return TextCode(words=words, mask=mask, overall=attention(words, mask, train))
+
+
+class VectorTextEncoder(nn.Module):
+    """Captions given by vectors `[J, L, Dt]`, lengths `[J]`, to `TextCode`: each vector is a word.
+
+    A linear layer stands for the embedding and the GRU of `TextEncoder`; one vector for a whole
+    caption is a caption of one word, and then the global vector too.
+    """
+
+    embed_dim: int
+    dropout: float
+    axis_name: str | None = None
+
+    @nn.compact
+    def __call__(
+        self, vectors: Float[Array, "J L Dt"], lengths: Int[Array, " J"], train: bool
+    ) -> TextCode:
+        mask = (jnp.arange(vectors.shape[1]) < lengths[:, None]).astype(jnp.float32)
+        words = RegionEncoder(self.embed_dim, name="words")(vectors) * mask[..., None]
         attention = SelfAttention(self.dropout, False, self.axis_name, name="attention")
         return TextCode(words=words, mask=mask, overall=attention(words, mask, train))

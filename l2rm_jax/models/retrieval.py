@@ -5,15 +5,25 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from l2rm_jax.models.encoders import ImageCode, ImageEncoder, TextCode, TextEncoder
+from l2rm_jax.models.encoders import (
+    ImageCode,
+    ImageEncoder,
+    TextCode,
+    TextEncoder,
+    VectorTextEncoder,
+)
 from l2rm_jax.models.layers import l2_normalise, masked_mean
 from l2rm_jax.models.saf import SAF
 from l2rm_jax.models.sgr import SGR
+from l2rm_jax.models.vse import VSE
+
+Tokens = Int[Array, "J L"] | Float[Array, "J L Dt"]
 
 # How each head is made from the model's fields.
 HEADS = {
     "sgr": lambda model: SGR(model.sim_dim, model.sgr_steps, model.chunk),
     "saf": lambda model: SAF(model.sim_dim, model.chunk, model.axis_name),
+    "vse": lambda model: VSE(),
 }
 
 
@@ -26,7 +36,7 @@ class RetrievalModel(nn.Module):
     """
 
     head: str  # a name in HEADS
-    vocabulary_size: int
+    vocabulary_size: int  # 0: captions are vectors, not words
     embed_dim: int = 1024
     word_dim: int = 300
     sim_dim: int = 256
@@ -37,10 +47,18 @@ class RetrievalModel(nn.Module):
 
     def setup(self):
         self.image_encoder = ImageEncoder(self.embed_dim, self.dropout, self.axis_name)
-        self.text_encoder = TextEncoder(
-            self.vocabulary_size, self.word_dim, self.embed_dim, self.dropout, self.axis_name
+        shared = self.embed_dim, self.dropout, self.axis_name
+        self.text_encoder = (
+            TextEncoder(self.vocabulary_size, self.word_dim, *shared)
+            if self.vocabulary_size
+            else VectorTextEncoder(*shared)
         )
         self.similarity_head = HEADS[self.head](self)
+
+    @property
+    def one_product(self) -> bool:
+        """Whether similarities are products, of `embed_images` with `embed_captions`."""
+        return hasattr(type(HEADS[self.head](self)), "embed_images")
 
     def encode_images(
         self,
@@ -57,9 +75,19 @@ class RetrievalModel(nn.Module):
         return self.image_encoder(images, regions, train)
 
     def encode_captions(
-        self, tokens: Int[Array, "J L"], lengths: Int[Array, " J"], train: bool = False
+        self, tokens: Tokens, lengths: Int[Array, " J"], train: bool = False
     ) -> TextCode:
+        """Words by their indices `[J, L]`, or vectors `[J, L, Dt]` that stand for them."""
         return self.text_encoder(tokens, lengths, train)
+
+    def embed_images(
+        self, images: Float[Array, "I R Dv"], regions: Int[Array, " I"]
+    ) -> Float[Array, "I D"]:
+        """In eval mode; only of a head that is `one_product`."""
+        return self.similarity_head.embed_images(self.encode_images(images, regions))
+
+    def embed_captions(self, tokens: Tokens, lengths: Int[Array, " J"]) -> Float[Array, "J D"]:
+        return self.similarity_head.embed_texts(self.encode_captions(tokens, lengths))
 
     def similarity(
         self, images: ImageCode, texts: TextCode, train: bool = False
@@ -69,7 +97,7 @@ class RetrievalModel(nn.Module):
     def global_similarity(
         self,
         images: Float[Array, "I/n R Dv"],
-        tokens: Int[Array, "J/n L"],
+        tokens: Tokens,
         lengths: Int[Array, " J/n"],
         regions: Int[Array, " I/n"] | None = None,
         train: bool = False,
@@ -92,7 +120,7 @@ class RetrievalModel(nn.Module):
     def global_cosine(
         self,
         images: Float[Array, "I/n R Dv"],
-        tokens: Int[Array, "J/n L"],
+        tokens: Tokens,
         lengths: Int[Array, " J/n"],
         regions: Int[Array, " I/n"] | None = None,
     ) -> Float[Array, "I J"]:

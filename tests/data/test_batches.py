@@ -47,7 +47,7 @@ def make_dataset(longest: int = 20) -> PairDataset:
     array = rng.normal(size=(IMAGES, 3, 4)).astype(np.float32)
     images = RegionFeatures.from_array(array, "mine", np.arange(IMAGES) % 3 + 1)
     captions = [f"caption {k}" for k in own]
-    clean = PairDataset("train", images, captions, tokens, own, own, 5)
+    clean = PairDataset("train", images, captions, tokens, own, own)
     return clean.with_mismatch(mismatch.generate("caption", 0.5, 0, own, IMAGES))
 
 

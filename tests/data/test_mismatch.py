@@ -53,14 +53,18 @@ def test_row_says_what_results_need():
     }
 
 
-@pytest.mark.parametrize(("protocol", "length"), [("image", IMAGES), ("caption", CAPTIONS)])
-def test_write_then_read(tmp_path, protocol, length):
-    made = mismatch.generate(protocol, 0.5, 0, OWN, IMAGES)
+UNEVEN = np.sort(np.concatenate([np.arange(IMAGES), np.arange(CAPTIONS - IMAGES) % 9]))
+
+
+@pytest.mark.parametrize("own", [OWN, UNEVEN], ids=["even", "uneven"])
+@pytest.mark.parametrize("protocol", ["image", "caption"])
+def test_write_then_read(tmp_path, protocol, own):
+    made = mismatch.generate(protocol, 0.5, 0, own, IMAGES)
     path = tmp_path / "index.npy"
     mismatch.write(made, path)
     stored = np.load(path)
-    assert stored.dtype == np.int64 and stored.shape == (length,)
-    back = mismatch.read(path, OWN, IMAGES)
+    assert stored.dtype == np.int64 and stored.shape == (CAPTIONS,)
+    back = mismatch.read(path, own, IMAGES)
     assert np.array_equal(back.stored_image, made.stored_image)
     assert (back.protocol, back.source, back.rate_asked) == (protocol, str(path), None)
     assert (back.true_rate, back.kept_share) == (made.true_rate, made.kept_share)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import flickr8k, sgraf, sweep
+from experiments import flickr8k, rcl, sgraf, sweep
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.run_config import write_config
@@ -171,3 +171,28 @@ def test_flickr8k_report(tmp_path):
     assert text.count("authors' code") == 4  # none of them under triplet
     with pytest.raises(ConfigError, match="no run has finished an epoch"):
         flickr8k.report(tmp_path / "elsewhere")
+
+
+def test_losses_of_rcl_train_as_long_and_are_tabled(tmp_path, trained, monkeypatch, capsys):
+    arguments = ["--out", tmp_path, "--vary", "mismatch.rate=0.6,0.2", "--set", "train.epochs=3"]
+    command(monkeypatch, rcl, *arguments)
+    assert len(trained) == 20 and trained[9] == "CL-infonce-saf-image0.6-seed0"
+    configs = {name: json.loads((tmp_path / name / "config.json").read_text()) for name in trained}
+    for name, config in configs.items():
+        train, loss = config["train"], name.split("-")[0]
+        assert train["warmup_epochs"] + train["epochs"] == config["optim"]["decay_epochs"] == 11
+        assert (train["epochs"] == 0) == name.startswith("TR-triplet")
+        if config["method"] == "rcl":
+            assert config["rcl"]["loss"] == {"NL": "log", "mae1": "mae"}.get(loss, loss)
+            assert config["rcl"]["negatives"] == (loss in ("NL", "mae1"))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["test", "rSum", "at", "rate", "0.2", "0.6"] in lines
+    assert lines.count(["TR-HN", "500.0", "500.0"]) == 1
+    assert ["log", "(CCL)", "500.0", "500.0"] in lines
+    command(monkeypatch, rcl, *arguments)
+    assert len(trained) == 20
+    command(monkeypatch, rcl, *arguments, "--vary", "mismatch.rate=0.6,0.8", "--report")
+    assert len(trained) == 20 and "500.0       -" in capsys.readouterr().out
+    command(monkeypatch, rcl, "--out", tmp_path / "quick", "--quick", "--vary", "seed=1,2")
+    assert len(trained) == 60 and trained[-1] == "CL-infonce-saf-image0.6-seed2"
+    assert "501.5" in capsys.readouterr().out

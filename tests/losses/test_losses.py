@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2rm_jax.losses.complementary import BOUNDS, complementary, draw_negatives
 from l2rm_jax.losses.contrastive import info_nce, robust_info_nce
 from l2rm_jax.losses.ranking import per_pair_hinge, triplet_hardest, triplet_mean
 from l2rm_jax.losses.rematching import jensen_shannon, kl, soft_info_nce, symmetric_kl
@@ -21,8 +22,8 @@ REMATCHING = {
     "sym_KL": symmetric_kl,
     "JS": jensen_shannon,
 }
-NAMES = [*RANKING, *CONTRASTIVE, *REMATCHING]
-TAU, MARGIN = 0.05, 0.2
+NAMES = [*RANKING, *CONTRASTIVE, *BOUNDS, *REMATCHING]
+TAU, MARGIN, Q = 0.05, 0.2, 0.3
 
 
 def loss(name, tau=TAU, margin=MARGIN):
@@ -31,6 +32,8 @@ def loss(name, tau=TAU, margin=MARGIN):
         return lambda sims, plan: RANKING[name](sims, margin=margin)
     if name in CONTRASTIVE:
         return lambda sims, plan: CONTRASTIVE[name](sims, tau=tau)
+    if name in BOUNDS:
+        return lambda sims, plan: complementary(sims, tau=tau, bound=name, q=Q)
     return lambda sims, plan: REMATCHING[name](sims, plan, tau=tau)
 
 
@@ -67,6 +70,18 @@ def naive_contrastive(sims):
     return forward, reverse
 
 
+def naive_complementary(sims, penalty, negatives=None):
+    """The penalty of each query's wrong candidates, one at a time."""
+    size, total = len(sims), 0.0
+    for scores in (sims.astype(np.float64), sims.T.astype(np.float64)):
+        for query in range(size):
+            odds = np.exp(scores[query] / TAU)
+            for j in range(size):
+                if j != query and (negatives is None or negatives[query, j]):
+                    total += penalty(odds[j] / odds.sum()) / size
+    return total
+
+
 def naive_rematching(sims, plan, divergence):
     """Mean over images plus mean over captions of divergence(probabilities, labels)."""
     total = 0.0
@@ -83,7 +98,15 @@ def entropy_gap(p, q):
     return np.sum(p * np.log(p / q))
 
 
+PENALTIES = {
+    "mae": lambda p: p,
+    "log": lambda p: -np.log1p(-p),
+    "exp": lambda p: np.exp(p - 1),
+    "gce": lambda p: (1 - (1 - p) ** Q) / Q,
+    "tan": np.tan,
+}
 NAIVE = {
+    **{name: lambda s, p, f=f: naive_complementary(s, f) for name, f in PENALTIES.items()},
     "triplet_warmup": lambda s, p: sum(h.mean(1).sum() for h in naive_hinges(s)),
     "triplet_max_violation": lambda s, p: sum(h.max(1).sum() for h in naive_hinges(s)),
     "triplet_eval_loss": lambda s, p: sum(h.mean(1) for h in naive_hinges(s)),
@@ -133,7 +156,7 @@ def test_rematching_images_and_captions_move_independently(name):
     np.testing.assert_allclose(moved, loss(name)(sims, plan), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", [*CONTRASTIVE, *REMATCHING])
+@pytest.mark.parametrize("name", [*CONTRASTIVE, *BOUNDS, *REMATCHING])
 @pytest.mark.parametrize("tau", [1e-3, 10.0])
 def test_extreme_temperatures_stay_finite(name, tau):
     sims, plan = draw(5, 5, seed=5)
@@ -151,10 +174,54 @@ def test_rematching_is_zero_only_when_similarities_follow_the_plan(name):
     assert loss(name, tau=0.5)(sims, plan[::-1]) > 0.01
 
 
-@pytest.mark.parametrize("name", [*RANKING, *CONTRASTIVE])
+@pytest.mark.parametrize("name", ["mae", "log"])
+def test_complementary_of_some_negatives(name):
+    sims, _ = draw(6, 6, seed=7)
+    negatives = np.random.default_rng(8).uniform(size=(6, 6)) < 0.4
+    np.fill_diagonal(negatives, False)
+    value = complementary(sims, tau=TAU, bound=name, negatives=jnp.asarray(negatives))
+    expected = naive_complementary(sims, PENALTIES[name], negatives)
+    np.testing.assert_allclose(value, expected, rtol=2e-5)
+
+
+def test_bounds_are_above_the_probability():
+    sims, _ = draw(6, 6, seed=9)
+    values = {name: float(loss(name)(sims, None)) for name in BOUNDS}
+    assert all(value > values["mae"] for name, value in values.items() if name != "mae")
+
+
+def test_a_wrong_pair_that_is_certain_costs_what_it_must():
+    """Its probability is 1 in float32; what is left to the others is not lost."""
+    sims = np.zeros((4, 4), np.float32)
+    sims[0, 1], gap = 0.9, 0.9 / TAU
+    value, gradient = jax.value_and_grad(loss("log"))(jnp.asarray(sims), None)
+    others = np.log(np.exp(gap) + 3) - np.log(3)  # -log(1 - p), in its row and in its column
+    even = 2 * 3 * 3 * np.log(4 / 3)  # the three other rows, and columns, are equal
+    assert value == pytest.approx((2 * others + even) / 4, rel=1e-3)
+    assert gradient[0, 1] == pytest.approx(2 / TAU / 4, rel=1e-2)
+
+
+def test_negatives_are_drawn_evenly_and_never_the_pair_itself():
+    keys = jax.random.split(jax.random.key(0), 2000)
+    drawn = np.asarray(jax.vmap(lambda key: draw_negatives(key, 5, 2))(keys))
+    assert (drawn.sum(2) == 2).all()
+    shares = drawn.mean(0)
+    assert not np.diagonal(shares).any()
+    np.testing.assert_allclose(shares[~np.eye(5, dtype=bool)], 0.5, atol=0.05)
+    assert len(np.unique(drawn[:, 0], axis=0)) == 6  # every two of four
+    all_of_them = np.asarray(draw_negatives(keys[0], 5, 4))
+    np.testing.assert_array_equal(all_of_them, ~np.eye(5, dtype=bool))
+
+
+@pytest.mark.parametrize("name", [*RANKING, *CONTRASTIVE, *BOUNDS])
 def test_rectangular_pairs_are_refused(name):
     with pytest.raises(ValueError, match=r"square.*\(3, 4\)"):
         loss(name)(jnp.zeros((3, 4)), None)
+
+
+def test_negatives_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match=r"\(3, 3\) and \(4, 4\)"):
+        complementary(jnp.zeros((3, 3)), tau=TAU, negatives=jnp.ones((4, 4), bool))
 
 
 def test_plan_of_another_shape_is_refused():

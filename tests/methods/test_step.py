@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from l2rm_jax import config as defaults
+from l2rm_jax.errors import ConfigError
 from l2rm_jax.losses import contrastive, ranking
-from l2rm_jax.methods import base, baseline, l2rm, make_method
+from l2rm_jax.losses.complementary import complementary, draw_negatives
+from l2rm_jax.methods import base, baseline, l2rm, make_method, rcl
 from l2rm_jax.methods.base import Optimiser, step_key
 from l2rm_jax.methods.cost import init_cost
 
@@ -48,6 +50,38 @@ def test_loss_of_trusted_pairs(monkeypatch, config, stream, loss, setting):
         monkeypatch.setattr(module, "plain_step", plain_step)
     _, metrics = make_method(MODEL, config).step(None, {stream: SIMS})
     assert float(metrics["loss"]) == pytest.approx(float(loss(SIMS, **setting)))
+
+
+@pytest.mark.parametrize("step", [0, 7])
+@pytest.mark.parametrize("negatives", [0, 2])
+def test_rcl_takes_its_negatives(monkeypatch, negatives, step):
+    config = config_of("rcl")
+    config.rcl.update({"loss": "gce", "q": 0.5, "negatives": negatives})
+    monkeypatch.setattr(rcl, "plain_step", lambda model, loss, optimiser, state, sims: loss(sims))
+    state = SimpleNamespace(key=jax.random.key(3), step=jnp.int32(step))
+    drawn = draw_negatives(step_key(state, base.NEGATIVES), SIZE, 2) if negatives else None
+    expected = complementary(SIMS, tau=0.05, bound="gce", q=0.5, negatives=drawn)
+    method = make_method(MODEL, config)
+    assert float(method.step(state, {"pairs": SIMS})) == pytest.approx(float(expected))
+    for epoch in (0, 5):  # all pairs, in the warm-up too
+        assert method.plan(None, range(SIZE), epoch).streams["pairs"].tolist() == list(range(SIZE))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("loss", "abs", "rcl.loss: 'abs' is none of mae, log, exp, gce, tan"),
+        ("q", 0.0, "rcl.q: 0.0, expected more than 0 and at most 1"),
+        ("q", 1.5, "rcl.q: 1.5"),
+        ("negatives", -1, r"rcl.negatives: -1, expected 0 \(all\) to 127"),
+        ("negatives", 128, "rcl.negatives: 128"),
+    ],
+)
+def test_rcl_settings_that_do_not_fit(field, value, message):
+    config = config_of("rcl")
+    config.rcl[field] = value
+    with pytest.raises(ConfigError, match=message):
+        make_method(MODEL, config)
 
 
 @pytest.mark.parametrize(("method", "after"), [("l2rm", "matched"), ("triplet", "pairs")])

@@ -1,0 +1,110 @@
+"""RCL's losses and its ablations side by side: the six of RCL Tab. 6, the five of its Tab. 7.
+
+python -m experiments.rcl --out=runs/rcl
+python -m experiments.rcl --out=runs/rcl --vary mismatch.rate=0.6 --vary seed=0,1,2
+python -m experiments.rcl --out=runs/rcl --report
+python -m experiments.rcl --out=runs/quick --quick
+
+On `scenes` unless --config says otherwise, with the head that it names. All losses train for the
+same number of epochs, at a learning rate that is never lowered. Stops and continues as
+`experiments.sweep`, which it is built on. Ends with a table of the test rSum, by loss and mismatch
+rate, a mean where several seeds are finished; --report trains nothing and prints what there is.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from experiments.sweep import add_settings, changed, grid, load_config, run_grid, run_name, start
+
+CONFIG = Path(__file__).parents[1] / "configs" / "scenes.py"
+RATES = [0.2, 0.4, 0.6, 0.8]
+QUICK_RATES = [0.2, 0.6]
+
+# What differs, by the paper's name of the loss; CCL of Tab. 7 is log. A star is one negative.
+LOSSES = {
+    "mae*": {"method": "rcl", "rcl.loss": "mae", "rcl.negatives": 1},
+    **{name: {"method": "rcl", "rcl.loss": name} for name in ("mae", "exp", "log", "gce", "tan")},
+    "TR": {"method": "triplet"},
+    "TR-HN": {"method": "triplet"},
+    "NL": {"method": "rcl", "rcl.loss": "log", "rcl.negatives": 1},
+    "CL": {"method": "infonce"},
+}
+TABLES = {
+    "Tab. 6": ("mae*", "mae", "exp", "log", "gce", "tan"),
+    "Tab. 7": ("TR", "TR-HN", "NL", "CL", "log"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--config", default=str(CONFIG), help="FILE.py or FILE.py:VARIANT")
+    parser.add_argument("--out", required=True, type=Path, help="directory of the runs")
+    parser.add_argument("--quick", action="store_true", help="tiny runs that show the path alone")
+    parser.add_argument("--report", action="store_true", help="only print")
+    add_settings(parser, "vary", "set")
+    arguments = parser.parse_args()
+    config = load_config(f"{CONFIG}:quick" if arguments.quick else arguments.config)
+    vary = {"mismatch.rate": QUICK_RATES if arguments.quick else RATES, **arguments.vary}
+    runs = list(runs_of(config, vary, arguments.set))
+    if not arguments.report:
+        run_grid(((name, config) for _, name, config in runs), arguments.out)
+    print(report(runs, arguments.out))
+
+
+def runs_of(
+    base: ConfigDict, vary: Mapping[str, Sequence], settings: Mapping[str, Any]
+) -> Iterable[tuple[str, str, ConfigDict]]:
+    """Loss, name and config of each run; the losses change fastest."""
+    grids = []
+    for loss, changes in LOSSES.items():
+        config = changed(base, {**settings, **changes})
+        runs = grid(config, vary, phases(loss, config))
+        file = loss.replace("*", "1")
+        grids.append([(loss, f"{file}-{run_name(run, vary)}", run) for _, run in runs])
+    for same_settings in zip(*grids, strict=True):
+        yield from same_settings
+
+
+def phases(loss: str, config: ConfigDict) -> dict[str, int]:
+    """All epochs of the config as one phase: the triplet method takes all negatives in its warm-up
+    and the hardest after it."""
+    total = config.train.warmup_epochs + config.train.epochs
+    warmup = total if loss == "TR" else 0
+    return {
+        "train.warmup_epochs": warmup,
+        "train.epochs": total - warmup,
+        "optim.decay_epochs": total,
+    }
+
+
+def report(runs: Iterable[tuple[str, str, ConfigDict]], out: Path) -> str:
+    """The test rSum of what is finished, by loss and rate."""
+    found = defaultdict(list)
+    rates = set()
+    for loss, name, config in runs:
+        rates.add(config.mismatch.rate)
+        if (results := out / name / "results.json").exists():
+            found[loss, config.mismatch.rate].append(json.loads(results.read_text())["rsum"])
+    columns = sorted(rates)
+    lines = [f"{'test rSum at rate':<20}" + "".join(f"{rate:>8g}" for rate in columns)]
+    for table, losses in TABLES.items():
+        lines += ["", f"RCL {table}"]
+        for loss in losses:
+            cells = (found[loss, rate] for rate in columns)
+            shown = (f"{np.mean(cell):8.1f}" if cell else f"{'-':>8}" for cell in cells)
+            name = "log (CCL)" if loss == "log" and table == "Tab. 7" else loss
+            lines.append(f"{name:<20}{''.join(shown)}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    start(main)

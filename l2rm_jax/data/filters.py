@@ -1,0 +1,103 @@
+"""Dropping training pairs before training: the filtering baselines (RCL Tab. 8), for any method.
+
+* `truth`: the pairs known to be mismatched are dropped, what no real data allows (SAF-C, SGR-C).
+* `score`, `share`: the pairs that a score file rates low are dropped (SAF+CLIP, SGR+CLIP).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int, Real
+
+from l2rm_jax.data.files import open_array
+from l2rm_jax.errors import ConfigError, DataError
+
+FILTERS = ("none", "truth", "score", "share")
+
+
+def kept_pairs(config: Any, matched: Bool[np.ndarray, " pairs"]) -> Int[np.ndarray, " kept"]:
+    """Rows of the pairs that a filter leaves, in their order.
+
+    Args:
+      config: fields `filter`, `filter_scores` and `filter_value`, as in `l2rm_jax.config`.
+      matched: which pairs are known to be right.
+
+    Raises:
+      ConfigError: an unknown filter, a share out of range, scores missing or given in vain.
+      DataError: the scores cannot be read or are not one finite number for each pair, or no pair
+        is left.
+    """
+    check_settings(config)
+    if config.filter == "none":
+        return np.arange(len(matched))
+    if config.filter == "truth":
+        kept, found = np.flatnonzero(matched), "all pairs mismatched"
+    else:
+        scores = read_scores(config.filter_scores, len(matched))
+        kept, found = _best(scores, config), f"scores {scores.min():g} to {scores.max():g}"
+    if not len(kept):
+        raise DataError(
+            f"data.filter={config.filter} leaves none of the {len(matched)} training pairs: found "
+            f"{found}, data.filter_value is {config.filter_value:g}"
+        )
+    return kept
+
+
+def describe(
+    config: Any, matched: Bool[np.ndarray, " pairs"], kept: Int[np.ndarray, " kept"]
+) -> dict[str, object]:
+    """What a log line or a result row says about a filter."""
+    name = config.filter
+    if config.filter_scores:
+        name = f"{name} {config.filter_value:g} of {Path(config.filter_scores).name}"
+    return {
+        "filter": name,
+        "filter_kept": len(kept) / len(matched),
+        "filter_true_rate": float(1 - matched[kept].mean()),
+    }
+
+
+def check_settings(config: Any) -> None:
+    """Raises `ConfigError` where the fields of the filter do not fit each other."""
+    if config.filter not in FILTERS:
+        raise ConfigError(f"data.filter is {config.filter!r}, expected one of {FILTERS}")
+    by_score = config.filter in ("score", "share")
+    if by_score and not config.filter_scores:
+        raise ConfigError(f"data.filter_scores is empty; data.filter={config.filter} needs a file")
+    if config.filter_scores and not by_score:
+        raise ConfigError(
+            f"data.filter_scores: {config.filter_scores}, expected none, as data.filter is "
+            f"{config.filter}; set it to score or share"
+        )
+    if config.filter == "share" and not 0 < config.filter_value <= 1:
+        raise ConfigError(
+            f"data.filter_value is {config.filter_value:g}, expected a share of the pairs, more "
+            "than 0 and at most 1"
+        )
+
+
+def read_scores(path: str | Path, pairs: int) -> Real[np.ndarray, " pairs"]:
+    """One score for each training pair as it is stored, higher where it looks better matched.
+
+    Raises:
+      DataError: as `kept_pairs`.
+    """
+    scores = np.array(open_array(Path(path)))
+    if scores.shape != (pairs,) or scores.dtype.kind not in "fiu":
+        raise DataError(
+            f"{path}: found {scores.dtype} {list(scores.shape)}, expected numbers [{pairs}], one "
+            "for each training pair"
+        )
+    bad = np.flatnonzero(~np.isfinite(scores))
+    if len(bad):
+        raise DataError(*(f"{path}: entry {at} is {scores[at]}, expected a number" for at in bad))
+    return scores
+
+
+def _best(scores: Real[np.ndarray, " pairs"], config: Any) -> Int[np.ndarray, " kept"]:
+    """Of equal scores at the edge of a share, the first pairs are kept."""
+    if config.filter == "score":
+        return np.flatnonzero(scores >= config.filter_value)
+    order = np.argsort(-scores.astype(np.float64), kind="stable")
+    return np.sort(order[: round(config.filter_value * len(scores))])

@@ -1,0 +1,91 @@
+"""Complementary contrastive losses: a softmax over the batch must not pick what is wrong.
+
+A pair that is called right may be wrong, but of the other captions of a batch hardly one is right
+for an image. These losses learn from those alone: they sum, over the negatives of every query, a
+bound of the probability p that the softmax gives them, and never look at the stored pair itself.
+
+Hu et al., "Cross-Modal Retrieval with Partially Mismatched Pairs", TPAMI 2023 (RCL), Eq. 14-18.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+# Added to 1 - p under a logarithm or a root, as in the reference code.
+_TINY = 1e-10
+
+# Penalties by name, functions of (p, 1 - p, q): the probability itself and its upper bounds, which
+# weigh hard negatives more.
+BOUNDS: dict[str, Callable] = {
+    "mae": lambda p, rest, q: p,  # Eq. 14
+    "log": lambda p, rest, q: -jnp.log(rest + _TINY),  # Eq. 15
+    "exp": lambda p, rest, q: jnp.exp(-rest),  # Eq. 16
+    "gce": lambda p, rest, q: (1 - (rest + _TINY) ** q) / q,  # Eq. 17
+    "tan": lambda p, rest, q: jnp.tan(p),  # Eq. 18
+}
+
+
+def complementary(
+    sims: Float[Array, "pairs pairs"],
+    *,
+    tau: float,
+    bound: str = "log",
+    q: float = 0.2,
+    negatives: Bool[Array, "pairs pairs"] | None = None,
+) -> Float[Array, ""]:
+    """Complementary contrastive loss (RCL Eq. 14-18), the mean over queries, both directions added.
+
+    Args:
+        sims: similarities [images, captions], square, stored pairs on the diagonal.
+        tau: temperature, > 0.
+        bound: one of `BOUNDS`.
+        q: exponent of "gce", in (0, 1]; the others have none.
+        negatives: which pairs enter: [i, j] is candidate j of query i, in both directions. None
+            takes all but the diagonal.
+
+    Returns:
+        A scalar >= 0.
+
+    Raises:
+        ValueError: if ``sims`` is not a square matrix, or ``negatives`` has another shape.
+    """
+    if sims.ndim != 2 or sims.shape[0] != sims.shape[1]:
+        raise ValueError(f"sims must be a square matrix of stored pairs, found {sims.shape}")
+    if negatives is None:
+        negatives = ~jnp.eye(len(sims), dtype=bool)
+    if negatives.shape != sims.shape:
+        raise ValueError(f"sims and negatives have the shapes {sims.shape} and {negatives.shape}")
+    total = 0.0
+    for scores in (sims, sims.T):  # a query a row: images, then captions
+        p, rest = _probabilities(scores / tau)
+        total += jnp.sum(jnp.where(negatives, BOUNDS[bound](p, rest, q), 0.0)) / len(sims)
+    return total
+
+
+def draw_negatives(key: Array, pairs: int, count: int) -> Bool[Array, "pairs pairs"]:
+    """`count` wrong candidates of each query, drawn evenly without replacement.
+
+    Args:
+        key: PRNG key.
+        pairs: queries, and candidates of each.
+        count: 1 to pairs - 1.
+
+    Returns:
+        True where candidate j is drawn for query i; the diagonal never is.
+    """
+    own = jnp.eye(pairs, dtype=bool)
+    order = jnp.argsort(jnp.where(own, 2.0, jax.random.uniform(key, (pairs, pairs))), axis=1)
+    return jnp.argsort(order, axis=1) < count
+
+
+def _probabilities(logits):
+    """Softmax over each row, p, and 1 - p, without the digits that 1 - p loses where p is near 1.
+
+    Only the highest can be near 1; its complement is the sum of the others.
+    """
+    p = jax.nn.softmax(logits, axis=1)
+    highest = jax.nn.one_hot(jnp.argmax(logits, axis=1), logits.shape[1], dtype=bool)
+    others = jnp.sum(jnp.where(highest, 0.0, p), axis=1, keepdims=True)
+    return p, jnp.where(highest, others, 1 - p)

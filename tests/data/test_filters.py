@@ -1,0 +1,124 @@
+"""Pairs dropped before training: which ones, what a row says of it, and what is refused."""
+
+import numpy as np
+import pytest
+
+from l2rm_jax import config as defaults
+from l2rm_jax.data.batches import TrainStream
+from l2rm_jax.data.check import check
+from l2rm_jax.data.dataset import load_data
+from l2rm_jax.errors import ConfigError, DataError
+
+PAIRS = 60  # 12 pictures with 5 captions each
+SCORES = np.random.default_rng(0).permutation(PAIRS) / PAIRS
+
+
+@pytest.fixture
+def config(tmp_path):
+    config = defaults.get_config()
+    config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 12, 4, 4
+    config.mismatch.protocol, config.train.batch_size = "caption", 8
+    np.save(tmp_path / "clip.npy", SCORES)
+    return config
+
+
+def ask(config, tmp_path, kind, value=0.0, scores="clip.npy"):
+    config.data.filter, config.data.filter_value = kind, value
+    config.data.filter_scores = str(tmp_path / scores) if kind in ("score", "share") else ""
+    return load_data(config.data, config.mismatch, workdir=None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "name"),
+    [
+        ("truth", 0.0, "truth"),
+        ("score", 0.55, "score 0.55 of clip.npy"),
+        ("share", 0.25, "share 0.25 of clip.npy"),
+    ],
+)
+def test_the_pairs_that_are_kept(config, tmp_path, kind, value, name):
+    everything = ask(config, tmp_path, "none")
+    whole = everything.train
+    data = ask(config, tmp_path, kind, value)
+    expected = {
+        "truth": np.flatnonzero(whole.stored_image == whole.caption_image),
+        "score": np.flatnonzero(SCORES >= 0.55),
+        "share": np.sort(np.argsort(SCORES)[-15:]),
+    }[kind]
+    train = data.train
+    assert 0 < len(train) == len(expected) < PAIRS
+    assert train.captions == [whole.captions[pair] for pair in expected]
+    np.testing.assert_array_equal(train.stored_image, whole.stored_image[expected])
+    np.testing.assert_array_equal(train.caption_image, whole.caption_image[expected])
+    assert all(np.array_equal(train.tokens[n], whole.tokens[k]) for n, k in enumerate(expected))
+    assert (len(data.dev), len(data.test)) == (20, 20)  # as they are
+    row = data.mismatch.row()
+    wrong = (whole.stored_image != whole.caption_image)[expected].mean()
+    assert (row["filter"], row["filter_kept"]) == (name, len(expected) / PAIRS)
+    assert row["filter_true_rate"] == pytest.approx(wrong)
+    unfiltered = everything.mismatch.row()
+    assert {key: row[key] for key in unfiltered} == unfiltered and "filter" not in unfiltered
+
+
+def test_what_is_kept_is_trained_on(config, tmp_path):
+    train = ask(config, tmp_path, "truth").train
+    stream = TrainStream(train, {"pairs": np.arange(len(train))}, batch_size=8, seed=0, epoch=0)
+    for step in stream.iterate():
+        batch = step["pairs"]
+        np.testing.assert_array_equal(batch.image_index, train.caption_image[batch.pair_index])
+        np.testing.assert_array_equal(batch.images, train.images.rows(batch.image_index))
+    config.data.filter = "share"
+    config.data.filter_value, config.data.filter_scores = 0.5, str(tmp_path / "clip.npy")
+    report = check(config)
+    assert "30 captions, 1 to 4 an image" in report
+    assert "filter share 0.5 of clip.npy, filter_kept 0.5" in report.splitlines()[-1]
+
+
+def test_equal_scores_leave_the_share_asked_for(config, tmp_path):
+    np.save(tmp_path / "equal.npy", np.zeros(PAIRS, int))
+    train = ask(config, tmp_path, "share", 0.2, scores="equal.npy").train
+    np.testing.assert_array_equal(train.caption_image, np.repeat([0, 1, 2], [5, 5, 2])[:12])
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"filter": "clip"}, ConfigError, "data.filter is 'clip', expected one of"),
+        ({"filter": "score"}, ConfigError, "data.filter_scores is empty; data.filter=score needs"),
+        ({"filter": "truth", "filter_scores": "x.npy"}, ConfigError, "x.npy, expected none, as"),
+        ({"filter_scores": "x.npy"}, ConfigError, "x.npy, expected none, as data.filter is none"),
+        ({"filter_value": 0.0}, ConfigError, "filter_value is 0, expected a share"),
+        ({"filter_value": 1.5}, ConfigError, "filter_value is 1.5, expected a share"),
+        ({"filter_value": 1e-3}, DataError, r"share leaves none of the 60 .* scores 0 to 0.98"),
+        ({"filter": "score", "filter_value": 2.0}, DataError, "score leaves none of the 60"),
+        ({"filter_scores": "none.npy"}, DataError, "none.npy: no such file"),
+    ],
+)
+def test_settings_that_do_not_fit(config, tmp_path, changes, error, message):
+    given = {"filter": "share", "filter_value": 0.5}
+    if changes.get("filter", "share") == "share" or "filter_value" in changes:
+        given["filter_scores"] = str(tmp_path / "clip.npy")
+    if list(changes) == ["filter_scores"] and changes["filter_scores"] == "x.npy":
+        given["filter"] = "none"
+    config.data.update({**given, **changes})
+    with pytest.raises(error, match=message):
+        load_data(config.data, config.mismatch, workdir=None)
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        (
+            np.zeros(59),
+            r"found float64 \[59\], expected numbers \[60\], one for each training pair",
+        ),
+        (np.zeros((60, 1)), r"found float64 \[60, 1\]"),
+        (np.zeros(60, bool), r"found bool \[60\]"),
+        (np.where(np.arange(60) == 7, np.nan, 0.0), "entry 7 is nan, expected a number"),
+    ],
+)
+def test_scores_that_do_not_fit(config, tmp_path, scores, message):
+    np.save(tmp_path / "bad.npy", scores)
+    with pytest.raises(DataError, match=message) as error:
+        ask(config, tmp_path, "share", 0.5, scores="bad.npy")
+    assert str(tmp_path / "bad.npy") in str(error.value)

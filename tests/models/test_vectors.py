@@ -1,0 +1,62 @@
+"""Captions given by vectors: what the encoder makes of them, and that every head takes them."""
+
+import jax
+import numpy as np
+import pytest
+
+from l2rm_jax.losses.ranking import triplet_mean
+from l2rm_jax.models.encoders import VectorTextEncoder
+from l2rm_jax.models.retrieval import HEADS, RetrievalModel
+
+SIZE = 4
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def test_each_vector_is_a_word():
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(SIZE, 3, 7)).astype(np.float32)
+    lengths = np.array([3, 1, 2, 3])
+    encoder = VectorTextEncoder(embed_dim=5, dropout=0.0)
+    variables = jax.jit(encoder.init, static_argnums=3)(jax.random.key(0), vectors, lengths, False)
+    code = encoder.apply(variables, vectors, lengths, False)
+    layer = variables["params"]["words"]["projection"]
+    expected = unit(vectors @ np.asarray(layer["kernel"]) + np.asarray(layer["bias"]))
+    mask = np.arange(3) < lengths[:, None]
+    np.testing.assert_array_equal(code.mask, mask)
+    np.testing.assert_allclose(code.words, expected * mask[..., None], atol=1e-6)
+    np.testing.assert_allclose(code.overall[1], expected[1, 0], atol=1e-6)  # of its one word
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_every_head_learns_from_one_vector_each(head):
+    """A vector for the image, one for the caption: finite similarities, gradients in the head."""
+    rng = np.random.default_rng(1)
+    images = rng.normal(size=(SIZE, 1, 6)).astype(np.float32)
+    captions = rng.normal(size=(SIZE, 1, 7)).astype(np.float32)
+    lengths = np.ones(SIZE, np.int32)
+    model = RetrievalModel(head, 0, embed_dim=8, sim_dim=6, sgr_steps=2, dropout=0.0)
+
+    @jax.jit
+    def learn(key):
+        variables = model.init(key, images, captions, lengths)
+
+        def loss(params):
+            sims, _ = model.apply(
+                {**variables, "params": params},
+                *(images, captions, lengths),
+                train=True,
+                method="global_similarity",
+                mutable=["batch_stats"],
+            )
+            return triplet_mean(sims, margin=0.2), sims
+
+        return jax.grad(loss, has_aux=True)(variables["params"])
+
+    grads, sims = learn(jax.random.key(0))
+    assert np.isfinite(sims).all() and np.std(sims) > 1e-5
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
+    for encoder, name in (("image_encoder", "regions"), ("text_encoder", "words")):
+        assert np.abs(grads[encoder][name]["projection"]["kernel"]).max() > 1e-6
