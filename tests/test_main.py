@@ -33,7 +33,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
         (["--mode=evaluate", "--workdir=/nonexistent"], "no run was started"),
         (["--workdir=a", "--workdir=b"], "training takes one directory"),
         (["--mode=evaluate", "--checkpoint=a", "--workdir=b"], "either checkpoints or runs"),
-        (["--proposer=a", "--top_k=3"], "--proposer, --top_k: go with --mode=evaluate of runs"),
+        (["--proposer=a", "--top_k=3"], "go with --mode=evaluate of runs"),
         (
             ["--mode=evaluate", "--workdir=a", "--top_k=3"],
             "--proposer, --top_k: one needs the other",
