@@ -45,9 +45,9 @@ class Proposals:
         found = []
         for start in range(0, len(queries), BLOCK):
             sims = queries[start : start + BLOCK] @ candidates.T
-            order = np.argsort(sims, axis=1, kind="stable")[:, ::-1]
-            matches = candidate_image[order] == query_image[start : start + BLOCK, None]
-            found.append((order[:, :k].copy(), matches[:, :k].copy(), matches.argmax(1)))
+            own = candidate_image == query_image[start : start + BLOCK, None]
+            best = _best(sims, min(k, len(candidates)))
+            found.append((best, np.take_along_axis(own, best, axis=1), _first_rank(sims, own)))
         return cls(*map(np.concatenate, zip(*found, strict=True)))
 
     def rerank(self, scores: Float[np.ndarray, "Q K"], k: int) -> Int[np.ndarray, " Q"]:
@@ -60,6 +60,26 @@ class Proposals:
     def lost(self, k: int) -> float:
         """Percent of the queries that have no true match among their first k candidates."""
         return 100.0 * float(np.mean(~self.matches[:, :k].any(1)))
+
+
+def _best(sims: Float[np.ndarray, "Q C"], k: int) -> Int[np.ndarray, "Q K"]:
+    """The k highest of each row, best first, of equal ones the last; no row is sorted whole."""
+    least = np.partition(sims, -k, axis=1)[:, -k, None]
+    above, equal = sims > least, sims == least
+    room = k - np.count_nonzero(above, axis=1, keepdims=True)
+    chosen = above | (equal & (np.cumsum(equal[:, ::-1], axis=1)[:, ::-1] <= room))
+    best = np.nonzero(chosen)[1].reshape(-1, k)
+    order = np.argsort(np.take_along_axis(sims, best, axis=1), axis=1, kind="stable")[:, ::-1]
+    return np.take_along_axis(best, order, axis=1)
+
+
+def _first_rank(sims: Float[np.ndarray, "Q C"], own: Bool[np.ndarray, "Q C"]) -> np.ndarray:
+    """How many candidates come before the best placed of a query's own ones."""
+    last = sims.shape[1] - 1
+    first = last - np.argmax(np.where(own, sims, -np.inf)[:, ::-1], axis=1)[:, None]
+    score = np.take_along_axis(sims, first, axis=1)
+    before = (sims > score) | ((sims == score) & (np.arange(last + 1) > first))
+    return np.count_nonzero(before, axis=1)
 
 
 class _Way(NamedTuple):

@@ -39,6 +39,11 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
         (["--workdir=/dev/null/run", "--config=configs/scenes.py:quick"], "Not a directory"),
         (["config.seed=3"], "config.seed=3: no flag; a field is set by --config.KEY=VALUE"),
         (["--mode=evaluate", "--checkpoint=a", "--workdir=b"], "either checkpoints or runs"),
+        (["--proposer=a", "--top_k=3"], "go with --mode=evaluate of runs"),
+        (
+            ["--mode=evaluate", "--workdir=a", "--top_k=3"],
+            "--proposer, --top_k: one needs the other",
+        ),
         (["--mode=import", "--checkpoint=a", "--workdir=b", "--config.model.head=saf"], "the file"),
         (["--config.data.path=somewhere"], "data.name is 'scenes', which is generated"),
     ],
@@ -118,7 +123,7 @@ def test_check_describes_the_built_in_data(monkeypatch):
     assert "rate_asked 0.4, true_rate 0.4" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["scenes", "f30k", "coco", "cc152k", "flickr8k"])
+@pytest.mark.parametrize("name", ["scenes", "f30k", "coco", "cc152k", "flickr8k", "embeddings"])
 def test_every_config_is_complete_and_locked(name):
     script = (
         f"import runpy; c = runpy.run_path('configs/{name}.py')['get_config'](); "

@@ -214,9 +214,11 @@ def test_a_dual_softmax_row_is_labelled_and_stays_within_its_fold(monkeypatch):
     assert rows["small-5fold"] != rows["small-5fold, dual softmax 0.1"]
 
 
-def test_dual_softmax_takes_a_hub_down():
+@pytest.mark.parametrize("shift", [0.0, -1.0])  # similarities, or negated distances
+def test_dual_softmax_takes_a_hub_down(shift):
     """A caption that every image is nearest to wins only where it is nearest of all."""
     sims = np.eye(4, dtype=np.float32) * 0.5
     sims[:, 0] = [0.9, 0.6, 0.6, 0.6]
+    sims += shift
     assert recall.recalls(sims, 1)["i2t_r1"] == 25.0
     assert recall.recalls(sims, 1, 0.1)["i2t_r1"] == 100.0

@@ -1,0 +1,23 @@
+"""Your own embeddings (CLIP, SigLIP, ...) instead of regions and words, at sizes that a CPU trains.
+
+python -m l2rm_jax.main --config=configs/embeddings.py --config.data.path=DIR
+
+DIR holds {train,dev,test}_ims.npy and {train,dev,test}_caps.npy, one vector or a set of vectors for
+each image and each caption.
+"""
+
+from l2rm_jax import config as defaults
+
+
+def get_config():
+    config = defaults.default()
+    config.data.name = "embeddings"
+    config.mismatch.rate = 0.0
+    config.model.head = "vse"
+    config.model.embed_dim = 256
+    config.model.sim_dim = 64
+    config.optim.learning_rate = 5e-4
+    config.optim.decay_epochs = 6
+    config.train.warmup_epochs = 4
+    config.train.epochs = 8
+    return config
