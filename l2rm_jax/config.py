@@ -37,13 +37,19 @@ def default() -> ConfigDict:
     mismatch.file = ""  # an index .npy to use instead of generating one
 
     config.model = model = ConfigDict()
-    model.head = "sgr"  # sgr, saf
+    model.head = "sgr"  # sgr, saf, omit, cam, vse, pem
     model.embed_dim = 1024
     model.word_dim = 300
     model.sim_dim = 256
     model.sgr_steps = 3
     model.dropout = 0.4
     model.chunk = 1  # captions scored at once: speed and memory only; 1 is best on a CPU
+    model.matching = "partial"  # omit: partial, full, prompt, naive; cam: partial, naive
+    model.margins = "uniform"  # of omit: uniform, intra, inter, norm (OMIT Eq. 7)
+    model.match_epsilon = 0.02  # of omit: entropic regularisation (lambda in the paper)
+    model.pooling = "mean"  # of vse: mean, gpo (VSE-infinity)
+    model.region_mask = 0.0  # share of an image's regions that a training step leaves out
+    model.word_noise = 0.0  # share of a caption's words that it masks (half), replaces or drops
 
     config.loss = loss = ConfigDict()
     loss.margin = 0.2  # of the triplet losses
@@ -64,6 +70,7 @@ def default() -> ConfigDict:
     optim.learning_rate = 2e-4
     optim.decay_epochs = 15  # x 0.1 every so many epochs after the warm-up
     optim.grad_clip = 2.0  # global norm
+    optim.weight_decay = 0.0  # AdamW's
 
     config.train = train = ConfigDict()
     train.batch_size = 128  # of all devices together
@@ -97,6 +104,11 @@ def check_fields(config: ConfigDict) -> None:
         for name in names:
             if config[part][name] < 1:
                 raise ConfigError(f"{part}.{name}: {config[part][name]}, expected at least 1")
+    for name in ("region_mask", "word_noise"):
+        if not 0.0 <= config.model[name] < 1.0:
+            raise ConfigError(f"model.{name}: {config.model[name]}, expected a share below 1")
+    if not config.model.match_epsilon > 0.0:
+        raise ConfigError(f"model.match_epsilon: {config.model.match_epsilon}, expected above 0")
     if config.train.batch_size < 2:
         raise ConfigError(
             f"train.batch_size: {config.train.batch_size}, expected at least 2, as a pair is "
