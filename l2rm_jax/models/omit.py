@@ -5,6 +5,7 @@ caption has a dustbin, its mean vector, that takes the regions and words which h
 the other side; what goes there does not count.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import flax.linen as nn
@@ -39,29 +40,32 @@ class OMIT(nn.Module):
     epsilon: float
     chunk: int
 
-    @nn.compact
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
-        image_bins, text_bins = self._dustbins(images, texts)
-        images = images.replace(overall=image_bins)
-        score = partial(_score_caption, self.matching, self.margins, self.epsilon, images)
-        fields = (texts.words, texts.mask, texts.norms, text_bins)
-        return map_captions(score, fields, self.chunk).T
+        return self._map(_score_caption, images, texts).T
 
-    def _dustbins(self, images: ImageCode, texts: TextCode) -> tuple[Array, Array]:
-        """`[I, D]` and `[J, D]`; "naive" has them too, without weight."""
-        if self.matching != "prompt":
-            return masked_mean(images.regions, images.mask), masked_mean(texts.words, texts.mask)
-        init = nn.initializers.normal(1.0)
-        learned = self.param("dustbins", init, (2, images.regions.shape[-1]))
-        image, text = l2_normalise(learned)
-        size = len(image)
-        return (
-            jnp.broadcast_to(image, (len(images.mask), size)),
-            jnp.broadcast_to(text, (len(texts.mask), size)),
-        )
+    def plans(self, images: ImageCode, texts: TextCode) -> Float[Array, "J I R+1 L+1"]:
+        """The plans behind the similarities, dustbins first."""
+        return self._map(lambda *inputs: _plan(*inputs)[0], images, texts)
+
+    @nn.compact
+    def _map(self, function: Callable, images: ImageCode, texts: TextCode) -> Array:
+        """`function` of every caption with all images, the dustbins in the global vectors' place.
+
+        "naive" has dustbins too, without weight.
+        """
+        if self.matching == "prompt":
+            init = nn.initializers.normal(1.0)
+            learned = self.param("dustbins", init, (2, images.regions.shape[-1]))
+            sizes = (len(images.mask), len(texts.mask))
+            bins = [jnp.tile(x, (n, 1)) for x, n in zip(l2_normalise(learned), sizes, strict=True)]
+        else:
+            bins = masked_mean(images.regions, images.mask), masked_mean(texts.words, texts.mask)
+        images = images.replace(overall=bins[0])
+        function = partial(function, self.matching, self.margins, self.epsilon, images)
+        return map_captions(function, (texts.words, texts.mask, texts.norms, bins[1]), self.chunk)
 
 
-def plan_of_caption(
+def _plan(
     matching: str,
     margins: str,
     epsilon: float,
@@ -71,11 +75,7 @@ def plan_of_caption(
     norms: Float[Array, " L"] | None,
     dustbin: Float[Array, " D"],
 ) -> tuple[Float[Array, "I R+1 L+1"], Float[Array, "I R+1 L+1"]]:
-    """The plan of one caption with each image, and the cosines, dustbins first.
-
-    Args:
-      images: with the dustbins for global vectors.
-    """
+    """The plan of one caption with each image, and the products, dustbins first."""
     regions = jnp.concatenate([images.overall[:, None], images.regions], axis=1)
     sims = jnp.einsum("ird,ld->irl", regions, jnp.concatenate([dustbin[None], words]))
     region_importance, word_importance = _importance(margins, images, words, mask, norms)
@@ -85,7 +85,7 @@ def plan_of_caption(
 
 
 def _score_caption(matching: str, *inputs) -> Float[Array, " I"]:
-    plan, sims = plan_of_caption(matching, *inputs)
+    plan, sims = _plan(matching, *inputs)
     moved = plan * sims
     return jnp.sum(moved if matching == "full" else moved[:, 1:, 1:], axis=(1, 2))
 

@@ -141,6 +141,22 @@ def test_omit_pair_by_pair(matching, margins):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("matching", ["partial", "naive"])
+def test_plans_behind_omit_s_similarities(matching):
+    head = OMIT(matching, "uniform", EPSILON, 2)
+    plans = np.asarray(apply(head, {}, *CODES, method="plans"))
+    images, texts = CODES
+    items = images.mask[None, :, :, None] * texts.mask[:, None, None, :]
+    assert not plans[:, :, 1:, 1:][items == 0].any()
+    dustbin = float(matching == "partial")
+    words = texts.mask / (dustbin + texts.mask.sum(1, keepdims=True))
+    np.testing.assert_allclose(plans.sum(2)[:, :, 1:], words[:, None].repeat(IMAGES, 1), atol=1e-6)
+    assert (plans[:, :, 0, 0] > 0).all() == bool(dustbin)
+    sims = np.einsum("ird,jld->jirl", images.regions, texts.words)
+    moved = np.sum(plans[:, :, 1:, 1:] * sims, (2, 3)).T
+    np.testing.assert_allclose(moved, apply(head, {}, *CODES, train=False), atol=1e-5)
+
+
 def cam_of_pair(v, _, t, __, partial):
     """SCAN's attention, word by word; with a mean vector that answers and does not count."""
     sources = np.vstack([v.mean(0), v]) if partial else v
