@@ -117,7 +117,7 @@ def plot(config: ConfigDict, plan: np.ndarray, words: list[str], picture: int) -
         left.text(thing.x, thing.y, str(n), ha="center", va="center", fontsize=9, bbox=box)
     left.set_xlabel("\n".join(names), fontsize=8)
     image = right.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    labels = [names[thing] if thing != scenes.NOTHING else "(nothing)" for thing in shown[order]]
+    labels = [names[thing] if thing != scenes.NOTHING else "background" for thing in shown[order]]
     right.set_yticks(range(len(rows)), [*labels, "dustbin"], fontsize=8)
     right.set_xticks(range(len(columns)), [*words, "dustbin"], fontsize=8, rotation=60, ha="right")
     right.grid(False)
@@ -125,7 +125,7 @@ def plot(config: ConfigDict, plan: np.ndarray, words: list[str], picture: int) -
         right.axhline(edge, color="grey", linewidth=0.6)
     right.axhline(len(order) - 0.5, color="black", linewidth=1.2)
     right.axvline(len(words) - 0.5, color="black", linewidth=1.2)
-    figure.colorbar(image, ax=right, label="share of the word's weight")
+    figure.colorbar(image, ax=right, label="share of the weight")
     return figure
 
 

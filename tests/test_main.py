@@ -1,6 +1,7 @@
 """The command line as a person meets it."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from l2rm_jax import config as defaults
 from l2rm_jax.checkpoint import write_config
 from l2rm_jax.errors import CheckpointError
+from l2rm_jax.methods.base import Optimiser
 from l2rm_jax.torch_checkpoint import read_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -85,6 +87,19 @@ def test_check_describes_the_built_in_data(monkeypatch):
     assert done.returncode == 0, done.stderr
     assert "train: 100 images of 12 regions x 64 features" in done.stdout
     assert "rate_asked 0.4, true_rate 0.4" in done.stdout
+
+
+def test_config_of_omit():
+    """Section 4.1 of its paper; ten epochs at the full rate, five at a tenth."""
+    config = runpy.run_path(str(ROOT / "configs" / "f30k.py"))["get_config"]("omit")
+    assert (config.method, config.model.head, config.mismatch.rate) == ("triplet", "omit", 0.0)
+    optim, train = config.optim, config.train
+    assert (optim.learning_rate, optim.weight_decay, train.batch_size) == (5e-4, 5e-4, 384)
+    rate = Optimiser(optim.learning_rate, optim.decay_epochs, train.warmup_epochs).rate
+    rates = [float(rate(epoch)) for epoch in range(train.warmup_epochs + train.epochs)]
+    assert rates == pytest.approx([5e-4] * 10 + [5e-5] * 5) and train.warmup_epochs == 1
+    assert (config.model.region_mask, config.model.word_noise) == (0.4, 0.2)
+    assert (config.model.match_epsilon, config.loss.margin) == (0.02, 0.05)
 
 
 @pytest.mark.parametrize("name", ["scenes", "f30k", "coco", "cc152k", "flickr8k"])
