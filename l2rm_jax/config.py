@@ -53,13 +53,19 @@ def default() -> ConfigDict:
     mismatch.file = ""  # an index .npy to use instead of generating one
 
     config.model = model = ConfigDict()
-    model.head = "sgr"  # sgr, saf, vse
+    model.head = "sgr"  # sgr, saf, omit, cam, vse, pem
     model.embed_dim = 1024
     model.word_dim = 300
     model.sim_dim = 256
     model.sgr_steps = 3
     model.dropout = 0.4
     model.chunk = 1  # captions scored at once: speed and memory only; 1 is best on a CPU
+    model.matching = "partial"  # omit: partial, full, prompt, naive; cam: partial, naive
+    model.margins = "uniform"  # of omit: uniform, intra, inter, norm (OMIT Eq. 7)
+    model.match_epsilon = 0.02  # of omit: entropic regularisation (lambda in the paper)
+    model.pooling = "mean"  # of vse: mean, gpo (VSE-infinity)
+    model.region_mask = 0.0  # share of an image's regions that a training step leaves out
+    model.word_noise = 0.0  # share of a caption's words that it masks (half), replaces or drops
 
     config.loss = loss = ConfigDict()
     loss.margin = 0.2  # of the triplet losses
@@ -85,6 +91,7 @@ def default() -> ConfigDict:
     optim.learning_rate = 2e-4
     optim.decay_epochs = 15  # x 0.1 every so many epochs after the warm-up
     optim.grad_clip = 2.0  # global norm
+    optim.weight_decay = 0.0  # AdamW's
 
     config.train = train = ConfigDict()
     train.batch_size = 128  # of all devices together
@@ -121,18 +128,35 @@ _LIMITS = (  # fields, what holds of them, in words
         "at least 2, as a pair is compared with the others of its batch",
     ),
     (
-        ("seed", "train.warmup_epochs", "train.epochs", "loss.margin", "l2rm.cost_learning_rate"),
+        (
+            "seed",
+            "train.warmup_epochs",
+            "train.epochs",
+            "loss.margin",
+            "l2rm.cost_learning_rate",
+            "optim.weight_decay",
+        ),
         lambda x: x >= 0,
         "at least 0",
     ),
     (
-        ("loss.tau", "l2rm.epsilon", "optim.learning_rate", "optim.grad_clip"),
+        (
+            "loss.tau",
+            "l2rm.epsilon",
+            "model.match_epsilon",
+            "optim.learning_rate",
+            "optim.grad_clip",
+        ),
         lambda x: x > 0,
         "more than 0",
     ),
     (("evaluation.dual_softmax",), lambda x: 0 <= x < math.inf, "a temperature, or 0 for none"),
     (("l2rm.rho",), lambda x: 0 < x <= 1, "more than 0 and at most 1"),
-    (("model.dropout",), lambda x: 0 <= x < 1, "at least 0 and less than 1"),
+    (
+        ("model.dropout", "model.region_mask", "model.word_noise"),
+        lambda x: 0 <= x < 1,
+        "at least 0 and less than 1",
+    ),
 )
 
 

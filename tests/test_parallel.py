@@ -12,7 +12,7 @@ from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas
 
 WARMUP = {"warmup": True}
-SIZE, REGIONS, FEATURES, WORDS, VOCABULARY = 20, 5, 7, 6, 30
+SIZE, REGIONS, FEATURES, WORDS, VOCABULARY = 20, 5, 7, 9, 30
 
 
 def small_config(head: str, **l2rm):
@@ -85,6 +85,34 @@ def test_steps_do_not_depend_on_the_device_count(head, settings):
     # Adam hides a factor in the gradients; the first norm comes before any rounding of its steps.
     np.testing.assert_allclose(four["grad_norm"][0], one["grad_norm"][0], rtol=1e-4)
     assert len(np.unique(one["loss"])) == 20  # the run moves
+
+
+def augmented_config(head: str, method: str):
+    config = small_config(head)
+    config.method, config.optim.weight_decay = method, 0.1
+    config.model.update(region_mask=0.4, word_noise=0.5, margins="inter")
+    return config
+
+
+def test_augmented_steps_do_not_depend_on_the_device_count():
+    rng = np.random.default_rng(2)
+    streams = [{"pairs": random_batch(rng)} for _ in range(4)]
+    config = augmented_config("omit", "triplet")
+    one, four = report(config, 1, streams), report(config, 4, streams)
+    for name in ("loss", "grad_norm"):
+        np.testing.assert_allclose(four[name], one[name], rtol=1e-4, err_msg=name)
+    assert len(np.unique(one["loss"])) == 4 and (one["grad_norm"] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("head", "method"), [("cam", "triplet"), ("vse", "infonce"), ("pem", "infonce")]
+)
+def test_heads_step_on_four_devices(head, method):
+    """They exchange nothing of their own: what is shared is tested with the heads above."""
+    streams = [{"pairs": random_batch(np.random.default_rng(3))}] * 3
+    found = report(augmented_config(head, method), 4, streams)
+    assert np.isfinite(found["loss"]).all() and len(np.unique(found["loss"])) == 3
+    assert (found["grad_norm"] > 0).all()
 
 
 def test_a_batch_that_does_not_divide_is_refused():

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.fidelity import losses, models, retrieval, training, transport
+from experiments.fidelity import heads, losses, models, retrieval, training, transport
 from experiments.fidelity.arrays import Arrays, Errors
 
 
@@ -76,6 +76,18 @@ PARTS = {
     "g_ccl*": Part(
         losses.complementary_losses, {"losses, relative": 1e-5, "gradients / largest": 1e-5}
     ),
+    "h_omit*": Part(
+        heads.heads,
+        {
+            "full matching, their floor": 1e-5,
+            "gradients / largest": 1e-4,
+            "dustbins, derived": 1e-5,
+            "OMIT's head, lambda 0.5": 1e-5,
+            "VSE, mean": 1e-5,
+            "CAM": 1e-5,
+            "losses, relative": 1e-5,
+        },
+    ),
     "j_metrics*": Part(retrieval.metrics, {"recalls and ranks": 1e-9, "ranks that differ": 0.0}),
     "k_bmm*": Part(retrieval.beta_mixture, {"accuracy below the stored fit's": 5e-3}),
     "l_eval*": Part(models.evaluation, {"similarities": 1e-5, "recalls and ranks": 1e-9}),
@@ -105,6 +117,11 @@ NOT_COMPARED = {
     "*/probs": "of the adaptive margin, which L2RM's training does not use",
     "*/triplet_max_violation_s_adaptive": "the same",
     "in/*/key_img_idxs": "where the reserved images are put, which the loss does not depend on",
+    "cam/CAN/*": "attention of another paper, which no head of ours has",
+    "cam/VSACN/*": "attention that is sharpened over regions; ours is SCAN's, over words",
+    "coding/[TV][HS]ACoding/*": "the same, in the other direction, and by the best alone",
+    "cam/SCAN/[!Mw]*Pooling": "poolings over words but the mean",
+    "cam/SCAN/MaxPooling": "the same",
     "in/imgs_queue0": "first images of a queue as long as the batch, replaced before use",
     "own/worst_marginal_err": "how well own/pi_converged converged",
     "*/oracle_accuracy": "of Bayes' rule, which no fit need reach where the components overlap",

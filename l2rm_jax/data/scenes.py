@@ -10,7 +10,7 @@ word speaks of.
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Int
 
 from l2rm_jax.data.scene_captions import describe
 from l2rm_jax.data.scene_world import (
@@ -43,6 +43,7 @@ OCCLUSION = 0.35  # a region shows up to this share of the nearest other thing i
 BACKGROUND_REGIONS = 2
 CLUTTER_REGIONS = 2  # false detections: a random thing, faintly
 CLUTTER_STRENGTH = 0.4
+NOTHING = -1  # what a region of background or clutter shows
 NONLINEARITY = 0.35  # gain before the tanh: higher bends the code more
 HIDDEN = 128
 DETECTOR_SEED = 20240  # one detector for every seed and split
@@ -58,6 +59,7 @@ class Scenes:
     features: Float32[np.ndarray, "pictures regions dim"]
     captions: list[str]  # five per picture, in the order of the pictures
     scenes: list[Scene]
+    shown: Int[np.ndarray, "pictures regions"]  # the thing of each region, or NOTHING
 
 
 def bumps(value: float, centres: np.ndarray) -> np.ndarray:
@@ -83,8 +85,9 @@ def detector() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return first, bias, second
 
 
-def region_codes(rng: np.random.Generator, scene: Scene) -> np.ndarray:
-    """Noisy codes of the regions of a picture in random order, float [REGIONS, CODE_DIM].
+def region_codes(rng: np.random.Generator, scene: Scene) -> tuple[np.ndarray, np.ndarray]:
+    """Noisy codes of the regions of a picture in random order, float [REGIONS, CODE_DIM], and the
+    thing that each shows, int [REGIONS].
 
     Every thing has at least one region; what background and clutter leave over are duplicates.
     """
@@ -104,7 +107,9 @@ def region_codes(rng: np.random.Generator, scene: Scene) -> np.ndarray:
         false = sample_thing(rng, x, y)
         codes.append(CLUTTER_STRENGTH * code_of(scene, false, x, y)[None])
     codes = np.concatenate(codes)
-    return rng.permutation(codes + rng.normal(size=codes.shape) * REGION_NOISE)
+    codes += rng.normal(size=codes.shape) * REGION_NOISE
+    order = rng.permutation(REGIONS)
+    return codes[order], np.pad(shown, (0, REGIONS - len(shown)), constant_values=NOTHING)[order]
 
 
 def generate(pictures: int, seed: int, split: str) -> Scenes:
@@ -116,7 +121,8 @@ def generate(pictures: int, seed: int, split: str) -> Scenes:
       split: "train", "dev" or "test": separate draws from the same world.
 
     Returns:
-      features float32 [pictures, 12, 64], captions (5 * pictures) and the scenes themselves.
+      features float32 [pictures, 12, 64], captions (5 * pictures), the scenes themselves and what
+      their regions show.
 
     Raises:
       DataError: an unknown split, no pictures, or a negative seed.
@@ -129,15 +135,16 @@ def generate(pictures: int, seed: int, split: str) -> Scenes:
         )
     first, bias, second = detector()
     features = np.empty((pictures, REGIONS, FEATURE_DIM), np.float32)
-    captions, scenes = [], []
+    captions, scenes, shown = [], [], []
     for index in range(pictures):
         # Separate streams: a change of the captions' settings leaves the pictures as they were.
         streams = np.random.default_rng([seed, SPLITS.index(split), index]).spawn(3)
         scene = sample_scene(streams[0])
         captions += describe(streams[1], scene)
-        codes = region_codes(streams[2], scene)
+        codes, things = region_codes(streams[2], scene)
         # One product per picture: a larger one could round differently with the number asked for.
         clean = np.tanh(codes @ first + bias) @ second
         features[index] = clean + streams[2].normal(size=clean.shape) * PIXEL_NOISE
         scenes.append(scene)
-    return Scenes(features, captions, scenes)
+        shown.append(things)
+    return Scenes(features, captions, scenes, np.stack(shown))

@@ -86,7 +86,7 @@ def forward(
         rngs={"dropout": key},
         mutable=["batch_stats"],
     )
-    return sims, updated["batch_stats"]
+    return sims, updated.get("batch_stats", {})  # not every head has any
 
 
 def evaluate(model: RetrievalModel, state: TrainState, batch: Any) -> Float[Array, "I J"]:
@@ -102,7 +102,7 @@ def step_key(state: TrainState, use: int) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Optimiser:
-    """Adam behind a global-norm clip, with the reference's step-wise decay.
+    """AdamW behind a global-norm clip, with the reference's step-wise decay of the rate.
 
     The rate is divided by 10 every `decay_epochs` epochs, counted after the warm-up
     (L2RM suppl. Tab. 1, "update learning rate").
@@ -112,6 +112,7 @@ class Optimiser:
     decay_epochs: int
     warmup_epochs: int
     grad_clip: float = np.inf
+    weight_decay: float = 0.0
 
     def _chain(self) -> optax.GradientTransformation:
         clip = optax.clip_by_global_norm(self.grad_clip)
@@ -131,7 +132,8 @@ class Optimiser:
     def update(self, grads: Any, opt_state: Any, params: Any, epoch: Array) -> tuple[Any, Any]:
         updates, opt_state = self._chain().update(grads, opt_state, params)
         rate = self.rate(epoch)
-        return jax.tree.map(lambda p, u: p - rate * u, params, updates), opt_state
+        params = jax.tree.map(lambda p, u: p - rate * (u + self.weight_decay * p), params, updates)
+        return params, opt_state
 
 
 def model_optimiser(config) -> Optimiser:
@@ -140,6 +142,7 @@ def model_optimiser(config) -> Optimiser:
         decay_epochs=config.optim.decay_epochs,
         warmup_epochs=config.train.warmup_epochs,
         grad_clip=config.optim.grad_clip,
+        weight_decay=config.optim.weight_decay,
     )
 
 
@@ -155,7 +158,7 @@ def init_state(
         step=jnp.zeros((), jnp.int32),
         epoch=jnp.zeros((), jnp.int32),
         params=variables["params"],
-        batch_stats=variables["batch_stats"],
+        batch_stats=variables.get("batch_stats", {}),
         opt_state=optimiser.init(variables["params"]),
         own=own,
         key=key,

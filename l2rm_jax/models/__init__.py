@@ -3,6 +3,7 @@
 from ml_collections import ConfigDict
 
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.models import cam, omit, vse
 from l2rm_jax.models.retrieval import HEADS, RetrievalModel
 
 
@@ -12,10 +13,17 @@ def make_model(
     """The model that the `model` part of a config describes.
 
     Raises:
-      ConfigError: there is no such head.
+      ConfigError: a field names something that does not exist or that the head does not have.
     """
-    if config.head not in HEADS:
-        raise ConfigError(f"model.head: {config.head!r} is none of {', '.join(HEADS)}")
+    known = {"head": HEADS, "pooling": vse.POOLINGS, "margins": omit.MARGINS}
+    known["matching"] = cam.MATCHINGS if config.head == "cam" else omit.MATCHINGS
+    for field, names in known.items():
+        if config[field] not in names:
+            raise ConfigError(f"model.{field}: {config[field]!r} is none of {', '.join(names)}")
+    if config.word_noise and not vocabulary_size:
+        raise ConfigError(
+            f"model.word_noise: {config.word_noise}, expected 0: captions are given as vectors"
+        )
     return RetrievalModel(vocabulary_size=vocabulary_size, axis_name=axis_name, **config)
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.encoders import ImageCode
 from l2rm_jax.models.layers import l2_normalise, linear
 
 SMOOTHING = 9.0  # inverse temperature of the attention over regions, as in SCAN and SGRAF
@@ -21,14 +21,27 @@ def attend_regions(
 ) -> Float[Array, "I L D"]:
     """For each word of one caption, the region mixture of each image that answers it, unit length.
 
+    Mixed by `region_weights`. Results at padded words are finite and meaningless.
+    """
+    weights = region_weights(regions, region_mask, words, mask)
+    return l2_normalise(jnp.einsum("irl,ird->ild", weights, regions))
+
+
+def region_weights(
+    regions: Float[Array, "I R D"],
+    region_mask: Float[Array, "I R"],
+    words: Float[Array, "L D"],
+    mask: Float[Array, " L"],
+) -> Float[Array, "I R L"]:
+    """How much each word of one caption looks at each region of each image, 1 in all.
+
     Region-word cosines pass a leaky ReLU, are normalised over the caption's words, sharpened and
     turned into weights over the image's own regions (text-to-image stacked cross attention, SCAN,
-    as SGRAF uses it). Results at padded words are finite and meaningless.
+    as SGRAF uses it).
     """
     scores = jax.nn.leaky_relu(jnp.einsum("ird,ld->irl", regions, words), 0.1)
     scores = l2_normalise(scores * mask)
-    weights = jax.nn.softmax(SMOOTHING * scores, axis=1, where=region_mask[..., None] > 0)
-    return l2_normalise(jnp.einsum("irl,ird->ild", weights, regions))
+    return jax.nn.softmax(SMOOTHING * scores, axis=1, where=region_mask[..., None] > 0)
 
 
 def alignments(
@@ -48,14 +61,13 @@ def alignments(
     return jnp.concatenate([whole[:, None, :], local], axis=1)
 
 
-def map_captions(score: Callable, texts: TextCode, chunk: int) -> Any:
-    """`score(words, mask, overall)` of every caption, `chunk` of them at once, stacked.
+def map_captions(score: Callable, fields: tuple[Array, ...], chunk: int) -> Any:
+    """`score(*fields)` of every caption, `chunk` of them at once, stacked.
 
     What a caption's score needs in the backward pass is computed again there: stored, the
     alignments of all pairs would not fit. One at a time is a plain loop and not a chunk of one,
     whose batched products take half as long again on a CPU.
     """
     score = jax.checkpoint(score)
-    fields = (texts.words, texts.mask, texts.overall)
     batch_size = None if chunk == 1 else chunk
     return jax.lax.map(lambda text: score(*text), fields, batch_size=batch_size)

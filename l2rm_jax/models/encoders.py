@@ -6,37 +6,53 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from l2rm_jax.models.layers import BatchNorm, Dropout, Linear, l2_normalise, masked_mean
+from l2rm_jax.models.layers import (
+    BatchNorm,
+    Dropout,
+    Linear,
+    l2_norm,
+    l2_normalise,
+    masked_mean,
+)
 
 
 @flax.struct.dataclass
 class ImageCode:
     """Unit region vectors `[I, R, D]` (zero past the last region), their mask `[I, R]` (1 = a
-    region) and one unit global vector `[I, D]` per image."""
+    region), one unit global vector `[I, D]` per image where the head uses it, and the norms
+    `[I, R]` that the regions had before."""
 
     regions: Float[Array, "I R D"]
     mask: Float[Array, "I R"]
-    overall: Float[Array, "I D"]
+    overall: Float[Array, "I D"] | None = None
+    norms: Float[Array, "I R"] | None = None
 
 
 @flax.struct.dataclass
 class TextCode:
-    """Unit word vectors `[J, L, D]` (zero past the end), their mask `[J, L]` (1 = a word) and one
-    unit global vector `[J, D]` per caption."""
+    """Unit word vectors `[J, L, D]` (zero past the end), their mask `[J, L]` (1 = a word), one
+    unit global vector `[J, D]` per caption where the head uses it, and the norms `[J, L]` that the
+    words had before."""
 
     words: Float[Array, "J L D"]
     mask: Float[Array, "J L"]
-    overall: Float[Array, "J D"]
+    overall: Float[Array, "J D"] | None = None
+    norms: Float[Array, "J L"] | None = None
 
 
 class RegionEncoder(nn.Module):
-    """One linear layer and unit length: `[I, R, Dv] -> [I, R, D]`; of captions' vectors too."""
+    """One linear layer, and unit length if `normalise`: `[I, R, Dv] -> [I, R, D]`.
+
+    Of captions' vectors too.
+    """
 
     embed_dim: int
+    normalise: bool = True
 
     @nn.compact
     def __call__(self, images: Float[Array, "I R Dv"]) -> Float[Array, "I R D"]:
-        return l2_normalise(Linear(self.embed_dim, name="projection")(images))
+        regions = Linear(self.embed_dim, name="projection")(images)
+        return l2_normalise(regions) if self.normalise else regions
 
 
 def _uniform(bound: float):
@@ -86,7 +102,7 @@ class GRU(nn.Module):
 
 
 class WordEncoder(nn.Module):
-    """Word embedding and bidirectional GRU, mean of both directions, unit length:
+    """Word embedding and bidirectional GRU, mean of both directions, of unit length if `normalise`:
     `[J, L] -> [J, L, D]`, zero past the end."""
 
     vocabulary_size: int
@@ -94,6 +110,7 @@ class WordEncoder(nn.Module):
     embed_dim: int
     dropout: float
     axis_name: str | None = None
+    normalise: bool = True
 
     @nn.compact
     def __call__(
@@ -103,7 +120,8 @@ class WordEncoder(nn.Module):
         inputs = Dropout(self.dropout, self.axis_name)(table[tokens], train)
         forward = GRU(self.embed_dim, name="forward")(inputs, mask)
         backward = GRU(self.embed_dim, reverse=True, name="backward")(inputs, mask)
-        return l2_normalise((forward + backward) / 2)
+        words = (forward + backward) / 2
+        return l2_normalise(words) if self.normalise else words
 
 
 class SelfAttention(nn.Module):
@@ -135,11 +153,13 @@ class SelfAttention(nn.Module):
 
 
 class ImageEncoder(nn.Module):
-    """Region features `[I, R, Dv]` and region counts `[I]` to `ImageCode`."""
+    """Region features `[I, R, Dv]` and region counts `[I]` to `ImageCode`; `overall` asks for the
+    global vectors."""
 
     embed_dim: int
     dropout: float
     axis_name: str | None = None
+    overall: bool = True
 
     @nn.compact
     def __call__(
@@ -150,19 +170,24 @@ class ImageEncoder(nn.Module):
         # A bias makes something of zero features too, hence the mask after the projection; the one
         # before it keeps even NaN out of the gradient.
         images = jnp.where(real[..., None], images, 0.0)
-        regions = RegionEncoder(self.embed_dim, name="regions")(images) * mask[..., None]
-        attention = SelfAttention(self.dropout, True, self.axis_name, name="attention")
-        return ImageCode(regions=regions, mask=mask, overall=attention(regions, mask, train))
+        encoder = RegionEncoder(self.embed_dim, normalise=False, name="regions")
+        raw = encoder(images) * mask[..., None]
+        regions, overall = l2_normalise(raw), None
+        if self.overall:
+            attention = SelfAttention(self.dropout, True, self.axis_name, name="attention")
+            overall = attention(regions, mask, train)
+        return ImageCode(regions, mask, overall, norms=l2_norm(raw))
 
 
 class TextEncoder(nn.Module):
-    """Token ids `[J, L]` and lengths `[J]` to `TextCode`."""
+    """Token ids `[J, L]` and lengths `[J]` to `TextCode`; `overall` asks for the global vectors."""
 
     vocabulary_size: int
     word_dim: int
     embed_dim: int
     dropout: float
     axis_name: str | None = None
+    overall: bool = True
 
     @nn.compact
     def __call__(
@@ -175,11 +200,15 @@ class TextEncoder(nn.Module):
             self.embed_dim,
             self.dropout,
             self.axis_name,
+            normalise=False,
             name="words",
         )
-        words = encoder(tokens, mask, train)
-        attention = SelfAttention(self.dropout, False, self.axis_name, name="attention")
-        return TextCode(words=words, mask=mask, overall=attention(words, mask, train))
+        raw = encoder(tokens, mask, train)
+        words, overall = l2_normalise(raw), None
+        if self.overall:
+            attention = SelfAttention(self.dropout, False, self.axis_name, name="attention")
+            overall = attention(words, mask, train)
+        return TextCode(words, mask, overall, norms=l2_norm(raw))
 
 
 class VectorTextEncoder(nn.Module):
@@ -192,12 +221,17 @@ class VectorTextEncoder(nn.Module):
     embed_dim: int
     dropout: float
     axis_name: str | None = None
+    overall: bool = True
 
     @nn.compact
     def __call__(
         self, vectors: Float[Array, "J L Dt"], lengths: Int[Array, " J"], train: bool
     ) -> TextCode:
         mask = (jnp.arange(vectors.shape[1]) < lengths[:, None]).astype(jnp.float32)
-        words = RegionEncoder(self.embed_dim, name="words")(vectors) * mask[..., None]
-        attention = SelfAttention(self.dropout, False, self.axis_name, name="attention")
-        return TextCode(words=words, mask=mask, overall=attention(words, mask, train))
+        raw = RegionEncoder(self.embed_dim, normalise=False, name="words")(vectors)
+        raw, overall = raw * mask[..., None], None
+        words = l2_normalise(raw)
+        if self.overall:
+            attention = SelfAttention(self.dropout, False, self.axis_name, name="attention")
+            overall = attention(words, mask, train)
+        return TextCode(words, mask, overall, norms=l2_norm(raw))

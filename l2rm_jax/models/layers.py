@@ -11,13 +11,17 @@ from jaxtyping import Array, Float
 def l2_normalise(x: Float[Array, "..."], axis: int = -1, eps: float = 1e-8) -> Float[Array, "..."]:
     """`x / (|x| + eps)` along `axis`; a zero vector stays zero, with a zero gradient.
 
-    The reference adds `eps` to the norm instead of clipping it. Padding produces exact zero
-    vectors here, and the gradient of a square root at zero would be NaN.
+    The reference adds `eps` to the norm instead of clipping it.
     """
-    squared = jnp.sum(x * x, axis=axis, keepdims=True)
+    return x / (jnp.expand_dims(l2_norm(x, axis), axis) + eps)
+
+
+def l2_norm(x: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:
+    """Euclidean norm along `axis`; at a zero vector, which padding is here, the gradient is zero
+    where that of a square root would be NaN."""
+    squared = jnp.sum(x * x, axis=axis)
     nonzero = squared > 0
-    norm = jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, squared, 1.0)), 0.0)
-    return x / (norm + eps)
+    return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, squared, 1.0)), 0.0)
 
 
 def masked_mean(x: Float[Array, "n l d"], mask: Float[Array, "n l"]) -> Float[Array, "n d"]:
@@ -51,12 +55,16 @@ class Linear(nn.Module):
         return x @ kernel + bias
 
 
-class Dropout(nn.Module):
-    """Dropout whose noise belongs to the sample, not to the device that holds it.
+def sample_keys(key: Array, samples: int, axis_name: str | None) -> Array:
+    """A key for each sample of this device: `fold_in(key, i)` for row `i` of the global batch, so
+    that noise belongs to the sample and not to the device that holds it."""
+    first = 0 if axis_name is None else jax.lax.axis_index(axis_name) * samples
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(first + jnp.arange(samples))
 
-    Row `i` of the global batch draws from `fold_in(key, i)`, so one device and N devices drop the
-    same units; `nn.Dropout` draws one block per device and cannot.
-    """
+
+class Dropout(nn.Module):
+    """Dropout with a key for each sample: one device and N devices drop the same units, where
+    `nn.Dropout` draws one block per device."""
 
     rate: float
     axis_name: str | None = None
@@ -65,9 +73,7 @@ class Dropout(nn.Module):
     def __call__(self, x: Float[Array, "n ..."], train: bool) -> Float[Array, "n ..."]:
         if not train or self.rate == 0.0:
             return x
-        first = 0 if self.axis_name is None else jax.lax.axis_index(self.axis_name) * x.shape[0]
-        key = self.make_rng("dropout")
-        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(first + jnp.arange(x.shape[0]))
+        keys = sample_keys(self.make_rng("dropout"), x.shape[0], self.axis_name)
         keep = jax.vmap(lambda k: jax.random.bernoulli(k, 1.0 - self.rate, x.shape[1:]))(keys)
         return jnp.where(keep, x / (1.0 - self.rate), 0.0)
 

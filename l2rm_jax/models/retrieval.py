@@ -1,10 +1,15 @@
 """The retrieval model: image encoder, text encoder and a similarity head."""
 
+from collections.abc import Callable
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from l2rm_jax.models.augment import keep_regions, perturb_words
+from l2rm_jax.models.cam import CAM
 from l2rm_jax.models.encoders import (
     ImageCode,
     ImageEncoder,
@@ -12,7 +17,9 @@ from l2rm_jax.models.encoders import (
     TextEncoder,
     VectorTextEncoder,
 )
-from l2rm_jax.models.layers import l2_normalise, masked_mean
+from l2rm_jax.models.layers import l2_normalise, masked_mean, sample_keys
+from l2rm_jax.models.omit import OMIT
+from l2rm_jax.models.pem import PEM
 from l2rm_jax.models.saf import SAF
 from l2rm_jax.models.sgr import SGR
 from l2rm_jax.models.vse import VSE
@@ -23,8 +30,13 @@ Tokens = Int[Array, "J L"] | Float[Array, "J L Dt"]
 HEADS = {
     "sgr": lambda model: SGR(model.sim_dim, model.sgr_steps, model.chunk),
     "saf": lambda model: SAF(model.sim_dim, model.chunk, model.axis_name),
-    "vse": lambda model: VSE(),
+    "omit": lambda model: OMIT(model.matching, model.margins, model.match_epsilon, model.chunk),
+    "cam": lambda model: CAM(model.matching, model.chunk),
+    "vse": lambda model: VSE(model.pooling),
+    "pem": lambda model: PEM(),
 }
+# The heads that look at the encoders' global vectors.
+GLOBAL = ("sgr", "saf")
 
 
 class RetrievalModel(nn.Module):
@@ -43,11 +55,17 @@ class RetrievalModel(nn.Module):
     sgr_steps: int = 3
     dropout: float = 0.4
     chunk: int = 1
+    matching: str = "partial"
+    margins: str = "uniform"
+    match_epsilon: float = 0.02
+    pooling: str = "mean"
+    region_mask: float = 0.0
+    word_noise: float = 0.0
     axis_name: str | None = None
 
     def setup(self):
-        self.image_encoder = ImageEncoder(self.embed_dim, self.dropout, self.axis_name)
-        shared = self.embed_dim, self.dropout, self.axis_name
+        shared = (self.embed_dim, self.dropout, self.axis_name, self.head in GLOBAL)
+        self.image_encoder = ImageEncoder(*shared)
         self.text_encoder = (
             TextEncoder(self.vocabulary_size, self.word_dim, *shared)
             if self.vocabulary_size
@@ -72,13 +90,22 @@ class RetrievalModel(nn.Module):
         """
         if regions is None:
             regions = jnp.full(len(images), images.shape[1])
+        if train and self.region_mask:
+            images, regions = self._augment(keep_regions, images, regions, self.region_mask)
         return self.image_encoder(images, regions, train)
 
     def encode_captions(
         self, tokens: Tokens, lengths: Int[Array, " J"], train: bool = False
     ) -> TextCode:
         """Words by their indices `[J, L]`, or vectors `[J, L, Dt]` that stand for them."""
+        if train and self.word_noise:
+            settings = (self.word_noise, self.vocabulary_size)
+            tokens, lengths = self._augment(perturb_words, tokens, lengths, *settings)
         return self.text_encoder(tokens, lengths, train)
+
+    def _augment(self, change: Callable, samples: Array, counts: Array, *settings: Any):
+        keys = sample_keys(self.make_rng("dropout"), len(samples), self.axis_name)
+        return jax.vmap(lambda *sample: change(*sample, *settings))(keys, samples, counts)
 
     def embed_images(
         self, images: Float[Array, "I R Dv"], regions: Int[Array, " I"]

@@ -42,7 +42,8 @@ class SAF(nn.Module):
         running_var = self.variable("batch_stats", "var", jnp.ones, ())
         running = None if train else (running_mean.value, running_var.value)
         score = partial(_score_caption, params, running, images)
-        sims, mean, var = map_captions(score, texts, self.chunk)
+        fields = (texts.words, texts.mask, texts.overall)
+        sims, mean, var = map_captions(score, fields, self.chunk)
         if train and not self.is_initializing():
             keep, mean = _running_update(mean, self.axis_name)
             _, var = _running_update(var, self.axis_name)

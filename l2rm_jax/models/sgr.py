@@ -30,7 +30,8 @@ class SGR(nn.Module):
             ],
             "score": self.param("score", linear_init, self.sim_dim, 1),
         }
-        return map_captions(partial(_score_caption, params, images), texts, self.chunk).T
+        fields = (texts.words, texts.mask, texts.overall)
+        return map_captions(partial(_score_caption, params, images), fields, self.chunk).T
 
 
 def _graph_init(key: Array, sim_dim: int) -> dict:

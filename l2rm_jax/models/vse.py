@@ -1,20 +1,72 @@
-"""VSE: one vector an image, one a caption, compared by their cosine (Faghri et al., BMVC 2018)."""
+"""VSE: one vector per image and per caption, compared by their cosine.
+
+Frome et al., DeViSE, 2013; Chen et al., "Learning the Best Pooling Strategy for Visual Semantic
+Embedding" (VSE-infinity), CVPR 2021.
+"""
 
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.encoders import GRU, ImageCode, TextCode
 from l2rm_jax.models.layers import l2_normalise, masked_mean
+
+POOLINGS = ("mean", "gpo")
+POSITION_DIM = 32  # of GPO's positional encoding and of its GRU
+TEMPERATURE = 0.1  # of GPO's weights
 
 
 class VSE(nn.Module):
-    """Cosine of the mean region and the mean word, in [-1, 1]."""
+    """Similarity of every image with every caption, in [-1, 1]: a matrix product of embeddings.
+
+    Attributes:
+      pooling: "mean", or "gpo", the generalised pooling operator.
+    """
+
+    pooling: str
+
+    def setup(self):
+        if self.pooling == "gpo":
+            self.image_pooling, self.text_pooling = GeneralisedPooling(), GeneralisedPooling()
+        else:
+            self.image_pooling = self.text_pooling = masked_mean
 
     def embed_images(self, images: ImageCode) -> Float[Array, "I D"]:
-        return l2_normalise(masked_mean(images.regions, images.mask))
+        """Unit vectors."""
+        return l2_normalise(self.image_pooling(images.regions, images.mask))
 
     def embed_texts(self, texts: TextCode) -> Float[Array, "J D"]:
-        return l2_normalise(masked_mean(texts.words, texts.mask))
+        """Unit vectors."""
+        return l2_normalise(self.text_pooling(texts.words, texts.mask))
 
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
         return self.embed_images(images) @ self.embed_texts(texts).T
+
+
+class GeneralisedPooling(nn.Module):
+    """A learned mixture of each feature's largest, second largest, ... value over the items.
+
+    The weights depend on the number of items alone: a GRU reads as many positions. Mean and
+    maximum are special cases.
+    """
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "n k d"], mask: Float[Array, "n k"]) -> Float[Array, "n d"]:
+        real = mask[..., None] > 0
+        ranked = -jnp.sort(jnp.where(real, -x, jnp.inf), axis=1)  # the items come first in `mask`
+        ranked = jnp.where(real, ranked, 0.0)
+        positions = jnp.broadcast_to(_positions(x.shape[1]), (*mask.shape, POSITION_DIM))
+        forward = GRU(POSITION_DIM, name="forward")(positions, mask)
+        backward = GRU(POSITION_DIM, reverse=True, name="backward")(positions, mask)
+        kernel = self.param("score", nn.initializers.xavier_uniform(), (POSITION_DIM, 1))
+        scores = ((forward + backward) / 2 @ kernel)[..., 0]
+        weights = jax.nn.softmax(scores / TEMPERATURE, axis=1, where=mask > 0)
+        return jnp.einsum("nk,nkd->nd", weights, ranked)
+
+
+def _positions(length: int) -> Float[Array, "length P"]:
+    """Sines and cosines of the position, of wave lengths from 2 pi to 10000 * 2 pi."""
+    rates = 10000.0 ** (-jnp.arange(0, POSITION_DIM, 2) / POSITION_DIM)
+    angles = jnp.arange(length)[:, None] * rates
+    return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(length, POSITION_DIM)

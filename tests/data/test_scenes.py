@@ -35,6 +35,18 @@ def test_shapes(pictures, name):
     assert np.isfinite(data.features).all()
     assert len(data.captions) == 5 * pictures
     assert len(data.scenes) == pictures
+    for scene, shown in zip(data.scenes, data.shown, strict=True):
+        assert len(shown) == 12 and set(shown) == {scenes.NOTHING, *range(len(scene.things))}
+
+
+def test_a_region_looks_like_the_thing_it_shows():
+    rng, right = np.random.default_rng(0), []
+    for scene in split().scenes[:40]:
+        looks = np.stack([scenes.code_of(scene, thing, thing.x, thing.y) for thing in scene.things])
+        codes, shown = scenes.region_codes(rng, scene)
+        nearest = np.linalg.norm(codes[:, None] - looks, axis=-1).argmin(1)
+        right += list((nearest == shown)[shown != scenes.NOTHING])
+    assert np.mean(right) > 0.97
 
 
 def test_same_seed_gives_the_same_data_and_another_seed_does_not():

@@ -9,9 +9,18 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from experiments import figure, plot_alignments, plot_costs, plot_rates, plot_rematched, plot_rho
+from experiments import (
+    figure,
+    plot_alignments,
+    plot_costs,
+    plot_plan,
+    plot_rates,
+    plot_rematched,
+    plot_rho,
+)
 from experiments.rematching import Alignment, Rematched
 from l2rm_jax import config as defaults
+from l2rm_jax.data import scenes
 from l2rm_jax.data.dataset import load_data
 from l2rm_jax.errors import ConfigError, DataError
 
@@ -170,6 +179,28 @@ def test_rematched_examples_are_marked_by_the_truth(rematched):
     rematched.config.data.name = "flickr8k"
     with pytest.raises(ConfigError, match="only scenes has pictures"):
         plot_rematched.plot(rematched)
+
+
+def test_plan_is_shown_word_by_word_and_thing_by_thing():
+    config = defaults.get_config("quick")
+    world = scenes.generate(2, config.data.scenes_seed, "test")
+    words = ["a", "red", "ball"]
+    plan = np.random.default_rng(0).uniform(0.1, 1, (scenes.REGIONS + 1, len(words) + 1))
+    plan[1 + 4] = 0.0
+    plan[1 + 4, 1 + 2] = 40.0  # region 4 answers "ball"
+    picture, shares, _ = plot_plan.plot(config, plan, words, picture=1).axes
+    values = np.asarray(shares.get_images()[0].get_array())
+    rows = [label.get_text() for label in shares.get_yticklabels()]
+    columns = [label.get_text() for label in shares.get_xticklabels()]
+    assert columns == [*words, "dustbin"] and rows[-1] == "dustbin"
+    np.testing.assert_allclose(values[:, :3].sum(0), 1.0)
+    best = int(values[:, 2].argmax())
+    thing = world.shown[1][4]
+    expected = "background" if thing == scenes.NOTHING else f"{thing + 1}: "
+    assert rows[best].startswith(expected) and values[best, 2] > 0.7
+    np.testing.assert_allclose(values[-1, -1], plan[0, 0] / plan[0].sum())
+    drawn = [text.get_text() for text in picture.texts]
+    assert drawn == [str(n) for n in range(1, len(world.scenes[1].things) + 1)]
 
 
 def test_save_writes_a_picture(tmp_path):

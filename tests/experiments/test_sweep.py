@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import flickr8k, rcl, sgraf, sweep
+from experiments import flickr8k, heads, rcl, sgraf, sweep
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.run_config import write_config
@@ -146,6 +146,31 @@ def test_flickr8k_settings(tmp_path, trained, monkeypatch, capsys):
     assert "l2rm  saf  image 0.6" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="--path"):
         command(monkeypatch, flickr8k, "--out", out)
+
+
+def test_heads_are_trained_by_variant_and_reported(tmp_path, trained, monkeypatch, capsys):
+    monkeypatch.setattr(heads, "matching_seconds", lambda model: 1.25)
+    arguments = ("--path", tmp_path, "--out", tmp_path / "runs", "--only", "margins")
+    command(monkeypatch, heads, *arguments, "--vary", "seed=0,2")
+    assert trained[:2] == [f"intra--triplet-omit-image0-seed{seed}" for seed in (0, 2)]
+    assert len(trained) == 6
+    config = json.loads((tmp_path / "runs" / trained[-1] / "config.json").read_text())
+    assert config["model"]["margins"] == "norm" and config["model"]["region_mask"] == 0.2
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[-3:]] == ["intra", "inter", "norm"]
+    assert lines[-1].split()[-4:] == ["501.0", "1.4", "2", "1.25"]
+    with pytest.raises(ConfigError, match="no run has finished"):
+        heads.report(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("head", ["omit", "vse"])
+def test_matching_is_timed(monkeypatch, head):
+    sizes = {"TILE": 2, "IMAGES": 4, "CAPTIONS": 6, "REGIONS": 3, "FEATURES": 4, "WORDS": 3}
+    for name, value in sizes.items():
+        monkeypatch.setattr(heads, name, value)
+    config = defaults.default().model
+    config.update(head=head, embed_dim=4, word_dim=3)
+    assert 0 < heads.matching_seconds(config.to_dict()) < 5
 
 
 def test_flickr8k_report(tmp_path):

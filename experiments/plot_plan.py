@@ -1,0 +1,133 @@
+"""Which regions of a picture a caption's words are matched with, by a run with the head `omit`.
+
+python -m l2rm_jax.main --config=configs/scenes.py --config.method=triplet \\
+    --config.model.head=omit --config.mismatch.rate=0 --workdir=runs/omit
+python -m experiments.plot_plan runs/omit --out=figures --picture=3 --caption=1
+
+A picture of the test split with its things numbered, and the plan of the run's best model: each
+column is a word and shows how its weight is spread over the regions, by the thing that a region
+shows, and the dustbin. The last column is what of each region goes to the caption's dustbin. Only
+`scenes` has pictures to show.
+"""
+
+import argparse
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import numpy as np
+from matplotlib.figure import Figure
+from ml_collections import ConfigDict
+
+from experiments.figure import save, title
+from experiments.sweep import start
+from l2rm_jax.data import scenes
+from l2rm_jax.data.batches import Batch
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.models import make_model
+from l2rm_jax.parallel import Replicas
+from l2rm_jax.run import open_run, read_data
+from l2rm_jax.run_config import read_config
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("workdir", type=Path, help="a finished run on scenes, head omit")
+    parser.add_argument("--out", required=True, type=Path, help="directory of the picture")
+    parser.add_argument("--picture", type=int, default=0, help="row of the test split")
+    parser.add_argument("--caption", type=int, default=0, help="of the picture, from 0")
+    arguments = parser.parse_args()
+    config = ConfigDict(read_config(arguments.workdir))
+    if config.data.name != "scenes" or config.model.head != "omit":
+        raise ConfigError(
+            f"{arguments.workdir}: a run on {config.data.name} with head {config.model.head}, "
+            "expected one on scenes with head omit"
+        )
+    plan, words = plan_of(config, arguments.workdir, arguments.picture, arguments.caption)
+    figure = plot(config, plan, words, arguments.picture)
+    save(figure, arguments.out, f"plan_{arguments.picture}_{arguments.caption}")
+
+
+def plan_of(
+    config: ConfigDict, workdir: Path, picture: int, caption: int
+) -> tuple[np.ndarray, list[str]]:
+    """The plan `[regions + 1, words + 1]`, dustbins first, and the words.
+
+    Raises:
+      ConfigError: there is no such picture or caption.
+    """
+    replicas = Replicas(jax.local_devices()[:1])
+    with open_run(config, read_data(config, workdir), workdir, replicas) as run:
+        test, vocabulary = run.data.test, run.data.vocabulary
+        if not (0 <= picture < len(test.images) and 0 <= caption < test.captions_per_image):
+            raise ConfigError(
+                f"--picture={picture} --caption={caption}: expected below {len(test.images)} and "
+                f"{test.captions_per_image}"
+            )
+        run.restore_best()
+        model = make_model(config.model, len(vocabulary))
+        row = picture * test.captions_per_image + caption
+        tokens, rows = test.tokens[row], np.array([picture], np.int32)
+        batch = Batch(
+            images=test.images.rows(rows),
+            regions=test.images.region_counts(rows),
+            tokens=tokens[None],
+            lengths=np.array([len(tokens)], np.int32),
+            pair_index=np.array([row], np.int32),
+            image_index=rows,
+        )
+
+        def plans(model, batch):
+            image = model.encode_images(batch.images, batch.regions)
+            text = model.encode_captions(batch.tokens, batch.lengths)
+            return model.similarity_head.plans(image, text)[0]
+
+        def apply(state, batch):
+            variables = {"params": state.params, "batch_stats": state.batch_stats}
+            return nn.apply(plans, model)(variables, batch)
+
+        plan = np.asarray(run.apply(apply, batch))[0]
+    word_of = {index: word for word, index in vocabulary.word2idx.items()}
+    return plan, [word_of[int(token)] for token in tokens]
+
+
+def plot(config: ConfigDict, plan: np.ndarray, words: list[str], picture: int) -> Figure:
+    data = config.data
+    world = scenes.generate(picture + 1, data.scenes_seed, "test")
+    scene, shown = world.scenes[picture], world.shown[picture]
+    order = np.argsort(np.where(shown == scenes.NOTHING, len(scene.things), shown), kind="stable")
+    # Dustbins last; a word's column is divided by its weight, the dustbin's by that of a region.
+    rows, columns = [*(1 + order), 0], [*range(1, len(words) + 1), 0]
+    shares = plan[rows][:, columns]
+    shares[:, :-1] /= shares[:, :-1].sum(0)
+    shares[:, -1] /= plan.sum(1)[rows]
+
+    figure = Figure(figsize=(4.2 + 0.42 * len(columns), 5.0))
+    figure.suptitle(f"{title(config)}\ntest picture {picture}: where each word finds its answer")
+    left, right = figure.subplots(1, 2, width_ratios=[3.4, 0.42 * len(columns)])
+    left.imshow(scenes.draw(scene), extent=(0, 1, 1, 0))
+    left.set(xticks=[], yticks=[])
+    left.grid(False)
+    names = [f"{n}: {thing.texture} {thing.colour} {thing.shape}".replace("plain ", "")
+             for n, thing in enumerate(scene.things, 1)]  # fmt: skip
+    for n, thing in enumerate(scene.things, 1):
+        box = {"facecolor": "white", "edgecolor": "black", "boxstyle": "circle,pad=0.15"}
+        left.text(thing.x, thing.y, str(n), ha="center", va="center", fontsize=9, bbox=box)
+    left.set_xlabel("\n".join(names), fontsize=8)
+    image = right.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    labels = [names[thing] if thing != scenes.NOTHING else "background" for thing in shown[order]]
+    right.set_yticks(range(len(rows)), [*labels, "dustbin"], fontsize=8)
+    right.set_xticks(range(len(columns)), [*words, "dustbin"], fontsize=8, rotation=60, ha="right")
+    right.grid(False)
+    for edge in np.flatnonzero(np.diff(shown[order])) + 0.5:  # between one thing and the next
+        right.axhline(edge, color="grey", linewidth=0.6)
+    right.axhline(len(order) - 0.5, color="black", linewidth=1.2)
+    right.axvline(len(words) - 0.5, color="black", linewidth=1.2)
+    figure.colorbar(image, ax=right, label="share of the weight")
+    return figure
+
+
+if __name__ == "__main__":
+    start(main)

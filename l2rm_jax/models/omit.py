@@ -1,0 +1,120 @@
+"""OMIT: partial matching of regions and words by a few Sinkhorn iterations.
+
+Pan et al., "Learning Image-Text Matching with Optimal Partial Transport". Each image and each
+caption has a dustbin, its mean vector, that takes the regions and words which have no answer on
+the other side; what goes there does not count.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from l2rm_jax.models.attention import map_captions
+from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.layers import l2_normalise, masked_mean
+from l2rm_jax.ot.matching import match
+
+MATCHINGS = ("partial", "full", "prompt", "naive")  # Tab. 4
+MARGINS = ("uniform", "intra", "inter", "norm")  # Eq. 7
+ITERATIONS = 3  # Algorithm A1
+
+
+class OMIT(nn.Module):
+    """Similarity of every image with every caption, in [-1, 1]: the cosines that the plan moves.
+
+    Attributes:
+      matching: "partial" has the mean vectors for dustbins and counts what regions and words
+        exchange (Eq. 5); "prompt" has two learned ones; "full" counts the mean vectors too;
+        "naive" has none.
+      margins: how much each region and each word weighs, see `_importance`. A dustbin weighs what
+        an item weighs on average.
+      epsilon: lambda in the paper.
+      chunk: captions scored at once; a speed and memory knob that does not change results.
+    """
+
+    matching: str
+    margins: str
+    epsilon: float
+    chunk: int
+
+    def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
+        return self._map(_score_caption, images, texts).T
+
+    def plans(self, images: ImageCode, texts: TextCode) -> Float[Array, "J I R+1 L+1"]:
+        """The plans behind the similarities, dustbins first."""
+        return self._map(lambda *inputs: _plan(*inputs)[0], images, texts)
+
+    @nn.compact
+    def _map(self, function: Callable, images: ImageCode, texts: TextCode) -> Array:
+        """`function` of every caption with all images, the dustbins in the global vectors' place.
+
+        "naive" has dustbins too, without weight.
+        """
+        if self.matching == "prompt":
+            init = nn.initializers.normal(1.0)
+            learned = self.param("dustbins", init, (2, images.regions.shape[-1]))
+            sizes = (len(images.mask), len(texts.mask))
+            bins = [jnp.tile(x, (n, 1)) for x, n in zip(l2_normalise(learned), sizes, strict=True)]
+        else:
+            bins = masked_mean(images.regions, images.mask), masked_mean(texts.words, texts.mask)
+        images = images.replace(overall=bins[0])
+        function = partial(function, self.matching, self.margins, self.epsilon, images)
+        return map_captions(function, (texts.words, texts.mask, texts.norms, bins[1]), self.chunk)
+
+
+def _plan(
+    matching: str,
+    margins: str,
+    epsilon: float,
+    images: ImageCode,
+    words: Float[Array, "L D"],
+    mask: Float[Array, " L"],
+    norms: Float[Array, " L"] | None,
+    dustbin: Float[Array, " D"],
+) -> tuple[Float[Array, "I R+1 L+1"], Float[Array, "I R+1 L+1"]]:
+    """The plan of one caption with each image, and the products, dustbins first."""
+    regions = jnp.concatenate([images.overall[:, None], images.regions], axis=1)
+    sims = jnp.einsum("ird,ld->irl", regions, jnp.concatenate([dustbin[None], words]))
+    region_importance, word_importance = _importance(margins, images, words, mask, norms)
+    weigh = partial(_weights, dustbin=matching != "naive")
+    a, b = weigh(region_importance, images.mask), weigh(word_importance, mask)
+    return match(1.0 - sims, a, b, epsilon=epsilon, iterations=ITERATIONS), sims
+
+
+def _score_caption(matching: str, *inputs) -> Float[Array, " I"]:
+    plan, sims = _plan(matching, *inputs)
+    moved = plan * sims
+    return jnp.sum(moved if matching == "full" else moved[:, 1:, 1:], axis=(1, 2))
+
+
+def _importance(
+    margins: str, images: ImageCode, words: Array, mask: Array, norms: Array | None
+) -> tuple[Float[Array, "I R"], Float[Array, "#I L"]]:
+    """What the weights of regions and of words are in proportion to (Eq. 7, with tau = 1).
+
+    "intra" and "inter": the exponential of the product with the mean vector of the own or of the
+    other side; "norm": the norm before the vector was given unit length.
+    """
+    if margins == "uniform":
+        return images.mask, mask[None]
+    if margins == "norm":
+        return images.norms, norms[None]
+    image = masked_mean(images.regions, images.mask)
+    text = masked_mean(words[None], mask[None])[0]
+    if margins == "intra":
+        return jnp.exp(jnp.einsum("ird,id->ir", images.regions, image)), jnp.exp(words @ text)[None]
+    return jnp.exp(images.regions @ text), jnp.exp(image @ words.T)
+
+
+def _weights(
+    importance: Float[Array, "#I K"], mask: Float[Array, "#I K"], dustbin: bool
+) -> Float[Array, "#I K+1"]:
+    """Weights of the dustbin and of the items, 1 in all."""
+    items = importance * mask
+    items = items / jnp.maximum(jnp.sum(items, axis=-1, keepdims=True), 1e-12)
+    share = 1.0 / (1.0 + jnp.sum(mask, axis=-1, keepdims=True)) if dustbin else 0.0
+    first = jnp.broadcast_to(share, (*items.shape[:-1], 1))
+    return jnp.concatenate([first, (1.0 - first) * items], axis=-1)

@@ -1,0 +1,82 @@
+"""Augmentation of regions and words: shares, what stays, and whose noise it is."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2rm_jax.models.augment import MASK, keep_regions, perturb_words
+from l2rm_jax.models.layers import sample_keys
+from l2rm_jax.models.retrieval import RetrievalModel
+
+VOCABULARY = 1000
+KEYS = sample_keys(jax.random.key(0), 300, None)
+
+
+def test_kept_regions_are_a_random_part_of_an_image_s_own():
+    counts = np.tile([1, 2, 7, 10], 75)
+    regions = np.broadcast_to(np.arange(10.0)[:, None], (300, 10, 1))
+    kept, after = jax.vmap(lambda *x: keep_regions(*x, 0.4))(KEYS, regions, counts)
+    np.testing.assert_array_equal(after, np.tile([1, 1, 4, 6], 75))
+    chosen = [np.asarray(row[:n, 0]) for row, n in zip(kept, after, strict=True)]
+    for mine, count in zip(chosen, counts, strict=True):
+        assert len(set(mine)) == len(mine) and max(mine) < count
+    often = np.bincount(np.concatenate(chosen[3::4]).astype(int), minlength=10) / 75
+    assert (abs(often - 0.6) < 0.25).all()  # five standard deviations and more
+
+
+def perturbed(tokens, lengths, rate=0.2):
+    change = jax.vmap(lambda *x: perturb_words(*x, rate, VOCABULARY))
+    tokens, lengths = change(KEYS[: len(tokens)], tokens, lengths)
+    return np.asarray(tokens), np.asarray(lengths)
+
+
+def test_words_are_masked_replaced_and_dropped_in_the_published_shares():
+    tokens = np.tile(np.arange(1, 41, dtype=np.int32), (300, 1))
+    after, lengths = perturbed(tokens, np.full(300, 40))
+    words = [row[1 : n - 1] for row, n in zip(after, lengths, strict=True)]
+    inner = 300 * 38
+    shares = {
+        "masked": sum((row == MASK).sum() for row in words) / inner,
+        "replaced": sum((row > 40).sum() for row in words) / inner * VOCABULARY / (VOCABULARY - 41),
+        "dropped": (40 - lengths).sum() / inner,
+    }
+    for name, share in {"masked": 0.1, "replaced": 0.02, "dropped": 0.08}.items():
+        assert abs(shares[name] - share) < 5 * np.sqrt(share / inner), name
+    for row, length in zip(after, lengths, strict=True):
+        assert row[0] == 1 and row[length - 1] == 40 and not row[length:].any()
+        own = row[(row > 0) & (row <= 40)]
+        assert (np.diff(own) > 0).mean() > 0.9  # what is left keeps its order
+
+
+def test_short_captions_and_their_ends_stay():
+    tokens = np.pad(np.arange(1, 7, dtype=np.int32), (0, 4))[None].repeat(50, 0)
+    after, lengths = perturbed(tokens, np.full(50, 6), rate=0.9)
+    np.testing.assert_array_equal(after, tokens)
+    assert (lengths == 6).all()
+    longer = np.arange(1, 8, dtype=np.int32)[None].repeat(50, 0)
+    after, lengths = perturbed(longer, np.full(50, 7), rate=0.9)
+    assert (lengths < 7).any() and (after[:, 0] == 1).all()
+    assert (after[np.arange(50), lengths - 1] == 7).all()
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_model_augments_in_training_only(train):
+    settings = {"embed_dim": 4, "word_dim": 3, "dropout": 0.0}
+    plain = RetrievalModel("vse", 50, **settings)
+    augmenting = plain.clone(region_mask=0.5, word_noise=0.9)
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(8, 6, 5)).astype(np.float32)
+    tokens, lengths = rng.integers(1, 50, (8, 9)), np.full(8, 9)
+    variables = jax.jit(plain.init)(jax.random.key(0), images, tokens, lengths)
+
+    def counts(model):
+        rngs = {"dropout": jax.random.key(1)}
+        encode = {"train": train, "rngs": rngs}
+        image = model.apply(variables, images, method="encode_images", **encode)
+        text = model.apply(variables, tokens, lengths, method="encode_captions", **encode)
+        return jnp.sum(image.mask, 1), jnp.sum(text.mask, 1)
+
+    regions, words = jax.jit(lambda: counts(augmenting))()
+    assert (regions == (3 if train else 6)).all()
+    assert bool((words < 9).any()) == train
