@@ -27,6 +27,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from l2rm_jax.checkpoint import check_config
+from l2rm_jax.data import mismatch
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.train import train
@@ -38,7 +39,10 @@ COLUMNS = (
     "split_accuracy", "split_precision", "split_auroc", "seconds", "device", "jax",
 )  # fmt: skip
 # Config keys that a column, and a directory's name, hold in another form.
-NAMED = ("data.name", "method", "model.head", "mismatch.protocol", "mismatch.rate", "seed")
+NAMED = (
+    "data.name", "method", "model.head", "seed",
+    "mismatch.protocol", "mismatch.rate", "mismatch.paired_images",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -133,8 +137,8 @@ def run_name(config: ConfigDict, vary: Iterable[str]) -> str:
     """`l2rm-saf-image0.4-seed0`, and what else is varied."""
     values = flat(config.to_dict())
     more = (f"{key}{values[key]}".replace("/", "_") for key in vary if key not in NAMED)
-    mismatch = f"{config.mismatch.protocol}{config.mismatch.rate:g}"
-    return "-".join([config.method, config.model.head, mismatch, f"seed{config.seed}", *more])
+    noise = mismatch.label(config.mismatch)
+    return "-".join([config.method, config.model.head, noise, f"seed{config.seed}", *more])
 
 
 def run_grid(runs: Iterable[tuple[str, ConfigDict]], out: Path) -> list[Path]:

@@ -13,7 +13,7 @@ def default() -> ConfigDict:
     """The common defaults; a data set must still be named."""
     config = ConfigDict()
     config.seed = 0  # of initialisation, order of the data, dropout
-    config.method = "l2rm"  # l2rm, triplet, infonce
+    config.method = "l2rm"  # l2rm, triplet, infonce, rcsl, rcsl_nc
 
     config.data = data = ConfigDict()
     data.name = ""  # "scenes" generates the built-in data set; any other name is a label
@@ -33,11 +33,14 @@ def default() -> ConfigDict:
     config.mismatch = mismatch = ConfigDict()
     mismatch.protocol = "image"  # "image": RCL, DECL, L2RM; "caption": NCR, BiCro. Not comparable.
     mismatch.rate = 0.4  # share of images (or captions) that are permuted
+    # "semi_paired", instead of a rate: so many images keep their captions, the others are permuted
+    # and known to be without a pair. triplet, infonce and rcsl then trust the first alone.
+    mismatch.paired_images = 0
     mismatch.seed = 0
     mismatch.file = ""  # an index .npy to use instead of generating one
 
     config.model = model = ConfigDict()
-    model.head = "sgr"  # sgr, saf
+    model.head = "sgr"  # sgr, saf, aggregate (the embedding model of RCSL)
     model.embed_dim = 1024
     model.word_dim = 300
     model.sim_dim = 256
@@ -60,10 +63,14 @@ def default() -> ConfigDict:
     l2rm.cost_learning_rate = 2e-6
     l2rm.queue_length = 0  # mismatched images per transport problem (0 = the batch)
 
+    config.rcsl = rcsl = ConfigDict()
+    rcsl.tau = 0.03  # temperature of the robust mining loss
+
     config.optim = optim = ConfigDict()
     optim.learning_rate = 2e-4
     optim.decay_epochs = 15  # x 0.1 every so many epochs after the warm-up
     optim.grad_clip = 2.0  # global norm
+    optim.weight_decay = 0.0  # AdamW's; RCSL's authors: 0.01
 
     config.train = train = ConfigDict()
     train.batch_size = 128  # of all devices together

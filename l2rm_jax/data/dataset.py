@@ -32,6 +32,8 @@ class PairDataset:
       caption_image: [pairs] row of the image that the caption was written for.
       stored_image: [pairs] row of the image that it is stored with; the same unless mismatched.
       captions_per_image: pairs / images.
+      unpaired: [images] which images are known to be stored with captions at random; None where
+        nothing is known.
     """
 
     split: str
@@ -41,6 +43,7 @@ class PairDataset:
     caption_image: Int[np.ndarray, " pairs"]
     stored_image: Int[np.ndarray, " pairs"]
     captions_per_image: int
+    unpaired: Bool[np.ndarray, " images"] | None = None
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -49,6 +52,13 @@ class PairDataset:
     def matched(self) -> Bool[np.ndarray, " pairs"]:
         """Which captions are stored with their own image."""
         return self.stored_image == self.caption_image
+
+    @property
+    def paired(self) -> Bool[np.ndarray, " pairs"]:
+        """Which pairs a method may trust: all but those known to be stored at random."""
+        if self.unpaired is None:
+            return np.ones(len(self), bool)
+        return ~self.unpaired[self.stored_image]
 
     def head(self, images: int) -> "PairDataset":
         """The first `images` images with their captions, before any mismatch.
@@ -75,7 +85,7 @@ class PairDataset:
                 f"{self.split}: mismatch of {len(mismatch.stored_image)} captions and "
                 f"{mismatch.image_count} images, expected {len(self)} and {len(self.images)}"
             )
-        return replace(self, stored_image=mismatch.stored_image)
+        return replace(self, stored_image=mismatch.stored_image, unpaired=mismatch.unpaired)
 
 
 @dataclass(frozen=True)
@@ -138,7 +148,8 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
     first_of_dev = attempt(_first, raw[1], data_config.dev_images, field="data.dev_images")
     asked = mismatch_config
     if not asked.file:  # looked at even where the training pairs cannot be read
-        attempt(mismatch.check_settings, asked.protocol, asked.rate, asked.seed)
+        settings = (asked.protocol, asked.rate, asked.seed, asked.paired_images)
+        attempt(mismatch.check_settings, *settings)
     found = attempt(_run_mismatch, asked, raw[0], workdir=workdir)
     vocabulary = attempt(_known_vocabulary, data_config.vocabulary, workdir=workdir)
     sentences = attempt(punkt) if data_config.split_sentences else None
@@ -307,7 +318,12 @@ def _run_mismatch(config: Any, train: _RawSplit, workdir: Path | None) -> Mismat
         asked = mismatch.read(config.file, train.caption_image, len(train.images))
     else:
         asked = mismatch.generate(
-            config.protocol, config.rate, config.seed, train.caption_image, len(train.images)
+            config.protocol,
+            config.rate,
+            config.seed,
+            train.caption_image,
+            len(train.images),
+            config.paired_images,
         )
     if workdir is None or not (workdir / INDEX_FILE).exists():
         return asked

@@ -1,10 +1,16 @@
 """Methods: how a retrieval model is learned from noisy pairs."""
 
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.methods import baseline, l2rm
+from l2rm_jax.methods import baseline, l2rm, rcsl
 from l2rm_jax.methods.base import EpochPlan, Method, TrainState
 
-METHODS = {"l2rm": l2rm.make, "triplet": baseline.make_triplet, "infonce": baseline.make_info_nce}
+METHODS = {
+    "l2rm": l2rm.make,
+    "triplet": baseline.make_triplet,
+    "infonce": baseline.make_info_nce,
+    "rcsl": rcsl.make_rcsl,
+    "rcsl_nc": rcsl.make_rcsl_nc,
+}
 
 
 def make_method(model, config) -> Method:

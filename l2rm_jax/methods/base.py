@@ -35,8 +35,9 @@ class EpochPlan:
     """What an epoch trains on.
 
     Attributes:
-      streams: pair indices by stream name. An epoch is one pass over the first stream; the others
-        restart, reshuffled, when they are exhausted.
+      streams: rows of pairs by stream name, in one of the forms that `data.batches.TrainStream`
+        takes. An epoch is one pass over the first stream; the others restart, reshuffled, when
+        they are exhausted.
       report: numbers to log with the epoch.
       warnings: what a person should know, by the name of the sign (see `l2rm_jax.health`).
     """
@@ -53,8 +54,8 @@ class Method:
     Attributes:
       init: `(key, batch) -> TrainState`; the batch only lends its shapes.
       plan: `(score_pairs, dataset, epoch) -> EpochPlan`, on the host. `score_pairs(score)` maps
-        `score(state, batch) -> [B]` over all training pairs, each exactly once, and returns the
-        values in the order of the pairs.
+        `score(state, batch) -> [B, ...]`, or a tree of such arrays, over all training pairs, each
+        exactly once, and returns the values in the order of the pairs.
       step: `(state, {stream: batch}) -> (state, metrics)`, pure, traced once per set of shapes.
       losses: by stream, the metric that holds the loss of its similarities, and that loss,
         `[B, B] -> scalar`: a metric that stays where the loss of equal similarities is has
@@ -102,7 +103,7 @@ def step_key(state: TrainState, use: int) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Optimiser:
-    """Adam behind a global-norm clip, with the reference's step-wise decay.
+    """AdamW behind a global-norm clip, with the reference's step-wise decay of the rate.
 
     The rate is divided by 10 every `decay_epochs` epochs, counted after the warm-up
     (L2RM suppl. Tab. 1, "update learning rate").
@@ -112,6 +113,7 @@ class Optimiser:
     decay_epochs: int
     warmup_epochs: int
     grad_clip: float = np.inf
+    weight_decay: float = 0.0
 
     def _chain(self) -> optax.GradientTransformation:
         clip = optax.clip_by_global_norm(self.grad_clip)
@@ -131,7 +133,8 @@ class Optimiser:
     def update(self, grads: Any, opt_state: Any, params: Any, epoch: Array) -> tuple[Any, Any]:
         updates, opt_state = self._chain().update(grads, opt_state, params)
         rate = self.rate(epoch)
-        return jax.tree.map(lambda p, u: p - rate * u, params, updates), opt_state
+        params = jax.tree.map(lambda p, u: p - rate * (u + self.weight_decay * p), params, updates)
+        return params, opt_state
 
 
 def model_optimiser(config) -> Optimiser:
@@ -140,6 +143,7 @@ def model_optimiser(config) -> Optimiser:
         decay_epochs=config.optim.decay_epochs,
         warmup_epochs=config.train.warmup_epochs,
         grad_clip=config.optim.grad_clip,
+        weight_decay=config.optim.weight_decay,
     )
 
 

@@ -86,7 +86,7 @@ class GRU(nn.Module):
 
 
 class WordEncoder(nn.Module):
-    """Word embedding and bidirectional GRU, mean of both directions, unit length:
+    """Word embedding and bidirectional GRU, mean of both directions, of unit length if `normalise`:
     `[J, L] -> [J, L, D]`, zero past the end."""
 
     vocabulary_size: int
@@ -94,6 +94,7 @@ class WordEncoder(nn.Module):
     embed_dim: int
     dropout: float
     axis_name: str | None = None
+    normalise: bool = True
 
     @nn.compact
     def __call__(
@@ -103,7 +104,8 @@ class WordEncoder(nn.Module):
         inputs = Dropout(self.dropout, self.axis_name)(table[tokens], train)
         forward = GRU(self.embed_dim, name="forward")(inputs, mask)
         backward = GRU(self.embed_dim, reverse=True, name="backward")(inputs, mask)
-        return l2_normalise((forward + backward) / 2)
+        words = (forward + backward) / 2
+        return l2_normalise(words) if self.normalise else words
 
 
 class SelfAttention(nn.Module):

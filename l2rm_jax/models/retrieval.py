@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from l2rm_jax.models.aggregate import AggregatedImageEncoder, AggregatedTextEncoder, Cosine
 from l2rm_jax.models.encoders import ImageCode, ImageEncoder, TextCode, TextEncoder
 from l2rm_jax.models.layers import l2_normalise, masked_mean
 from l2rm_jax.models.saf import SAF
@@ -14,6 +15,7 @@ from l2rm_jax.models.sgr import SGR
 HEADS = {
     "sgr": lambda model: SGR(model.sim_dim, model.sgr_steps, model.chunk),
     "saf": lambda model: SAF(model.sim_dim, model.chunk, model.axis_name),
+    "aggregate": lambda model: Cosine(),
 }
 
 
@@ -36,10 +38,13 @@ class RetrievalModel(nn.Module):
     axis_name: str | None = None
 
     def setup(self):
-        self.image_encoder = ImageEncoder(self.embed_dim, self.dropout, self.axis_name)
-        self.text_encoder = TextEncoder(
-            self.vocabulary_size, self.word_dim, self.embed_dim, self.dropout, self.axis_name
-        )
+        text_sizes = (self.vocabulary_size, self.word_dim, self.embed_dim)
+        if self.head == "aggregate":
+            self.image_encoder = AggregatedImageEncoder(self.embed_dim, self.axis_name)
+            self.text_encoder = AggregatedTextEncoder(*text_sizes, self.dropout, self.axis_name)
+        else:
+            self.image_encoder = ImageEncoder(self.embed_dim, self.dropout, self.axis_name)
+            self.text_encoder = TextEncoder(*text_sizes, self.dropout, self.axis_name)
         self.similarity_head = HEADS[self.head](self)
 
     def encode_images(
@@ -83,10 +88,16 @@ class RetrievalModel(nn.Module):
         """
         image_code = self.encode_images(images, regions, train)
         text_code = self.encode_captions(tokens, lengths, train)
+        return self.similarity_of_all(image_code, text_code, train)
+
+    def similarity_of_all(
+        self, images: ImageCode, texts: TextCode, train: bool = False
+    ) -> Float[Array, "I J"]:
+        """`similarity` of the images and captions of all devices, from the codes of each."""
         if self.axis_name is None:
-            return self.similarity(image_code, text_code, train)
-        image_code = jax.lax.all_gather(image_code, self.axis_name, tiled=True)
-        sims = self.similarity(image_code, text_code, train)
+            return self.similarity(images, texts, train)
+        images = jax.lax.all_gather(images, self.axis_name, tiled=True)
+        sims = self.similarity(images, texts, train)
         return jax.lax.all_gather(sims, self.axis_name, axis=1, tiled=True)
 
     def global_cosine(
