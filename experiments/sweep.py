@@ -39,10 +39,7 @@ COLUMNS = (
     "split_accuracy", "split_precision", "split_auroc", "seconds", "device", "jax",
 )  # fmt: skip
 # Config keys that a column, and a directory's name, hold in another form.
-NAMED = (
-    "data.name", "method", "model.head", "seed",
-    "mismatch.protocol", "mismatch.rate", "mismatch.paired_images",
-)  # fmt: skip
+NAMED = ("data.name", "method", "model.head", "mismatch.protocol", "mismatch.rate", "seed")
 
 
 def main() -> None:

@@ -65,6 +65,9 @@ def default() -> ConfigDict:
 
     config.rcsl = rcsl = ConfigDict()
     rcsl.tau = 0.03  # temperature of the robust mining loss
+    # Of the unpaired images and captions, how many a learning epoch (rcsl's warm-up) takes, drawn
+    # anew for each; the authors: 0.2 on COCO.
+    rcsl.learning_share = 1.0
 
     config.optim = optim = ConfigDict()
     optim.learning_rate = 2e-4
@@ -104,6 +107,10 @@ def check_fields(config: ConfigDict) -> None:
         for name in names:
             if config[part][name] < 1:
                 raise ConfigError(f"{part}.{name}: {config[part][name]}, expected at least 1")
+    if not 0 <= config.rcsl.learning_share <= 1:
+        raise ConfigError(
+            f"rcsl.learning_share: {config.rcsl.learning_share}, expected 0 <= share <= 1"
+        )
     if config.train.batch_size < 2:
         raise ConfigError(
             f"train.batch_size: {config.train.batch_size}, expected at least 2, as a pair is "

@@ -45,13 +45,15 @@ def pseudo_pairs(
     return image_for, caption_for
 
 
-def couple(paired: Bool[np.ndarray, " N"], rng: np.random.Generator) -> Int[np.ndarray, "n 2"]:
+def couple(
+    paired: Bool[np.ndarray, " N"], rng: np.random.Generator, share: float = 1.0
+) -> Int[np.ndarray, "n 2"]:
     """Each paired image with its caption, the others with captions of other pairs, at random.
 
-    A single unpaired pair is left out: there is no other.
+    Only a share of the others is taken, at random. One alone is left out: there is no other pair.
     """
     trusted, others = np.flatnonzero(paired), rng.permutation(np.flatnonzero(~paired))
-    if len(others) < 2:
-        return np.stack([trusted, trusted], axis=1)
-    mixed = np.stack([others, np.roll(others, 1)], axis=1)
-    return np.concatenate([np.stack([trusted, trusted], axis=1), mixed])
+    others = others[: round(share * len(others))]
+    others = others[: len(others) if len(others) > 1 else 0]
+    captions = np.concatenate([trusted, np.roll(others, 1)])
+    return np.stack([np.concatenate([trusted, others]), captions], axis=1)

@@ -29,7 +29,8 @@ def make_rcsl(model, config) -> Method:
 
     def plan(score_pairs, dataset, epoch: int) -> EpochPlan:
         if epoch < config.train.warmup_epochs:
-            rows = couple(dataset.paired, _generator(config, epoch))
+            share = config.rcsl.learning_share
+            rows = couple(dataset.paired, _generator(config, epoch), share)
             return EpochPlan({"learning": rows[:, None]})
         codes = score_pairs(partial(embed, model))
         return _mining_plan(config, dataset, epoch, dataset.paired, codes)
