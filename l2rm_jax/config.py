@@ -73,7 +73,7 @@ def default() -> ConfigDict:
     optim.learning_rate = 2e-4
     optim.decay_epochs = 15  # x 0.1 every so many epochs after the warm-up
     optim.grad_clip = 2.0  # global norm
-    optim.weight_decay = 0.0  # AdamW's; RCSL's authors: 0.01
+    optim.weight_decay = 0.0  # AdamW's
 
     config.train = train = ConfigDict()
     train.batch_size = 128  # of all devices together

@@ -18,6 +18,8 @@ from l2rm_jax.methods import base
 from l2rm_jax.methods.base import EpochPlan, Method, TrainState
 from l2rm_jax.methods.mining import couple, pseudo_pairs
 from l2rm_jax.methods.split import split_pairs
+from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.layers import l2_normalise, masked_mean
 
 
 def make_rcsl(model, config) -> Method:
@@ -87,11 +89,9 @@ def _make(model, config, plan) -> Method:
 def embed(model, state: TrainState, batch: Any) -> dict[str, Float[Array, "B D"]]:
     """Eval-mode unit vectors of the images and captions of the global batch."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
-    images, texts = model.apply(variables, batch, method=_encode)
-    return {
-        "images": parallel.global_rows(images.overall, model.axis_name),
-        "captions": parallel.global_rows(texts.overall, model.axis_name),
-    }
+    codes = model.apply(variables, batch, method=_encode)
+    images, captions = _embeddings(*codes, model.axis_name)
+    return {"images": images, "captions": captions}
 
 
 def _generator(config, epoch: int) -> np.random.Generator:
@@ -143,7 +143,7 @@ def _loss(
         tau = config.rcsl.tau
         terms["loss_mining"] = sum(semi_paired.robust_mining(each, tau=tau) for each in sims)
     loss = sum(terms.values())
-    return loss, (updated["batch_stats"], {"loss": loss, **terms})
+    return loss, (updated.get("batch_stats", {}), {"loss": loss, **terms})
 
 
 def _encode(model, batch, train: bool = False):
@@ -158,16 +158,26 @@ def _score(model, own, found=None) -> tuple[tuple, Float[Array, "B D"], Float[Ar
     without a pair have their image, then their caption, replaced by what was found for them.
     """
     images, texts = _encode(model, own, train=True)
-    overall = (parallel.global_rows(code.overall, model.axis_name) for code in (images, texts))
+    embeddings = _embeddings(images, texts, model.axis_name)
     if found is None:
-        return ((model.similarity_of_all(images, texts, True),), *overall)
+        return ((model.similarity_of_all(images, texts, True),), *embeddings)
     found_images, found_texts = _encode(model, found, train=True)
     paired = own.pair_index >= 0
     sims = (
         model.similarity_of_all(_choose(paired, images, found_images), texts, True),
         model.similarity_of_all(images, _choose(paired, texts, found_texts), True),
     )
-    return (sims, *overall)
+    return (sims, *embeddings)
+
+
+def _embeddings(images: ImageCode, texts: TextCode, axis_name: str | None):
+    """A unit vector for each image and caption of all devices: the model's own, or for heads that
+    make none the mean of the local ones."""
+    own = [
+        l2_normalise(masked_mean(local, code.mask)) if code.overall is None else code.overall
+        for code, local in ((images, images.regions), (texts, texts.words))
+    ]
+    return tuple(parallel.global_rows(x, axis_name) for x in own)
 
 
 def _choose(rows: Bool[Array, " B"], those, others):
