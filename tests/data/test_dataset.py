@@ -37,7 +37,7 @@ def configs(path="", **changes) -> tuple[SimpleNamespace, SimpleNamespace]:
         "test_split": "test",
         "split_sentences": False,
     }
-    noise = {"protocol": "image", "rate": 0.5, "seed": 0, "file": ""}
+    noise = {"protocol": "image", "rate": 0.5, "seed": 0, "file": "", "paired_images": 0}
     data |= {key: value for key, value in changes.items() if key not in noise}
     noise |= {key: value for key, value in changes.items() if key in noise}
     return SimpleNamespace(**data), SimpleNamespace(**noise)
