@@ -35,7 +35,7 @@ def run(variables, images):
 
 @pytest.fixture(scope="module")
 def variables() -> dict:
-    shapes = jax.eval_shape(MODEL.init, jax.random.key(0), IMAGES, COUNTS, False)
+    shapes = jax.eval_shape(lambda key: MODEL.init(key, IMAGES, COUNTS, False), jax.random.key(0))
     return jax.tree.map(lambda x: RNG.uniform(0.1, 1, x.shape).astype(np.float32), shapes)
 
 
