@@ -314,6 +314,11 @@ def _known_vocabulary(file: str, workdir: Path | None) -> Vocabulary | None:
 
 def _run_mismatch(config: Any, train: _RawSplit, workdir: Path | None) -> Mismatch:
     """The mismatch that the config asks for; equal to the one in `workdir`, if there is one."""
+    if config.file and config.paired_images:
+        raise ConfigError(
+            f"mismatch.paired_images is {config.paired_images}, expected 0 with mismatch.file: an "
+            "index does not say which images are paired"
+        )
     if config.file:
         asked = mismatch.read(config.file, train.caption_image, len(train.images))
     else:
