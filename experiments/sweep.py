@@ -26,6 +26,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from l2rm_jax.config import flat
+from l2rm_jax.data import mismatch
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.run_config import changed, check_config
@@ -119,8 +120,8 @@ def run_name(config: ConfigDict, vary: Iterable[str]) -> str:
     """`l2rm-saf-image0.4-seed0`, and what else is varied."""
     values = flat(config)
     more = (f"{key}{values[key]}".replace("/", "_") for key in vary if key not in NAMED)
-    mismatch = f"{config.mismatch.protocol}{config.mismatch.rate:g}"
-    return "-".join([config.method, config.model.head, mismatch, f"seed{config.seed}", *more])
+    noise = mismatch.label(config.mismatch)
+    return "-".join([config.method, config.model.head, noise, f"seed{config.seed}", *more])
 
 
 def run_grid(runs: Iterable[tuple[str, ConfigDict]], out: Path) -> list[Path]:

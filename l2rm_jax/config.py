@@ -21,7 +21,7 @@ def default() -> ConfigDict:
     """
     config = ConfigDict()
     config.seed = 0  # of initialisation, order of the data, dropout
-    config.method = "l2rm"  # l2rm, rcl, triplet, infonce
+    config.method = "l2rm"  # l2rm, rcl, rcsl, rcsl_nc, triplet, infonce
 
     config.data = data = ConfigDict()
     data.name = ""  # "scenes" generates the built-in data set; any other name is a label
@@ -49,11 +49,14 @@ def default() -> ConfigDict:
     config.mismatch = mismatch = ConfigDict()
     mismatch.protocol = "image"  # "image": RCL, DECL, L2RM; "caption": NCR, BiCro. Not comparable.
     mismatch.rate = 0.4  # share of images (or captions) that are permuted
+    # "semi_paired", instead of a rate: so many images keep their captions, the others are permuted
+    # and known to be without a pair. triplet, infonce and rcsl then trust the first alone.
+    mismatch.paired_images = 0
     mismatch.seed = 0
     mismatch.file = ""  # an index .npy to use instead of generating one
 
     config.model = model = ConfigDict()
-    model.head = "sgr"  # sgr, saf, omit, cam, vse, pem
+    model.head = "sgr"  # sgr, saf, omit, cam, vse, pem, aggregate (the model of RCSL)
     model.embed_dim = 1024
     model.word_dim = 300
     model.sim_dim = 256
@@ -86,6 +89,11 @@ def default() -> ConfigDict:
     rcl.loss = "log"  # log, exp, gce, tan, mae: RCL Tab. 6
     rcl.q = 0.2  # exponent of gce, in (0, 1]
     rcl.negatives = 0  # of each query, drawn at random (0 = all of the batch; 1: NL of RCL Tab. 7)
+    config.rcsl = rcsl = ConfigDict()
+    rcsl.tau = 0.03  # temperature of the robust mining loss
+    # Of the unpaired images and captions, how many a learning epoch (rcsl's warm-up) takes, drawn
+    # anew for each; the authors: 0.2 on COCO.
+    rcsl.learning_share = 1.0
 
     config.optim = optim = ConfigDict()
     optim.learning_rate = 2e-4
@@ -143,6 +151,7 @@ _LIMITS = (  # fields, what holds of them, in words
         (
             "loss.tau",
             "l2rm.epsilon",
+            "rcsl.tau",
             "model.match_epsilon",
             "optim.learning_rate",
             "optim.grad_clip",
@@ -151,6 +160,7 @@ _LIMITS = (  # fields, what holds of them, in words
         "more than 0",
     ),
     (("evaluation.dual_softmax",), lambda x: 0 <= x < math.inf, "a temperature, or 0 for none"),
+    (("rcsl.learning_share",), lambda x: 0 <= x <= 1, "0 to 1"),
     (("l2rm.rho",), lambda x: 0 < x <= 1, "more than 0 and at most 1"),
     (
         ("model.dropout", "model.region_mask", "model.word_noise"),

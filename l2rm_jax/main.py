@@ -13,6 +13,7 @@ from ml_collections import ConfigDict, config_flags
 
 from l2rm_jax import config as defaults
 from l2rm_jax.config import flat
+from l2rm_jax.data import mismatch
 from l2rm_jax.data.check import check
 from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.evaluate import evaluate_checkpoints, evaluate_runs
@@ -123,8 +124,8 @@ _MODES = {"train": _train, "evaluate": _evaluate, "check": _check, "import": _im
 
 def default_workdir(config: ConfigDict) -> str:
     """`runs/` and what tells one run from another at a glance."""
-    mismatch = f"{config.mismatch.protocol}{config.mismatch.rate:g}"
-    names = (config.data.name, config.method, config.model.head, mismatch, f"seed{config.seed}")
+    noise = mismatch.label(config.mismatch)
+    names = (config.data.name, config.method, config.model.head, noise, f"seed{config.seed}")
     return str(Path("runs") / "-".join(names))
 
 

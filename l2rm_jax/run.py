@@ -213,12 +213,13 @@ class Run:
     def score_pairs(self, epoch: int) -> Callable:
         """The function that a method's plan calls: every training pair scored exactly once.
 
-        `score_pairs(epoch)(score)` maps `score(state, batch) -> [B]` over all pairs, in batches
-        shuffled by (seed, epoch), and returns the values in the order of the pairs.
+        `score_pairs(epoch)(score)` maps `score(state, batch) -> [B, ...]`, or a tree of such
+        arrays, over all pairs, in batches shuffled by (seed, epoch), and returns the values in the
+        order of the pairs.
         """
 
-        def score_pairs(score: Callable) -> np.ndarray:
-            values = np.full(len(self.data.train), np.nan, np.float32)
+        def score_pairs(score: Callable) -> Any:
+            total, values = len(self.data.train), None
             batches = scoring_batches(
                 self.data.train,
                 batch_size=self.config.train.batch_size,
@@ -226,11 +227,16 @@ class Run:
                 epoch=epoch,
                 max_words=self.config.data.max_words,
             )
-            with progress_bar(len(values), f"epoch {epoch + 1}: scoring") as bar:
+            with progress_bar(total, f"epoch {epoch + 1}: scoring") as bar:
                 for batch, valid in batches:
-                    values[batch.pair_index[:valid]] = self.apply(score, batch)[:valid]
+                    found = jax.tree.map(np.asarray, self.apply(score, batch))
+                    if values is None:
+                        values = jax.tree.map(functools.partial(_rows_like, total), found)
+                    for all_of, these in zip(*map(jax.tree.leaves, (values, found)), strict=True):
+                        all_of[batch.pair_index[:valid]] = these[:valid]
                     bar.update(valid)
-            require_finite({"scores of the training pairs": values}, self.step, epoch + 1)
+            for leaf in jax.tree.leaves(values):
+                require_finite({"scores of the training pairs": leaf}, self.step, epoch + 1)
             return values
 
         return score_pairs
@@ -257,3 +263,8 @@ class Run:
         self.plan = None
         self.position = {"epoch": epochs, "best_rsum": max(rsum, best)}
         self.save()
+
+
+def _rows_like(rows: int, x: np.ndarray) -> np.ndarray:
+    """An array to be filled, of so many rows like those of x."""
+    return np.empty((rows, *x.shape[1:]), x.dtype)

@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     regions: Int32[np.ndarray, " Q"]  # how many of an image's R rows are regions; zeros follow
     tokens: Tokens  # word indices, or vectors that stand for words; zero after a caption's end
     lengths: Int32[np.ndarray, " B"]  # words of each caption
-    pair_index: Int32[np.ndarray, " B"]  # row of the pair in its data set
+    pair_index: Int32[np.ndarray, " B"]  # row of the pair in its data set; -1 where there is none
     image_index: Int32[np.ndarray, " Q"]  # rows of the stored images
 
 
@@ -48,7 +48,9 @@ class TrainStream:
 
     Args:
       dataset: the training pairs.
-      streams: [n] rows of the pairs of each stream, by name; the first one sets the length.
+      streams: by name, the first one sets the length. [n] rows of pairs make a `Batch` a step.
+        [n, k, 2] rows make a tuple of k, row by row: the image of one pair with the caption of
+        another, whose `pair_index` is -1 unless they are the same.
       batch_size: pairs per batch and stream.
       seed: of the run's order.
       epoch: a number; every epoch has an order of its own.
@@ -104,13 +106,17 @@ class TrainStream:
         return _read_ahead(self._step, range(start_step, len(self)))
 
     def _step(self, step: int) -> dict[str, Batch]:
-        pairs = {name: order[step] for name, order in self._orders.items()}
-        words = self._reader.bucket(np.concatenate(list(pairs.values())))
+        streams = {name: order[step] for name, order in self._orders.items()}
+        captions = [rows if rows.ndim == 1 else rows[..., 1].ravel() for rows in streams.values()]
+        words = self._reader.bucket(np.concatenate(captions))
         older = {"mismatched": self._queue(step)} if self._batches_behind else {}
-        return {
-            name: self._reader.batch(rows, words, older.get(name, ()))
-            for name, rows in pairs.items()
-        }
+
+        def build(name: str, rows: np.ndarray) -> Batch | tuple[Batch, ...]:
+            if rows.ndim == 1:
+                return self._reader.batch(rows, rows, words, older.get(name, ()))
+            return tuple(self._reader.batch(*pair.T, words) for pair in rows.swapaxes(0, 1))
+
+        return {name: build(name, rows) for name, rows in streams.items()}
 
     def _queue(self, step: int) -> np.ndarray:
         """Rows of the images of the batches before `step`, newest batch first."""
@@ -143,7 +149,7 @@ def scoring_batches(
     order = np.resize(order, (steps, batch_size))  # repeats the first pairs at the end
 
     def build(step: int) -> tuple[Batch, int]:
-        batch = reader.batch(order[step], reader.bucket(order[step]))
+        batch = reader.batch(order[step], order[step], reader.bucket(order[step]))
         return batch, min(batch_size, len(dataset) - step * batch_size)
 
     return _read_ahead(build, range(steps))
@@ -232,18 +238,24 @@ class _Reader:
             line[:length] = self.dataset.tokens[row][:length]
         return tokens, lengths
 
-    def batch(self, rows: np.ndarray, words: int, older_images: Sequence[int] = ()) -> Batch:
-        """The pairs in `rows`; `older_images` follow their images."""
-        tokens, lengths = self.captions(rows, words)
+    def batch(
+        self,
+        image_rows: np.ndarray,
+        caption_rows: np.ndarray,
+        words: int,
+        older_images: Sequence[int] = (),
+    ) -> Batch:
+        """The images and the captions of these pairs; `older_images` follow the images."""
+        tokens, lengths = self.captions(caption_rows, words)
         older = np.asarray(older_images, np.int32)
-        stored = np.concatenate([self.dataset.stored_image[rows].astype(np.int32), older])
+        stored = np.concatenate([self.dataset.stored_image[image_rows].astype(np.int32), older])
         images = self.dataset.images
         return Batch(
             images=images.rows(stored),
             regions=images.region_counts(stored),
             tokens=tokens,
             lengths=lengths,
-            pair_index=rows.astype(np.int32),
+            pair_index=np.where(image_rows == caption_rows, caption_rows, -1).astype(np.int32),
             image_index=stored,
         )
 

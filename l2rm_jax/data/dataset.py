@@ -34,6 +34,8 @@ class PairDataset:
       tokens: [pairs] word indices of each caption, `<start>` and `<end>` included; or its vectors.
       caption_image: [pairs] row of the image that the caption was written for.
       stored_image: [pairs] row of the image that it is stored with; the same unless mismatched.
+      unpaired: [images] which images are known to be stored with captions at random; None where
+        nothing is known.
     """
 
     split: str
@@ -42,6 +44,7 @@ class PairDataset:
     tokens: Tokens
     caption_image: Int[np.ndarray, " pairs"]
     stored_image: Int[np.ndarray, " pairs"]
+    unpaired: Bool[np.ndarray, " images"] | None = None
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -63,6 +66,13 @@ class PairDataset:
     def matched(self) -> Bool[np.ndarray, " pairs"]:
         """Which captions are stored with their own image."""
         return self.stored_image == self.caption_image
+
+    @property
+    def paired(self) -> Bool[np.ndarray, " pairs"]:
+        """Which pairs a method may trust: all but those known to be stored at random."""
+        if self.unpaired is None:
+            return np.ones(len(self), bool)
+        return ~self.unpaired[self.stored_image]
 
     def head(self, images: int) -> "PairDataset":
         """The first `images` images with their captions, before any mismatch.
@@ -93,7 +103,7 @@ class PairDataset:
                 f"{self.split}: mismatch of {len(mismatch.stored_image)} captions and "
                 f"{mismatch.image_count} images, expected {len(self)} and {len(self.images)}"
             )
-        return replace(self, stored_image=mismatch.stored_image)
+        return replace(self, stored_image=mismatch.stored_image, unpaired=mismatch.unpaired)
 
 
 @dataclass(frozen=True)
@@ -160,7 +170,8 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
     first_of_dev = attempt(_first, raw[1], data_config.dev_images, field="data.dev_images")
     asked = mismatch_config
     if not asked.file:  # looked at even where the training pairs cannot be read
-        attempt(mismatch.check_settings, asked.protocol, asked.rate, asked.seed)
+        settings = (asked.protocol, asked.rate, asked.seed, asked.paired_images)
+        attempt(mismatch.check_settings, *settings)
     found = attempt(_run_mismatch, asked, raw[0], workdir=workdir)
     attempt(filters.check_settings, data_config)
     kept = attempt(_kept_pairs, found, raw[0], config=data_config)
@@ -432,11 +443,21 @@ def _kept_pairs(found: Mismatch, train: _RawSplit, config: Any) -> Int[np.ndarra
 
 def _run_mismatch(config: Any, train: _RawSplit, workdir: Path | None) -> Mismatch:
     """The mismatch that the config asks for; equal to the one in `workdir`, if there is one."""
+    if config.file and config.paired_images:
+        raise ConfigError(
+            f"mismatch.paired_images is {config.paired_images}, expected 0 with mismatch.file: an "
+            "index does not say which images are paired"
+        )
     if config.file:
         asked = mismatch.read(config.file, train.caption_image, len(train.images))
     else:
         asked = mismatch.generate(
-            config.protocol, config.rate, config.seed, train.caption_image, len(train.images)
+            config.protocol,
+            config.rate,
+            config.seed,
+            train.caption_image,
+            len(train.images),
+            config.paired_images,
         )
     if workdir is None or not (workdir / INDEX_FILE).exists():
         return asked

@@ -5,21 +5,25 @@ keep a right caption under the first and 92% under the second.
 
 * `image` (RCL, DECL, L2RM): some images are permuted; all captions of an image move together.
 * `caption` (NCR, BiCro): the image assignments of some captions are permuted.
+
+A third, `semi_paired` (RCSL), permutes all images but a few, and says which those are.
 """
 
 import dataclasses
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from l2rm_jax.data.files import open_array, replace_file
 from l2rm_jax.errors import ConfigError, DataError
 
-PROTOCOLS = ("image", "caption")
+SEMI_PAIRED = "semi_paired"
+PROTOCOLS = ("image", "caption", SEMI_PAIRED)
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Mismatch:
     """The image that each caption is stored with, and how it came about.
 
     Attributes:
-      protocol: "image" or "caption".
+      protocol: one of `PROTOCOLS`.
       rate_asked: the share that was permuted; None when the index was read from a file.
       seed: of the generated permutation; None when the index was read from a file.
       source: "generated", or the path of the file.
@@ -37,6 +41,8 @@ class Mismatch:
           some in place, so this is counted).
       kept_share: share of images that keep at least one of their own captions.
       filtered: what a row says of a filter that drops pairs from training; empty without one.
+      unpaired: [images] which images are known to be stored with captions at random; None where
+          nothing is known.
     """
 
     protocol: str
@@ -48,6 +54,7 @@ class Mismatch:
     true_rate: float
     kept_share: float
     filtered: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    unpaired: Bool[np.ndarray, " images"] | None = None
 
     def row(self) -> dict[str, object]:
         """What a log line or a result row says about the mismatch."""
@@ -65,14 +72,27 @@ class Mismatch:
         return ", ".join(f"{k} {x:.4g}" if isinstance(x, float) else f"{k} {x}" for k, x in row)
 
 
-def check_settings(protocol: str, rate: float, seed: int) -> None:
-    """Raises `ConfigError` for an unknown protocol, a rate or a seed out of range."""
+def label(config: Any) -> str:
+    """`image0.4`, `semi_paired500`: the `mismatch` part of a config in a word."""
+    amount = config.paired_images if config.protocol == SEMI_PAIRED else config.rate
+    return f"{config.protocol}{amount:g}"
+
+
+def check_settings(protocol: str, rate: float, seed: int, paired_images: int = 0) -> None:
+    """Raises `ConfigError` for an unknown protocol, a rate or a seed out of range, or images that
+    are to stay paired under another protocol than `semi_paired`."""
     if protocol not in PROTOCOLS:
         raise ConfigError(f"mismatch.protocol is {protocol!r}, expected one of {PROTOCOLS}")
     if not 0 <= rate < 1:
         raise ConfigError(f"mismatch.rate is {rate}, expected 0 <= rate < 1")
     if seed < 0:
         raise ConfigError(f"mismatch.seed is {seed}, expected 0 or more")
+    if (protocol == SEMI_PAIRED) != (paired_images > 0):
+        expected = "at least 1" if protocol == SEMI_PAIRED else "0"
+        raise ConfigError(
+            f"mismatch.paired_images is {paired_images}, expected {expected} with "
+            f"mismatch.protocol={protocol}"
+        )
 
 
 def generate(
@@ -81,26 +101,52 @@ def generate(
     seed: int,
     caption_image: Int[np.ndarray, " captions"],
     image_count: int,
+    paired_images: int = 0,
 ) -> Mismatch:
     """Permute a share of the images, or of the captions' image assignments.
 
     Args:
-      protocol: "image" or "caption".
-      rate: the share, in [0, 1); 0 leaves every pair matched.
+      protocol: one of `PROTOCOLS`.
+      rate: the share, in [0, 1); 0 leaves every pair matched. Of no effect under `semi_paired`.
       seed: of the permutation, 0 or more.
       caption_image: [captions] row of each caption's own image.
       image_count: number of images.
+      paired_images: how many of them stay in place under `semi_paired`, else 0.
 
     Raises:
-      ConfigError: unknown protocol, or a rate or seed out of range.
+      ConfigError: unknown protocol, or a rate, a seed or a number of images out of range.
     """
-    check_settings(protocol, rate, seed)
+    check_settings(protocol, rate, seed, paired_images)
     rng = np.random.default_rng(seed)
+    if protocol == SEMI_PAIRED:
+        return _semi_paired(paired_images, seed, rng, caption_image, image_count)
     if protocol == "image":
         stored = _permute_some(np.arange(image_count), rate, rng)[caption_image]
     else:
         stored = _permute_some(np.asarray(caption_image), rate, rng)
     return _measured(protocol, rate, seed, "generated", stored, caption_image, image_count)
+
+
+def _semi_paired(
+    paired_images: int,
+    seed: int,
+    rng: np.random.Generator,
+    caption_image: np.ndarray,
+    image_count: int,
+) -> Mismatch:
+    if paired_images > image_count:
+        raise ConfigError(
+            f"mismatch.paired_images is {paired_images}, expected at most {image_count}, the "
+            "training images"
+        )
+    chosen = rng.permutation(image_count)[paired_images:]
+    image = np.arange(image_count)
+    image[chosen] = rng.permutation(chosen)
+    unpaired = np.zeros(image_count, bool)
+    unpaired[chosen] = True
+    rate, stored = 1 - paired_images / image_count, image[caption_image]
+    found = _measured(SEMI_PAIRED, rate, seed, "generated", stored, caption_image, image_count)
+    return replace(found, unpaired=unpaired)
 
 
 def read(

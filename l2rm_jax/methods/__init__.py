@@ -1,7 +1,7 @@
 """Methods: how a retrieval model is learned from noisy pairs."""
 
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.methods import baseline, l2rm, rcl
+from l2rm_jax.methods import baseline, l2rm, rcl, rcsl
 from l2rm_jax.methods.base import EpochPlan, Method, TrainState
 
 METHODS = {
@@ -9,6 +9,8 @@ METHODS = {
     "rcl": rcl.make,
     "triplet": baseline.make_triplet,
     "infonce": baseline.make_info_nce,
+    "rcsl": rcsl.make_rcsl,
+    "rcsl_nc": rcsl.make_rcsl_nc,
 }
 
 

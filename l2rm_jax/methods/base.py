@@ -35,8 +35,9 @@ class EpochPlan:
     """What an epoch trains on.
 
     Attributes:
-      streams: pair indices by stream name. An epoch is one pass over the first stream; the others
-        restart, reshuffled, when they are exhausted.
+      streams: rows of pairs by stream name, in one of the forms that `data.batches.TrainStream`
+        takes. An epoch is one pass over the first stream; the others restart, reshuffled, when
+        they are exhausted.
       report: numbers to log with the epoch.
       warnings: what a person should know, by the name of the sign (see `l2rm_jax.health`).
     """
@@ -53,8 +54,8 @@ class Method:
     Attributes:
       init: `(key, batch) -> TrainState`; the batch only lends its shapes.
       plan: `(score_pairs, dataset, epoch) -> EpochPlan`, on the host. `score_pairs(score)` maps
-        `score(state, batch) -> [B]` over all training pairs, each exactly once, and returns the
-        values in the order of the pairs.
+        `score(state, batch) -> [B, ...]`, or a tree of such arrays, over all training pairs, each
+        exactly once, and returns the values in the order of the pairs.
       step: `(state, {stream: batch}) -> (state, metrics)`, pure, traced once per set of shapes.
       losses: by stream, the metric that holds the loss of its similarities, and that loss,
         `[B, B] -> scalar`: a metric that stays where the loss of equal similarities is has

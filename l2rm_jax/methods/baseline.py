@@ -1,4 +1,7 @@
-"""Baselines that trust every pair: triplet with hardest negatives, and InfoNCE."""
+"""Baselines that trust every pair: triplet with hardest negatives, and InfoNCE.
+
+Of semi-paired data they take the paired part alone.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -31,12 +34,12 @@ def make_info_nce(model, config) -> Method:
 
 
 def _make(model, config, losses: dict[str, Callable]) -> Method:
-    """All pairs in every epoch; the loss is the one of the epoch's stream."""
+    """The same pairs in every epoch; the loss is the one of the epoch's stream."""
     optimiser = model_optimiser(config)
 
     def plan(score_pairs, dataset, epoch):
         stream = "warmup" if epoch < config.train.warmup_epochs else "pairs"
-        return EpochPlan({stream: np.arange(len(dataset))})
+        return EpochPlan({stream: np.flatnonzero(dataset.paired)})
 
     def step(state, batch):
         [(stream, pairs)] = batch.items()

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from l2rm_jax.models.aggregate import AggregatedImageEncoder, AggregatedTextEncoder, Cosine
 from l2rm_jax.models.augment import keep_regions, perturb_words
 from l2rm_jax.models.cam import CAM
 from l2rm_jax.models.encoders import (
@@ -34,6 +35,7 @@ HEADS = {
     "cam": lambda model: CAM(model.matching, model.chunk),
     "vse": lambda model: VSE(model.pooling),
     "pem": lambda model: PEM(),
+    "aggregate": lambda model: Cosine(),
 }
 # The heads that look at the encoders' global vectors.
 GLOBAL = ("sgr", "saf")
@@ -65,12 +67,15 @@ class RetrievalModel(nn.Module):
 
     def setup(self):
         shared = (self.embed_dim, self.dropout, self.axis_name, self.head in GLOBAL)
-        self.image_encoder = ImageEncoder(*shared)
-        self.text_encoder = (
-            TextEncoder(self.vocabulary_size, self.word_dim, *shared)
-            if self.vocabulary_size
-            else VectorTextEncoder(*shared)
-        )
+        words = (self.vocabulary_size, self.word_dim)
+        if self.head == "aggregate":
+            self.image_encoder = AggregatedImageEncoder(self.embed_dim, self.axis_name)
+            self.text_encoder = AggregatedTextEncoder(*words, *shared[:3])
+        else:
+            self.image_encoder = ImageEncoder(*shared)
+            self.text_encoder = (
+                TextEncoder(*words, *shared) if self.vocabulary_size else VectorTextEncoder(*shared)
+            )
         self.similarity_head = HEADS[self.head](self)
 
     @property
@@ -138,10 +143,16 @@ class RetrievalModel(nn.Module):
         """
         image_code = self.encode_images(images, regions, train)
         text_code = self.encode_captions(tokens, lengths, train)
+        return self.similarity_of_all(image_code, text_code, train)
+
+    def similarity_of_all(
+        self, images: ImageCode, texts: TextCode, train: bool = False
+    ) -> Float[Array, "I J"]:
+        """`similarity` of the images and captions of all devices, from the codes of each."""
         if self.axis_name is None:
-            return self.similarity(image_code, text_code, train)
-        image_code = jax.lax.all_gather(image_code, self.axis_name, tiled=True)
-        sims = self.similarity(image_code, text_code, train)
+            return self.similarity(images, texts, train)
+        images = jax.lax.all_gather(images, self.axis_name, tiled=True)
+        sims = self.similarity(images, texts, train)
         return jax.lax.all_gather(sims, self.axis_name, axis=1, tiled=True)
 
     def global_cosine(

@@ -365,3 +365,41 @@ def test_bucket_of(length, bucket):
 
 def test_bucket_beyond_an_uneven_last_one():
     assert bucket_of(41, (10, 40)) == 64
+
+
+def test_rows_of_couples_make_batches_row_by_row():
+    """Image of one pair, caption of another; `pair_index` where they are one."""
+    dataset, rng = make_dataset(), np.random.default_rng(5)
+    rows = rng.integers(0, PAIRS, (50, 2, 2))
+    rows[::3, 0, 1] = rows[::3, 0, 0]
+    key = {tuple(row[0]): row[1] for row in rows}
+    stream = stream_of(dataset, {"couples": rows})
+    assert len(stream) == 50 // 16
+    seen = 0
+    for step in stream.iterate():
+        own, found = step["couples"]
+        assert own.tokens.shape[1] == found.tokens.shape[1]  # as rows may be exchanged
+        for at in range(16):
+            image = {row for row in key if dataset.stored_image[row[0]] == own.image_index[at]}
+            tokens = own.tokens[at, : own.lengths[at]]
+            [pair] = [row for row in image if np.array_equal(dataset.tokens[row[1]], tokens)]
+            assert own.pair_index[at] == (pair[0] if pair[0] == pair[1] else -1)
+            image_row, caption_row = key[pair]
+            assert found.image_index[at] == dataset.stored_image[image_row]
+            np.testing.assert_array_equal(
+                found.images[at], dataset.images.rows([found.image_index[at]])[0]
+            )
+            np.testing.assert_array_equal(
+                found.tokens[at, : found.lengths[at]], dataset.tokens[caption_row]
+            )
+            seen += 1
+    assert seen == 48
+    assert same_steps(stream_of(dataset, {"couples": rows}).iterate(2), stream.iterate(2))
+
+
+def same_steps(left, right) -> bool:
+    return all(
+        same(a._asdict(), b._asdict())
+        for one, two in zip(left, right, strict=True)
+        for a, b in zip(one["couples"], two["couples"], strict=True)
+    )

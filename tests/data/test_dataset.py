@@ -8,7 +8,7 @@ import pytest
 from l2rm_jax.data import mismatch
 from l2rm_jax.data.dataset import PairDataset, keep_data, load_data, read_split
 from l2rm_jax.data.text import Vocabulary
-from l2rm_jax.errors import DataError
+from l2rm_jax.errors import ConfigError, DataError
 
 RNG = np.random.default_rng(0)
 WORDS = Vocabulary.build(["number"] * 4)
@@ -41,7 +41,7 @@ def configs(path="", **changes) -> tuple[SimpleNamespace, SimpleNamespace]:
         "filter_scores": "",
         "filter_value": 0.0,
     }
-    noise = {"protocol": "image", "rate": 0.5, "seed": 0, "file": ""}
+    noise = {"protocol": "image", "rate": 0.5, "seed": 0, "file": "", "paired_images": 0}
     data |= {key: value for key, value in changes.items() if key not in noise}
     noise |= {key: value for key, value in changes.items() if key in noise}
     return SimpleNamespace(**data), SimpleNamespace(**noise)
@@ -186,6 +186,23 @@ def test_another_mismatch_in_the_workdir_is_refused(directory, tmp_path, change)
     with pytest.raises(DataError, match=message):
         load_data(*configs(directory, **change), workdir=tmp_path)
     assert (tmp_path / "mismatch_index.npy").read_bytes() == before
+
+
+def test_semi_paired_data_say_what_is_paired_and_keep_it(directory, tmp_path):
+    asked = configs(directory, protocol="semi_paired", paired_images=5)
+    data = load_data(*asked, workdir=tmp_path)
+    train = data.train
+    assert train.paired.sum() == 5 * train.captions_per_image
+    assert train.matched[train.paired].all() and not train.matched.all()
+    assert data.dev.paired.all() and data.dev.matched.all()
+    keep_data(data, tmp_path)
+    again = load_data(*asked, workdir=tmp_path).train
+    np.testing.assert_array_equal(again.paired, train.paired)
+    with pytest.raises(DataError, match="never overwritten"):
+        load_data(*configs(directory, protocol="semi_paired", paired_images=6), workdir=tmp_path)
+    with pytest.raises(ConfigError, match=r"paired_images is 5, expected 0 with mismatch\.file"):
+        index = str(tmp_path / "mismatch_index.npy")
+        load_data(*configs(directory, file=index, paired_images=5), workdir=None)
 
 
 def test_given_vocabulary_and_index_are_used(directory, tmp_path):

@@ -31,7 +31,36 @@ def test_caption_protocol_leaves_most_images_a_right_caption(rate, kept):
     assert made.kept_share == pytest.approx(right.any(1).mean())
 
 
-@pytest.mark.parametrize("protocol", mismatch.PROTOCOLS)
+def test_semi_paired_leaves_so_many_images_and_says_which():
+    made = mismatch.generate("semi_paired", 0.4, 3, OWN, IMAGES, paired_images=30)
+    by_image = made.stored_image.reshape(IMAGES, 5)
+    assert (by_image == by_image[:, :1]).all()
+    assert sorted(by_image[:, 0]) == list(range(IMAGES))
+    paired = ~made.unpaired
+    assert paired.sum() == 30 and (by_image[paired, 0] == np.flatnonzero(paired)).all()
+    assert (by_image[made.unpaired, 0] == np.flatnonzero(made.unpaired)).sum() < 6
+    assert made.row()["rate_asked"] == pytest.approx(170 / 200)
+    again = mismatch.generate("semi_paired", 0.0, 3, OWN, IMAGES, paired_images=30)
+    np.testing.assert_array_equal(again.stored_image, made.stored_image)
+    other = mismatch.generate("semi_paired", 0.4, 4, OWN, IMAGES, paired_images=30)
+    assert not np.array_equal(other.unpaired, made.unpaired)
+    assert mismatch.generate("image", 0.4, 3, OWN, IMAGES).unpaired is None
+
+
+@pytest.mark.parametrize(
+    ("protocol", "paired", "message"),
+    [
+        ("image", 5, "paired_images is 5, expected 0 with mismatch.protocol=image"),
+        ("semi_paired", 0, "paired_images is 0, expected at least 1"),
+        ("semi_paired", 201, "paired_images is 201, expected at most 200"),
+    ],
+)
+def test_paired_images_that_do_not_fit(protocol, paired, message):
+    with pytest.raises(ConfigError, match=message):
+        mismatch.generate(protocol, 0.0, 0, OWN, IMAGES, paired)
+
+
+@pytest.mark.parametrize("protocol", ["image", "caption"])
 def test_seed_decides_and_rate_zero_is_identity(protocol):
     def stored(rate, seed):
         return mismatch.generate(protocol, rate, seed, OWN, IMAGES).stored_image

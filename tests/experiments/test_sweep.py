@@ -1,6 +1,7 @@
 """Grids and the tables made of their runs; training is replaced by writing what it leaves."""
 
 import csv
+import itertools
 import json
 import re
 import sys
@@ -8,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments import flickr8k, heads, rcl, sgraf, sweep
+from experiments import flickr8k, grid, heads, rcl, semi_paired, sgraf, sweep
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.methods import METHODS
+from l2rm_jax.models.retrieval import HEADS
 from l2rm_jax.run_config import write_config
 from l2rm_jax.run_log import write_json
 
@@ -40,6 +43,7 @@ def leave_run(config, workdir: Path, validation: list[float], finished: bool = T
     if finished:
         test = {"5 x 1 images": recalls(500 + config.seed), "5 images": recalls(1)}
         results = {**header, "seed": config.seed, "test": test, "rsum": 500 + config.seed}
+        results["seconds"] = 9.0
         results |= {"versions": {"jax": "0.0", "device": "cpu"}, "config": config.to_dict()}
         write_json(workdir / "results.json", results)
 
@@ -221,3 +225,43 @@ def test_losses_of_rcl_train_as_long_and_are_tabled(tmp_path, trained, monkeypat
     command(monkeypatch, rcl, "--out", tmp_path / "quick", "--quick", "--vary", "seed=1,2")
     assert len(trained) == 60 and trained[-1] == "CL-infonce-saf-image0.6-seed2"
     assert "501.5" in capsys.readouterr().out
+
+
+def test_the_grid_has_every_method_and_head(tmp_path, trained, monkeypatch, capsys):
+    """RCSL's cells are semi-paired; what is finished is not trained again."""
+    out = tmp_path / "out"
+    arguments = ["--quick", "--json", tmp_path / "grid.json", "--out", out, "--set", "seed=1"]
+    command(monkeypatch, grid, *arguments)
+    expected = [
+        f"{method}-{head}-{'semi_paired60' if method == 'rcsl' else 'image0.4'}-seed1"
+        for method, head in itertools.product(METHODS, HEADS)
+    ]
+    assert trained == expected
+    cells = json.loads((tmp_path / "grid.json").read_text())["cells"]
+    assert [cell["run"] for cell in cells] == expected
+    assert {cell["rsum"] for cell in cells} == {501}
+    config = json.loads((out / trained[0] / "config.json").read_text())
+    assert config["train"]["warmup_epochs"] + config["train"]["epochs"] == 1
+    printed = capsys.readouterr().out
+    assert f"| method | rate | {' | '.join(HEADS)} |" in printed
+    assert f"| triplet | 0.4 | {' | '.join(['501.0'] * len(HEADS))} |" in printed
+    command(monkeypatch, grid, *arguments)
+    assert len(trained) == len(expected)
+
+
+def test_semi_paired_runs(tmp_path, trained, monkeypatch, capsys):
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    (data / "train_caps.txt").write_text("a dog runs\n" * 5)
+    command(monkeypatch, semi_paired, "--path", data, "--out", out)
+    assert trained == [
+        f"{method}-aggregate-semi_paired{paired}-seed0"
+        for paired in (500, 2000)
+        for method in ("triplet", "rcsl")
+    ]
+    config = json.loads((out / trained[1] / "config.json").read_text())
+    assert config["mismatch"]["paired_images"] == 500 and config["data"]["train_images"] == 0
+    printed = capsys.readouterr().out
+    assert "| rcsl | aggregate | 2000 | 0 | 83.3 |" in printed
+    with pytest.raises(SystemExit, match="no run has finished"):
+        command(monkeypatch, semi_paired, "--out", tmp_path / "elsewhere", "--report")

@@ -89,7 +89,8 @@ def test_rcl_settings_that_do_not_fit(field, value, message):
 def test_plan_turns_after_the_warm_up(monkeypatch, method, after):
     """And what splits the pairs is the mean hinge, in eval mode."""
     monkeypatch.setattr(base, "evaluate", lambda model, state, sims: sims)
-    pairs = {"matched": np.ones(SIZE, bool), "__len__": lambda self: SIZE}
+    trusted = np.ones(SIZE, bool)
+    pairs = {"matched": trusted, "paired": trusted, "__len__": lambda self: SIZE}
     dataset = type("Pairs", (), pairs)()
     scored = []
 

@@ -1,0 +1,88 @@
+"""Every method with every head on the built-in data set, as one table.
+
+python -m experiments.grid --quick --json=grid.json    # an epoch a cell, to see that all work
+python -m experiments.grid --json=grid.json --vary mismatch.rate=0,0.4,0.8
+python -m experiments.grid --json=grid.json --vary method=rcsl_nc,l2rm --vary model.head=saf,vse
+
+RCSL must be told which images are paired: at a mismatch rate r, a share 1 - r of them are, the
+others are known not to be (protocol semi_paired). Stops and continues as `experiments.sweep`, which
+it is built on.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from experiments import sweep
+from l2rm_jax.data.mismatch import SEMI_PAIRED
+from l2rm_jax.methods import METHODS
+from l2rm_jax.models.retrieval import HEADS
+from l2rm_jax.run_log import write_json
+
+CONFIG = Path(__file__).parents[1] / "configs" / "scenes.py"
+ONE_EPOCH = {"train.warmup_epochs": 0, "train.epochs": 1}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="little data, one epoch a cell")
+    parser.add_argument("--json", required=True, type=Path, help="file for the cells")
+    parser.add_argument("--out", type=Path, help="directory of the runs (runs/grid[-quick])")
+    sweep.add_settings(parser, "vary", "set")
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    config = sweep.load_config(f"{CONFIG}:quick" if quick else str(CONFIG))
+    vary = {"method": [*METHODS], "model.head": [*HEADS], **arguments.vary}
+    settings = {**(ONE_EPOCH if quick else {}), **arguments.set}
+    runs = [cell(each, vary) for _, each in sweep.grid(config, vary, settings)]
+    workdirs = sweep.run_grid(
+        runs, arguments.out or Path("runs", "grid-quick" if quick else "grid")
+    )
+    cells = [row(workdir) for workdir in workdirs]
+    write_json(arguments.json, {"cells": cells})
+    print(table(cells))
+
+
+def cell(config: ConfigDict, vary: Mapping[str, Sequence]) -> tuple[str, ConfigDict]:
+    """Name and config of a run."""
+    if config.method == "rcsl":
+        images = round((1 - config.mismatch.rate) * config.data.scenes_train)
+        paired = {"mismatch.protocol": SEMI_PAIRED, "mismatch.paired_images": images}
+        config = sweep.changed(config, paired)
+    return sweep.run_name(config, vary), config
+
+
+def row(workdir: Path) -> dict[str, Any]:
+    """What is kept of a finished run."""
+    result = json.loads((workdir / "results.json").read_text())
+    found = sweep.row_of(result, sweep.epochs(workdir))
+    names = ("method", "head", "protocol", "rate_asked", "seed", *sweep.RECALLS, "seconds")
+    return {"run": workdir.name, **{name: found[name] for name in names}}
+
+
+def table(cells: Sequence[Mapping[str, Any]]) -> str:
+    """Test rSum, a line for each method and rate, a column for each head; means over seeds."""
+    heads = list(dict.fromkeys(cell["head"] for cell in cells))
+    lines = list(dict.fromkeys((cell["method"], f"{cell['rate_asked']:g}") for cell in cells))
+
+    def rsum(method: str, rate: str, head: str) -> str:
+        found = [
+            cell["rsum"]
+            for cell in cells
+            if (cell["method"], f"{cell['rate_asked']:g}", cell["head"]) == (method, rate, head)
+        ]
+        return f"{sum(found) / len(found):.1f}" if found else ""
+
+    rows = [["method", "rate", *heads], ["---"] * (2 + len(heads))]
+    rows += [[*line, *(rsum(*line, head) for head in heads)] for line in lines]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+
+
+if __name__ == "__main__":
+    sweep.start(main)

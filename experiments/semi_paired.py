@@ -1,0 +1,107 @@
+"""Flickr8k with few paired images: RCSL beside the triplet loss on the paired part alone.
+
+python -m experiments.semi_paired --path=DIR --out=runs/semi_paired
+python -m experiments.semi_paired --path=DIR --out=runs/semi_paired --vary seed=0,1,2
+python -m experiments.semi_paired --out=runs/semi_paired --report
+
+500, then 2000 of the 6000 training images keep their captions (RCSL Tab. 1 and 2, at the size of a
+CPU); both methods have RCSL's embedding model. The triplet loss makes about as many updates as
+RCSL. Stops and continues as `experiments.sweep`, which it is built on. --report trains nothing and
+prints the table of the runs that have finished.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from experiments.flickr8k import CONFIG, vocabulary
+from experiments.sweep import (
+    RECALLS,
+    add_settings,
+    epochs,
+    grid,
+    load_config,
+    row_of,
+    run_grid,
+    start,
+)
+from l2rm_jax.errors import ConfigError
+
+PAIRED = (500, 2000)  # images
+# Epochs of warm-up and after it; RCSL's also go over unpaired data.
+EPOCHS = {("triplet", 500): (8, 22), ("triplet", 2000): (4, 11), "rcsl": (8, 3)}
+COLUMNS = ("method", "head", "paired_images", "seed", *RECALLS, "best_epoch")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--path", type=Path, help="directory of the data")
+    parser.add_argument("--out", required=True, type=Path, help="directory of the runs")
+    parser.add_argument("--report", action="store_true", help="only print")
+    add_settings(parser, "vary", "set")
+    arguments = parser.parse_args()
+    if not arguments.report:
+        if arguments.path is None:
+            raise ConfigError("--path: expected the directory of the data, or --report")
+        config = base(arguments.path, arguments.out)
+        runs = [
+            run
+            for paired in PAIRED
+            for method in ("triplet", "rcsl")
+            for run in grid(config, arguments.vary, {**settings(method, paired), **arguments.set})
+        ]
+        run_grid(runs, arguments.out)
+    print(report(arguments.out))
+
+
+def base(path: Path, out: Path) -> ConfigDict:
+    """What all runs share."""
+    config = load_config(str(CONFIG))
+    config.data.path = str(path.absolute())
+    config.data.train_images = 0
+    config.data.vocabulary = str(vocabulary(path, out, config))
+    config.mismatch.protocol = "semi_paired"
+    config.model.head = "aggregate"
+    config.model.dropout = 0.1
+    config.rcsl.learning_share = 0.2
+    config.optim.weight_decay = 0.01
+    config.optim.decay_epochs = 100  # the rate stays
+    config.train.batch_size = 128
+    return config
+
+
+def settings(method: str, paired: int) -> dict[str, object]:
+    """What a run has of its own."""
+    warmup, epochs = EPOCHS.get((method, paired)) or EPOCHS[method]
+    return {
+        "method": method,
+        "mismatch.paired_images": paired,
+        "train.warmup_epochs": warmup,
+        "train.epochs": epochs,
+    }
+
+
+def report(out: Path) -> str:
+    """A Markdown table of the finished runs: test recalls at the best validation epoch.
+
+    Raises:
+      ConfigError: none has finished.
+    """
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    for file in sorted(out.glob("*/results.json")):
+        result = json.loads(file.read_text())
+        row = {**result["config"]["mismatch"], **row_of(result, epochs(file.parent))}
+        cells = (row[name] for name in COLUMNS)
+        shown = (f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in cells)
+        lines.append(f"| {' | '.join(shown)} |")
+    if len(lines) == 2:
+        raise ConfigError(f"{out}: no run has finished")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    start(main)

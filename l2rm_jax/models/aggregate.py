@@ -1,0 +1,98 @@
+"""One vector for an image and one for a caption, compared by their cosine.
+
+The model of RCSL ("Robust Semi-paired Multimodal Learning for Cross-modal Retrieval", AAAI 2026).
+Regions, and words, are averaged with weights of their own in each dimension, so that scoring a pair
+is one dot product and nearest neighbours are cheap to find.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from l2rm_jax.models.encoders import ImageCode, RegionEncoder, TextCode, WordEncoder
+from l2rm_jax.models.layers import BatchNorm, Linear, l2_normalise
+
+
+class Aggregator(nn.Module):
+    """Weighted mean of local vectors, `[N, K, D], mask [N, K] -> [N, D]`, of unit length.
+
+    A linear map gives the logits of the weights, dimension by dimension; the softmax would not see
+    a bias.
+    """
+
+    @nn.compact
+    def __call__(
+        self, local: Float[Array, "N K D"], mask: Float[Array, "N K"]
+    ) -> Float[Array, "N D"]:
+        size = local.shape[-1]
+        kernel = self.param("kernel", nn.initializers.xavier_uniform(), (size, size))
+        weights = jax.nn.softmax(local @ kernel, axis=1, where=mask[..., None] > 0)
+        return l2_normalise(jnp.sum(weights * local, axis=1))
+
+
+class AggregatedImageEncoder(nn.Module):
+    """Region features `[I, R, Dv]` and region counts `[I]` to `ImageCode`.
+
+    A region is projected by a linear layer beside a perceptron of two; the perceptron's batch
+    normalisation sees the regions of all images and no padding.
+    """
+
+    embed_dim: int
+    axis_name: str | None = None
+
+    @nn.compact
+    def __call__(
+        self, images: Float[Array, "I R Dv"], counts: Int[Array, " I"], train: bool
+    ) -> ImageCode:
+        real = jnp.arange(images.shape[1]) < counts[:, None]
+        mask = real.astype(jnp.float32)
+        images = jnp.where(real[..., None], images, 0.0)  # keeps even NaN out of the gradient
+        hidden = Linear(self.embed_dim // 2, name="hidden")(images)
+        norm = BatchNorm(2, self.axis_name, name="norm")
+        hidden = nn.relu(norm(hidden, train, mask[..., None]))
+        local = Linear(self.embed_dim, name="residual")(hidden)
+        local += Linear(self.embed_dim, name="projection")(images)
+        overall = Aggregator(name="aggregator")(local, mask)
+        return ImageCode(l2_normalise(local) * mask[..., None], mask, overall)
+
+
+class AggregatedTextEncoder(nn.Module):
+    """Token ids `[J, L]`, or vectors `[J, L, Dt]` that stand for words, and lengths `[J]`."""
+
+    vocabulary_size: int
+    word_dim: int
+    embed_dim: int
+    dropout: float
+    axis_name: str | None = None
+
+    @nn.compact
+    def __call__(
+        self,
+        tokens: Int[Array, "J L"] | Float[Array, "J L Dt"],
+        lengths: Int[Array, " J"],
+        train: bool,
+    ) -> TextCode:
+        mask = (jnp.arange(tokens.shape[1]) < lengths[:, None]).astype(jnp.float32)
+        if self.vocabulary_size:
+            sizes = (self.vocabulary_size, self.word_dim, self.embed_dim)
+            shared = {"axis_name": self.axis_name, "normalise": False, "name": "words"}
+            words = WordEncoder(*sizes, self.dropout, **shared)(tokens, mask, train)
+        else:
+            words = RegionEncoder(self.embed_dim, normalise=False, name="words")(tokens)
+            words *= mask[..., None]
+        overall = Aggregator(name="aggregator")(words, mask)
+        return TextCode(l2_normalise(words), mask, overall)
+
+
+class Cosine(nn.Module):
+    """Cosine of the global vectors, in [-1, 1]."""
+
+    def embed_images(self, images: ImageCode) -> Float[Array, "I D"]:
+        return images.overall
+
+    def embed_texts(self, texts: TextCode) -> Float[Array, "J D"]:
+        return texts.overall
+
+    def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
+        return self.embed_images(images) @ self.embed_texts(texts).T

@@ -1,0 +1,190 @@
+"""RCSL: pseudo-pairs, what an epoch trains on, and a run that is stopped while mining."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from l2rm_jax import config as defaults
+from l2rm_jax.checkpoint import RunCheckpoints
+from l2rm_jax.methods import make_method, mining, rcsl
+from l2rm_jax.methods.mining import couple, nearest, pseudo_pairs
+from l2rm_jax.parallel import Replicas
+from l2rm_jax.train import train
+
+PAIRS, SIZE = 60, 6
+IMAGE_OF = np.random.default_rng(0).permutation(PAIRS // 3).repeat(3)
+PAIRED = IMAGE_OF < 5
+
+
+def unit(rng: np.random.Generator, rows: int) -> np.ndarray:
+    x = rng.normal(size=(rows, 4)).astype(np.float32)
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def embeddings(seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {"images": unit(rng, PAIRS)[IMAGE_OF], "captions": unit(rng, PAIRS)}
+
+
+@pytest.mark.parametrize("chunk", [4, 100])
+def test_nearest_is_that_of_the_whole_matrix(chunk):
+    rng = np.random.default_rng(1)
+    queries, keys = unit(rng, 11), unit(rng, 9)
+    expected = np.argmax(queries @ keys.T, axis=1)
+    np.testing.assert_array_equal(nearest(queries, keys, chunk=chunk), expected)
+
+
+def test_nearest_never_holds_all_similarities():
+    shapes = [jax.ShapeDtypeStruct((n, 4), np.float32) for n in (5000, 3000)]
+    text = str(jax.make_jaxpr(nearest)(*shapes))
+    assert f"3000,{mining.CHUNK}" in text
+    assert "5000,3000" not in text and "3000,5000" not in text
+
+
+def test_pseudo_pairs_are_found_among_the_unpaired():
+    codes, unpaired = embeddings(2), np.flatnonzero(~PAIRED)
+    image_for, caption_for = pseudo_pairs(**codes, image_of=IMAGE_OF, unpaired=unpaired)
+    trusted = np.flatnonzero(PAIRED)
+    np.testing.assert_array_equal(image_for[trusted], trusted)
+    np.testing.assert_array_equal(caption_for[trusted], trusted)
+    for pair in unpaired:
+        images = codes["images"][unpaired] @ codes["captions"][pair]
+        best = unpaired[np.argmax(images)]
+        assert not PAIRED[image_for[pair]] and IMAGE_OF[image_for[pair]] == IMAGE_OF[best]
+        captions = codes["captions"][unpaired] @ codes["images"][pair]
+        assert caption_for[pair] == unpaired[np.argmax(captions)]
+
+
+def test_unpaired_images_and_captions_are_coupled_at_random():
+    rows = couple(PAIRED, np.random.default_rng(0))
+    np.testing.assert_array_equal(np.sort(rows, axis=0), np.arange(PAIRS)[:, None].repeat(2, 1))
+    same = rows[:, 0] == rows[:, 1]
+    np.testing.assert_array_equal(np.sort(rows[same, 0]), np.flatnonzero(PAIRED))
+    fewer = couple(PAIRED, np.random.default_rng(1), share=0.2)
+    assert len(fewer) == PAIRED.sum() + round(0.2 * (~PAIRED).sum())
+    only = couple(np.arange(4) > 0, np.random.default_rng(1))
+    np.testing.assert_array_equal(only, np.arange(1, 4)[:, None].repeat(2, 1))
+
+
+def dataset() -> SimpleNamespace:
+    class Pairs(SimpleNamespace):
+        def __len__(self):
+            return PAIRS
+
+    own = np.arange(PAIRS) // 3
+    return Pairs(paired=PAIRED, stored_image=IMAGE_OF, caption_image=own, matched=own == IMAGE_OF)
+
+
+def config_of(method: str):
+    config = defaults.default()
+    config.method, config.train.warmup_epochs = method, 1
+    return config
+
+
+MODEL = SimpleNamespace(axis_name=None)
+
+
+def test_unpaired_images_come_with_captions_of_other_pairs_and_what_is_found_for_both():
+    method = make_method(MODEL, config_of("rcsl"))
+    codes = embeddings(3)
+    plans = [method.plan(lambda score: codes, dataset(), epoch) for epoch in (0, 1, 1, 2)]
+    learning, first, again, second = (next(iter(plan.streams.values())) for plan in plans)
+    assert learning.shape == (PAIRS, 1, 2) and first.shape == (PAIRS, 2, 2)
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, second)
+    for rows in (learning[:, 0], first[:, 0], second[:, 0]):
+        trusted = rows[:, 0] == rows[:, 1]
+        np.testing.assert_array_equal(np.sort(rows[trusted, 0]), np.flatnonzero(PAIRED))
+    image_for, caption_for = pseudo_pairs(
+        **codes, image_of=IMAGE_OF, unpaired=np.flatnonzero(~PAIRED)
+    )
+    np.testing.assert_array_equal(first[:, 1, 0], image_for[first[:, 0, 1]])
+    np.testing.assert_array_equal(first[:, 1, 1], caption_for[first[:, 0, 0]])
+    assert {"mined_images_right", "mined_captions_right"} <= plans[1].report.keys()
+
+
+def test_pseudo_pairs_are_found_anew_before_each_epoch():
+    method = make_method(MODEL, config_of("rcsl"))
+    found = [
+        method.plan(lambda score, seed=seed: embeddings(seed), dataset(), 1).streams["mining"]
+        for seed in (3, 4)
+    ]
+    np.testing.assert_array_equal(found[0][:, 0], found[1][:, 0])
+    assert not np.array_equal(found[0][:, 1], found[1][:, 1])
+
+
+def test_rcsl_nc_takes_what_the_split_calls_mismatched_for_unpaired():
+    method = make_method(MODEL, config_of("rcsl_nc"))
+    rng = np.random.default_rng(6)
+    hinge = np.where(PAIRED, rng.normal(0.1, 0.02, PAIRS), rng.normal(0.9, 0.02, PAIRS))
+    scores = lambda score: {"hinge": hinge, **embeddings(5)}  # noqa: E731
+    [(name, rows)] = method.plan(scores, dataset(), 0).streams.items()
+    assert name == "warmup"
+    np.testing.assert_array_equal(rows, np.arange(PAIRS)[:, None, None].repeat(2, 2))
+    plan = method.plan(scores, dataset(), 1)
+    own = plan.streams["mining"][:, 0]
+    trusted = own[own[:, 0] == own[:, 1], 0]
+    np.testing.assert_array_equal(np.sort(trusted), np.flatnonzero(PAIRED))
+    assert plan.report["matched"] == PAIRED.sum() and "split_accuracy" in plan.report
+
+
+def test_rows_without_a_pair_are_replaced():
+    """The two batches of Eq. 7, in codes that are trees."""
+    paired = np.arange(SIZE) % 2 == 0
+    own, found = ({"x": np.full((SIZE, 2, 3), v), "y": np.full(SIZE, v)} for v in (1, 2))
+    chosen = rcsl._choose(paired, own, found)
+    np.testing.assert_array_equal(chosen["y"], np.where(paired, 1, 2))
+    np.testing.assert_array_equal(chosen["x"][:, 1, 2], np.where(paired, 1, 2))
+
+
+def test_a_run_stopped_while_mining_continues_to_the_same_numbers(tmp_path, monkeypatch):
+    """The plan, of two couples a row, is taken from the checkpoint: nothing is mined again."""
+    config, save = tiny_run(tmp_path / "data"), RunCheckpoints.save
+
+    def save_and_copy(self, step, state, plan, position):
+        save(self, step, state, plan, position)
+        if "step_in_epoch" in position:
+            self.wait()
+            assert plan["mining"].shape[1:] == (2, 2)
+            shutil.copytree(tmp_path / "whole", tmp_path / "stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunCheckpoints, "save", save_and_copy)
+        whole = train(config, tmp_path / "whole", one_device())
+    assert len(records(tmp_path / "stopped")) < len(records(tmp_path / "whole"))
+    monkeypatch.setattr(rcsl, "pseudo_pairs", None)
+    assert train(config, tmp_path / "stopped", one_device())["test"] == whole["test"]
+    assert records(tmp_path / "stopped") == records(tmp_path / "whole")
+    found = records(tmp_path / "whole")[-1].keys()
+    assert {"mined_images_right", "loss_mining", "loss_uniformity"} <= found
+
+
+def tiny_run(data):
+    """One epoch of mining; captions of one length, so that there is little to compile."""
+    data.mkdir()
+    rng = np.random.default_rng(0)
+    for split, images in [("train", 12), ("dev", 6), ("test", 6)]:
+        np.save(data / f"{split}_ims.npy", rng.normal(size=(images, 3, 5)).astype(np.float32))
+        words = rng.choice(list("abcdefgh"), (5 * images, 4))
+        (data / f"{split}_caps.txt").write_text("\n".join(map(" ".join, words)) + "\n")
+    config = defaults.get_config("quick")
+    config.method, config.model.head = "rcsl", "aggregate"
+    config.model.embed_dim, config.model.word_dim = 8, 6
+    config.data.name, config.data.path, config.data.min_count = "mine", str(data), 1
+    config.mismatch.protocol, config.mismatch.paired_images = "semi_paired", 5
+    config.train.batch_size, config.train.checkpoint_steps, config.train.log_steps = 20, 2, 1
+    config.train.warmup_epochs, config.train.epochs = 0, 1
+    return config
+
+
+def one_device() -> Replicas:
+    return Replicas(jax.devices()[:1])
+
+
+def records(workdir) -> list[dict]:
+    lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
