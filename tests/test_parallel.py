@@ -104,17 +104,6 @@ def test_augmented_steps_do_not_depend_on_the_device_count():
     assert len(np.unique(one["loss"])) == 4 and (one["grad_norm"] > 0).all()
 
 
-@pytest.mark.parametrize(
-    ("head", "method"), [("cam", "triplet"), ("vse", "infonce"), ("pem", "infonce")]
-)
-def test_heads_step_on_four_devices(head, method):
-    """They exchange nothing of their own: what is shared is tested with the heads above."""
-    streams = [{"pairs": random_batch(np.random.default_rng(3))}] * 3
-    found = report(augmented_config(head, method), 4, streams)
-    assert np.isfinite(found["loss"]).all() and len(np.unique(found["loss"])) == 3
-    assert (found["grad_norm"] > 0).all()
-
-
 def test_a_batch_that_does_not_divide_is_refused():
     with pytest.raises(ConfigError, match=r"30 pairs .* 4 devices; the nearest sizes are 28 or 32"):
         Replicas(jax.devices()[:4]).check_batch(30)
