@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from ott.geometry import geometry
 from ott.solvers import linear
-from ott.solvers.linear.acceleration import Momentum
 
-from l2rm_jax.ot import partial, partial_sinkhorn
+from l2rm_jax.ot import partial_sinkhorn
 
 
 def draw(n, m, seed=0, forbidden=0.2):
@@ -67,19 +66,6 @@ def test_exact_partial_transport_as_epsilon_vanishes(mass, seed):
     least = np.sum(exact * cost)
     assert least - 5e-4 <= result.cost <= least + 4e-3
     np.testing.assert_allclose(result.mass, mass * 0.9999, rtol=1e-3)
-
-
-def test_overshooting_relaxation_is_repeated_without(monkeypatch):
-    cost, mask = draw(7, 5)
-    problem = {"epsilon": 1e-3, "a": weights(7, 10), "b": weights(5, 20), "mask": mask}
-    monkeypatch.setattr(partial, "_MOMENTUM", Momentum(value=1.9))
-    # Past the cache of compiled functions, which has the module's own momentum.
-    result = partial_sinkhorn.__wrapped__(cost, 0.9999, max_iterations=5000, **problem)
-    assert result.converged
-    monkeypatch.setattr(partial, "_MOMENTUM", None)
-    plain = partial_sinkhorn.__wrapped__(cost, 0.9999, max_iterations=5000, **problem)
-    assert result.iterations == plain.iterations
-    np.testing.assert_allclose(result.plan, plain.plan, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(8, 6), (5, 33)])
@@ -257,10 +243,10 @@ def test_l2rm_plan_is_a_constant():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"cost": jnp.zeros(3)}, r"matrix.*\(3,\)"),
+        ({"cost": jnp.zeros(3)}, r"matrices.*\(3,\)"),
         ({"cost": jnp.zeros((0, 3))}, r"non-empty"),
-        ({"a": jnp.ones(4)}, r"a must have shape \(3,\), found \(4,\)"),
-        ({"b": jnp.ones(3)}, r"b must have shape \(4,\), found \(3,\)"),
+        ({"a": jnp.ones(4)}, r"a must have shape \(3,\) .* found \(4,\)"),
+        ({"b": jnp.ones(3)}, r"b must have shape \(4,\) .* found \(3,\)"),
         ({"mask": jnp.ones((4, 3), bool)}, r"mask must have shape \(3, 4\)"),
         ({"mode": "exact"}, r"mode.*'exact'"),
     ],

@@ -1,0 +1,62 @@
+r"""Half a Sinkhorn iteration of the partial problem: one side's marginals and the mass at once.
+
+Given the columns' potentials, row :math:`i` sends :math:`e^{f_i} S_i` with
+:math:`S_i = \sum_j e^{g_j - C_{ij}}`, and keeps :math:`e^{f_i + \delta}`, where :math:`\delta`, the
+potential of the dummy column, is common to all rows. Both together are the row's weight, so a row
+moves the share :math:`\sigma(\log S_i - \delta)` of it, and :math:`\delta` follows from the mass:
+one equation in one unknown, whose left side is monotone. The columns and the dummy row likewise.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from l2rm_jax.ot.problem import Side
+
+# Newton steps per half iteration, on from the last one's solution, and from no solution.
+WARM, COLD = 2, 50
+# A step beyond this many units would leave the region in which the slope means something.
+_LONGEST_STEP = 3.0
+
+
+def shares(
+    gap: Float[Array, " n"], side: Side, mass: Float[Array, ""], start, steps: int
+) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    r"""Moves `mass` of a side.
+
+    Args:
+        gap: :math:`\log S_i`, the ease of moving the item, less the ease of staying; any finite
+            value for an item without weight.
+        side: the weights and how much of them stays.
+        mass: to move.
+        start: a guess of :math:`\delta`.
+        steps: Newton steps.
+
+    Returns:
+        What each item moves, and :math:`\delta`. Both may be differentiated: the last step's
+        derivative is that of the root.
+    """
+    target = jnp.log(jnp.maximum(mass, jnp.finfo(gap.dtype).tiny)) - jnp.log(side.left)
+
+    def newton(gap, weights, target, dummy):
+        # On the scale of log odds the mass is a line in delta where all gaps are the same.
+        go = weights * jax.nn.sigmoid(gap - dummy)
+        stay = weights * jax.nn.sigmoid(dummy - gap)
+        moved, left = (jnp.maximum(part.sum(), 1e-30) for part in (go, stay))
+        slope = jnp.sum(go * jax.nn.sigmoid(dummy - gap)) * (1 / moved + 1 / left)
+        slope = lax.stop_gradient(jnp.maximum(slope, 1e-6))
+        step = (jnp.log(moved) - jnp.log(left) - target) / slope
+        return dummy + jnp.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
+
+    fixed = lax.stop_gradient((gap, side.weights, target))
+    dummy = lax.stop_gradient(start)
+    if steps > WARM:
+        total = jnp.maximum(fixed[1].sum(), 1e-30)
+        dummy = jnp.sum(fixed[1] * fixed[0]) / total - fixed[2]  # exact where all gaps are equal
+        dummy = lax.fori_loop(1, steps, lambda _, dummy: newton(*fixed, dummy), dummy)
+    else:
+        for _ in range(steps - 1):
+            dummy = newton(*fixed, dummy)
+    dummy = newton(gap, side.weights, target, dummy)
+    return side.weights * jax.nn.sigmoid(gap - dummy), dummy
