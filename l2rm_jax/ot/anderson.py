@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 # Earlier steps remembered. More gain nothing here, and the least squares get ill-conditioned.
-_MEMORY = 5
+_MEMORY = 8
 # Relative weight of the zero solution: keeps float32's least squares from fitting rounding.
 _REGULARISATION = 1e-7
 # A residual that grows by this factor means that the steps before say nothing about this place.

@@ -15,7 +15,7 @@ def repeat_authors(cost, mass, epsilon, a, b, mask, threshold, max_iterations) -
     norm, in units of the cost), typically before convergence. All in the caller's units; the
     potentials alone are over epsilon, and `Solution.error` is the last change.
     """
-    corner = cost.max()  # masked entries included
+    corner = jnp.where(jnp.isfinite(cost), cost, 0.0).max()  # masked entries included
     problem = extend(cost, mass, a, b, mask, corner=corner)
     log_p, log_q = jnp.log(problem.p), jnp.log(problem.q)
     scaled = problem.cost / epsilon

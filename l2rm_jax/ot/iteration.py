@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from l2rm_jax.ot import anderson
 from l2rm_jax.ot.problem import Problem
-from l2rm_jax.ot.projection import COLD, WARM, shares
+from l2rm_jax.ot.projection import shares
 
 # Scalings may grow to exp(+-_DRIFT) before the kernel is computed anew; float32 ends at exp(88).
 _DRIFT = 10.0
@@ -42,44 +42,42 @@ class Solution(NamedTuple):
     columns_left: Float[Array, " m"]
     potentials: Potentials
     iterations: Int[Array, ""]
-    error: Float[Array, ""]  # L1, of the last iterate but a half
+    error: Float[Array, ""]  # L1, of the rows and the mass, or of the last iterate's columns
 
 
 def iterate(problem: Problem, start: Float[Array, " m"], iterations: int) -> Solution:
     """Plain iterations in the log domain; forward and reverse mode go through them."""
 
     def step(potentials, _):
-        return _log_domain(problem, potentials.g, COLD), None
+        return _log_domain(problem, potentials.g), None
 
     zero = jnp.zeros_like(problem.mass)
     first = Potentials(jnp.zeros_like(problem.rows.weights), start, zero, zero)
     end, _ = lax.scan(step, first, length=iterations)
     plan = jnp.exp(end.f[:, None] + end.g[None, :] - problem.cost)
-    left = (_weight(side) * jnp.exp(log) for side, log in _log_left(problem, end))
-    return Solution(plan, *left, end, jnp.int32(iterations), jnp.zeros_like(zero))
+    rows_left = _left(problem.rows, end.f + end.g_dummy)
+    columns_left = _left(problem.columns, end.g + end.f_dummy)
+    off = jnp.abs(plan.sum(1) + rows_left - problem.rows.weights).sum()
+    error = lax.stop_gradient(off + jnp.abs(plan.sum() - problem.mass))
+    return Solution(plan, rows_left, columns_left, end, jnp.int32(iterations), error)
 
 
-def _log_left(problem, potentials):
-    yield problem.rows, potentials.f + potentials.g_dummy
-    yield problem.columns, potentials.g + potentials.f_dummy
+def _left(side, log_left):
+    return jnp.where(side.weights > 0, jnp.exp(log_left), 0.0)
 
 
-def _weight(side):
-    return (side.weights > 0).astype(side.weights.dtype)
-
-
-def _log_domain(problem: Problem, g: Float[Array, " m"], steps: int) -> Potentials:
-    f, g_dummy = _potentials(g[None, :] - problem.cost, problem.rows, problem.mass, 1, steps)
-    g, f_dummy = _potentials(f[:, None] - problem.cost, problem.columns, problem.mass, 0, steps)
+def _log_domain(problem: Problem, g: Float[Array, " m"]) -> Potentials:
+    f, g_dummy = _potentials(g[None, :] - problem.cost, problem.rows, problem.mass, 1)
+    g, f_dummy = _potentials(f[:, None] - problem.cost, problem.columns, problem.mass, 0)
     return Potentials(f, g, f_dummy, g_dummy)
 
 
-def _potentials(exponents, side, mass, axis, steps):
+def _potentials(exponents, side, mass, axis):
     alive = side.weights > 0
     # An item that cannot move has no finite exponent, and its potential touches nobody.
     exponents = jnp.where(jnp.expand_dims(alive, axis), exponents, 0.0)
     log_sum = logsumexp(exponents, axis=axis)
-    _, dummy = shares(log_sum, side, mass, jnp.zeros_like(mass), steps)
+    _, dummy = shares(log_sum, side, mass, None)
     log_weight = jnp.log(jnp.where(alive, side.weights, 1.0))
     return log_weight - jnp.logaddexp(log_sum, dummy), dummy
 
@@ -135,7 +133,7 @@ def converge(
 
 def _first(problem: Problem, start) -> _State:
     """The first iteration is one in the log domain: the start may be far from everything."""
-    base = _log_domain(problem, start, COLD)
+    base = _log_domain(problem, start)
     u, v = jnp.ones_like(base.f), jnp.ones_like(base.g)
     zero = jnp.zeros_like(problem.mass)
     return _State(base, u, v, v, zero, zero, u, v, anderson.forget(v), zero + jnp.inf, jnp.int32(1))
@@ -171,7 +169,7 @@ def _scale(sums, log_left, side, mass, dummy):
     alive = side.weights > 0
     sums = jnp.where(alive, jnp.maximum(sums, 1e-37), 1.0)
     gap = jnp.where(alive, jnp.log(sums) - log_left, 0.0)
-    moved, dummy = shares(gap, side, mass, dummy, WARM)
+    moved, dummy = shares(gap, side, mass, dummy)
     scaling = jnp.clip(moved / sums, math.exp(-_LARGEST), math.exp(_LARGEST))
     return jnp.where(alive, scaling, 1.0), moved, dummy
 

@@ -16,6 +16,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from l2rm_jax.ot.authors import repeat_authors
+from l2rm_jax.ot.batch import over_leading_axes
 from l2rm_jax.ot.gradient import solve
 from l2rm_jax.ot.iteration import Solution, iterate
 from l2rm_jax.ot.problem import Problem, Scales, reduce
@@ -28,12 +29,10 @@ from l2rm_jax.ot.result import (
 
 # (threshold, max_iterations) of each mode.
 _STOP = {"converged": (1e-6, 2000), "fixed": (1e-6, 100), "l2rm": (1e-3, 1000)}
-_SIGNATURE = "(n,m),(),(),(n),(m),(n,m),(m)->(n,m),(n),(m),(),(),(),(),(),(),(),()"
 _TINY = 1e-30
 _LEAST = 1e-12  # no problem has less mass, unless nothing can move; its square is a float32
 
 
-@partial(jax.jit, static_argnames=("mode", "threshold", "max_iterations"))
 def partial_sinkhorn(
     cost: Float[Array, "... n m"],
     mass: float | Float[Array, "..."],
@@ -115,10 +114,15 @@ def partial_sinkhorn(
     threshold = _STOP[mode][0] if threshold is None else threshold
     max_iterations = _STOP[mode][1] if max_iterations is None else max_iterations
 
-    one = _one_as_authors if mode == "l2rm" else partial(_one, mode)
-    one = jnp.vectorize(partial(one, threshold, max_iterations), signature=_SIGNATURE)
     start = lax.stop_gradient(jnp.asarray(start, dtype))
-    return PartialSinkhornResult(*one(cost, mass, epsilon, a, b, mask, start))
+    return _solve(mode, threshold, max_iterations, cost, mass, epsilon, a, b, mask, start)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _solve(mode, threshold, max_iterations, *arrays) -> PartialSinkhornResult:
+    one = _one_as_authors if mode == "l2rm" else partial(_one, mode)
+    one = partial(one, threshold, max_iterations)
+    return over_leading_axes(one, *arrays, ranks=(2, 0, 0, 1, 1, 2, 1))
 
 
 def _check(cost, a, b, mask, start, mode) -> None:

@@ -7,6 +7,8 @@ moves the share :math:`\sigma(\log S_i - \delta)` of it, and :math:`\delta` foll
 one equation in one unknown, whose left side is monotone. The columns and the dummy row likewise.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -14,14 +16,16 @@ from jaxtyping import Array, Float
 
 from l2rm_jax.ot.problem import Side
 
-# Newton steps per half iteration, on from the last one's solution, and from no solution.
-WARM, COLD = 2, 50
+# Newton steps per half iteration, on from the last one's solution; the iteration does the rest.
+_WARM_STEPS = 2
+# From no solution: at most, and the step after which the next one is exact.
+_COLD_STEPS, _LAST_STEP = 100, 1e-3
 # A step beyond this many units would leave the region in which the slope means something.
 _LONGEST_STEP = 3.0
 
 
 def shares(
-    gap: Float[Array, " n"], side: Side, mass: Float[Array, ""], start, steps: int
+    gap: Float[Array, " n"], side: Side, mass: Float[Array, ""], start: Float[Array, ""] | None
 ) -> tuple[Float[Array, " n"], Float[Array, ""]]:
     r"""Moves `mass` of a side.
 
@@ -30,8 +34,8 @@ def shares(
             value for an item without weight.
         side: the weights and how much of them stays.
         mass: to move.
-        start: a guess of :math:`\delta`.
-        steps: Newton steps.
+        start: a good guess of :math:`\delta`, which a step or two of Newton's improve; None to
+            find it from nothing.
 
     Returns:
         What each item moves, and :math:`\delta`. Both may be differentiated: the last step's
@@ -47,16 +51,32 @@ def shares(
         slope = jnp.sum(go * jax.nn.sigmoid(dummy - gap)) * (1 / moved + 1 / left)
         slope = lax.stop_gradient(jnp.maximum(slope, 1e-6))
         step = (jnp.log(moved) - jnp.log(left) - target) / slope
-        return dummy + jnp.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
+        return jnp.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
 
     fixed = lax.stop_gradient((gap, side.weights, target))
-    dummy = lax.stop_gradient(start)
-    if steps > WARM:
-        total = jnp.maximum(fixed[1].sum(), 1e-30)
-        dummy = jnp.sum(fixed[1] * fixed[0]) / total - fixed[2]  # exact where all gaps are equal
-        dummy = lax.fori_loop(1, steps, lambda _, dummy: newton(*fixed, dummy), dummy)
+    if start is None:
+        dummy = _search(partial(newton, *fixed), _mean(*fixed))
     else:
-        for _ in range(steps - 1):
-            dummy = newton(*fixed, dummy)
-    dummy = newton(gap, side.weights, target, dummy)
+        dummy = lax.stop_gradient(start)
+        for _ in range(_WARM_STEPS - 1):
+            dummy = dummy + newton(*fixed, dummy)
+    dummy = dummy + newton(gap, side.weights, target, dummy)
     return side.weights * jax.nn.sigmoid(gap - dummy), dummy
+
+
+def _mean(gap, weights, target):
+    """Delta where all gaps are equal."""
+    return jnp.sum(weights * gap) / jnp.maximum(weights.sum(), 1e-30) - target
+
+
+def _search(newton, start):
+    def unfinished(state):
+        _, step, count = state
+        return (jnp.abs(step) > _LAST_STEP) & (count < _COLD_STEPS)
+
+    def iterate(state):
+        dummy, _, count = state
+        step = newton(dummy)
+        return dummy + step, step, count + 1
+
+    return lax.while_loop(unfinished, iterate, (start, jnp.full_like(start, jnp.inf), 0))[0]
