@@ -13,21 +13,19 @@ row sums :math:`p` and column sums :math:`q` change by
 a symmetric system, singular along the gauge :math:`(1, -1)` alone. Its longer half is eliminated.
 """
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from l2rm_jax.ot.iteration import Solution, converge
-from l2rm_jax.ot.problem import Problem
+from l2rm_jax.ot.problem import Problem, total
 
 # Stands for a weight of zero: with it the row of the system means nothing instead of infinity.
 _NO_WEIGHT = 1e-20
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def solve(problem: Problem, start, threshold: float, max_iterations: int) -> Solution:
+@jax.custom_vjp
+def solve(problem: Problem, start, threshold, max_iterations) -> Solution:
     """`converge` with the implicit gradient of the plan; everything else counts as constant.
 
     Reverse mode only. Takes one dense linear system of the size of the shorter side, in time and
@@ -39,16 +37,16 @@ def solve(problem: Problem, start, threshold: float, max_iterations: int) -> Sol
 def _forward(problem, start, threshold, max_iterations):
     solution = converge(problem, start, threshold, max_iterations)
     left = solution.rows_left, solution.columns_left
-    return solution, (problem, start, solution.plan, *left)
+    return solution, (problem, solution.plan, *left)
 
 
-def _backward(threshold, max_iterations, residuals, cotangent):
-    problem, start, plan, *left = residuals
+def _backward(residuals, cotangent):
+    problem, plan, *left = residuals
     rows_left, columns_left = (jnp.maximum(part, 0.0) for part in left)
     weighted = cotangent.plan * plan
     corner = jnp.zeros((1, 1), plan.dtype)
     extended = jnp.block([[plan, rows_left[:, None]], [columns_left[None, :], corner]])
-    right = jnp.append(weighted.sum(1), 0.0), jnp.append(weighted.sum(0), 0.0)
+    right = jnp.append(total(weighted), 0.0), jnp.append(total(weighted.T), 0.0)
     if plan.shape[0] >= plan.shape[1]:
         p_bar, q_bar = _solve(extended, *right)
     else:
@@ -62,7 +60,7 @@ def _backward(threshold, max_iterations, residuals, cotangent):
         zero.columns._replace(weights=q_bar[:-1], left=p_bar[-1]),
         zero.mass,
     )
-    return cotangents, jnp.zeros_like(start)
+    return cotangents, None, None, None
 
 
 solve.defvjp(_forward, _backward)
@@ -70,7 +68,7 @@ solve.defvjp(_forward, _backward)
 
 def _solve(plan, rows_right, columns_right):
     """Solves the system above for right-hand sides that sum to the same."""
-    rows, columns = (jnp.maximum(plan.sum(axis), _NO_WEIGHT) for axis in (1, 0))
+    rows, columns = (jnp.maximum(total(part), _NO_WEIGHT) for part in (plan, plan.T))
     # Scaled to a unit diagonal; the null direction is lifted, which leaves the solution alone.
     scaled = plan / jnp.sqrt(rows)[:, None] / jnp.sqrt(columns)[None, :]
     null = jnp.sqrt(columns / columns.sum())

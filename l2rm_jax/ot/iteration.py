@@ -16,7 +16,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
 from l2rm_jax.ot import anderson
-from l2rm_jax.ot.problem import Problem
+from l2rm_jax.ot.problem import Problem, total
 from l2rm_jax.ot.projection import shares
 
 # Scalings may grow to exp(+-_DRIFT) before the kernel is computed anew; float32 ends at exp(88).
@@ -57,8 +57,8 @@ def iterate(problem: Problem, start: Float[Array, " m"], iterations: int) -> Sol
     plan = jnp.exp(end.f[:, None] + end.g[None, :] - problem.cost)
     rows_left = _left(problem.rows, end.f + end.g_dummy)
     columns_left = _left(problem.columns, end.g + end.f_dummy)
-    off = jnp.abs(plan.sum(1) + rows_left - problem.rows.weights).sum()
-    error = lax.stop_gradient(off + jnp.abs(plan.sum() - problem.mass))
+    off = total(jnp.abs(total(plan) + rows_left - problem.rows.weights))
+    error = lax.stop_gradient(off + jnp.abs(total(total(plan)) - problem.mass))
     return Solution(plan, rows_left, columns_left, end, jnp.int32(iterations), error)
 
 
@@ -97,7 +97,10 @@ class _State(NamedTuple):
 
 
 def converge(
-    problem: Problem, start: Float[Array, " m"], threshold: float, max_iterations: int
+    problem: Problem,
+    start: Float[Array, " m"],
+    threshold: float | Float[Array, ""],
+    max_iterations: int | Int[Array, ""],
 ) -> Solution:
     """Accelerated iterations until the extended marginals are within `threshold`, in L1.
 
@@ -152,8 +155,8 @@ def _iterate(problem: Problem, kernel, state: _State) -> _State:
     v, moved_columns, f_dummy = _scale(sums, base.g + base.f_dummy, columns, mass, state.f_dummy)
 
     # The rows are exact before the columns' half, and the columns off by the factor v / state.v.
-    off = jnp.abs(moved_rows.sum() - mass) + jnp.abs(moved_columns.sum() - mass)
-    error = off + jnp.sum(columns.weights * jnp.abs(1.0 - state.v / v))
+    off = jnp.abs(total(moved_rows) - mass) + jnp.abs(total(moved_columns) - mass)
+    error = off + total(columns.weights * jnp.abs(1.0 - state.v / v))
     residual = jnp.log(v / state.v) * jnp.sqrt(columns.weights)
     change = jnp.log(v / state.v_out)
     memory, step = anderson.extrapolate(state.memory, residual, change, error)

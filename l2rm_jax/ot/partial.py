@@ -12,6 +12,7 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
@@ -19,7 +20,7 @@ from l2rm_jax.ot.authors import repeat_authors
 from l2rm_jax.ot.batch import over_leading_axes
 from l2rm_jax.ot.gradient import solve
 from l2rm_jax.ot.iteration import Solution, iterate
-from l2rm_jax.ot.problem import Problem, Scales, reduce
+from l2rm_jax.ot.problem import Problem, Scales, reduce, total
 from l2rm_jax.ot.result import (
     PartialSinkhornResult,
     Transport,
@@ -87,8 +88,8 @@ def partial_sinkhorn(
         ValueError: for shapes that do not fit together, or an unknown mode.
 
     Differentiation:
-        With respect to ``cost``, ``a``, ``b``, ``mass`` and ``epsilon``; potentials, errors and
-        ``start`` are constants.
+        With respect to ``cost``, ``a``, ``b``, ``mass`` and ``epsilon``; potentials and errors are
+        constants.
 
         ``plan``, ``cost``, ``mass`` in mode ``"converged"``: implicit, reverse mode; one dense
         system of size min(n, m) + 1, whatever the iterations. Exact at the optimum, hence as good
@@ -105,23 +106,27 @@ def partial_sinkhorn(
     dtype = jnp.promote_types(jnp.result_type(cost), jnp.float32)
     cost = jnp.asarray(cost, dtype)
     n, m = cost.shape[-2:]
-    a = jnp.full((n,), 1 / n, dtype) if a is None else jnp.asarray(a, dtype)
-    b = jnp.full((m,), 1 / m, dtype) if b is None else jnp.asarray(b, dtype)
-    mask = jnp.ones((n, m), bool) if mask is None else jnp.asarray(mask, bool)
-    mass, epsilon = jnp.asarray(mass, dtype), jnp.asarray(epsilon, dtype)
-    if start is None:
-        start = epsilon[..., None] * jnp.log(jnp.maximum(b, _TINY))
+    a = np.full((n,), 1 / n) if a is None else a
+    b = np.full((m,), 1 / m) if b is None else b
+    mask = np.ones((n, m), bool) if mask is None else mask
     threshold = _STOP[mode][0] if threshold is None else threshold
     max_iterations = _STOP[mode][1] if max_iterations is None else max_iterations
+    # A loop of a fixed length, which reverse mode needs, is compiled for that length.
+    static, dynamic = (max_iterations, None) if mode == "fixed" else (None, max_iterations)
+    numbers = (jnp.asarray(x, dtype) for x in (cost, mass, epsilon, a, b))
+    return _solve(mode, static, dynamic, threshold, *numbers, jnp.asarray(mask, bool), start)
 
-    start = lax.stop_gradient(jnp.asarray(start, dtype))
-    return _solve(mode, threshold, max_iterations, cost, mass, epsilon, a, b, mask, start)
 
-
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _solve(mode, threshold, max_iterations, *arrays) -> PartialSinkhornResult:
-    one = _one_as_authors if mode == "l2rm" else partial(_one, mode)
-    one = partial(one, threshold, max_iterations)
+@partial(jax.jit, static_argnames=("mode", "fixed_iterations"))
+def _solve(
+    mode, fixed_iterations, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start
+) -> PartialSinkhornResult:
+    if start is None:
+        start = epsilon[..., None] * jnp.log(jnp.maximum(b, _TINY))
+    start = jnp.asarray(start, cost.dtype)
+    one = _one_as_authors if mode == "l2rm" else _one
+    one = partial(one, fixed_iterations, max_iterations, threshold)
+    arrays = cost, mass, epsilon, a, b, mask, start
     return over_leading_axes(one, *arrays, ranks=(2, 0, 0, 1, 1, 2, 1))
 
 
@@ -138,21 +143,23 @@ def _check(cost, a, b, mask, start, mode) -> None:
         raise ValueError(f"mode must be one of {', '.join(_STOP)}, found {mode!r}")
 
 
-def _one(mode, threshold, max_iterations, cost, mass, epsilon, a, b, mask, start):
+def _one(
+    fixed_iterations, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start
+) -> PartialSinkhornResult:
     problem, scales = reduce(cost, mass, epsilon, a, b, mask)
     start = start / epsilon
-    if mode == "fixed":
-        solution = iterate(problem, start, max_iterations)
+    if fixed_iterations is not None:
+        solution = iterate(problem, start, fixed_iterations)
     else:
         solution = solve(problem, start, threshold, max_iterations)
     converged = (solution.error <= threshold) & scales.possible
-    if mode == "converged":
+    if fixed_iterations is None:
         # Then the mass is right up to the threshold; remove that last bit.
-        exact = problem.mass / jnp.maximum(solution.plan.sum(), _LEAST)
+        exact = problem.mass / jnp.maximum(total(total(solution.plan)), _LEAST)
         solution = solution._replace(plan=solution.plan * jnp.where(converged, exact, 1.0))
     transport = _in_units(solution, problem, scales, epsilon, a, b)
-    moved = scales.mass * scales.weight
-    return _result(transport, solution.iterations, converged, cost, mass, moved, epsilon, a, b)
+    goal = scales.mass * scales.weight
+    return _result(transport, solution.iterations, converged, cost, mass, goal, epsilon, a, b)
 
 
 def _in_units(solution: Solution, problem: Problem, scales: Scales, epsilon, a, b) -> Transport:
@@ -174,10 +181,10 @@ def _in_units(solution: Solution, problem: Problem, scales: Scales, epsilon, a, 
     return Transport(plan, rows_left, columns_left, *lax.stop_gradient((f, g, price)))
 
 
-def _one_as_authors(threshold, max_iterations, cost, mass, epsilon, a, b, mask, start):
-    limit = jnp.minimum(a.sum(), b.sum())
-    moved = jnp.clip(mass, 0.0, limit)
-    fixed = lax.stop_gradient((cost, moved, epsilon, a, b))
+def _one_as_authors(_, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start):
+    limit = jnp.minimum(total(a), total(b))
+    goal = jnp.clip(mass, 0.0, limit)
+    fixed = lax.stop_gradient((cost, goal, epsilon, a, b))
     solution = repeat_authors(*fixed, mask, threshold, max_iterations)
     plan = jnp.where(mask & (a > 0)[:, None] & (b > 0)[None, :], solution.plan, 0.0)
     f, g, f_dummy, g_dummy = solution.potentials
@@ -186,23 +193,22 @@ def _one_as_authors(threshold, max_iterations, cost, mass, epsilon, a, b, mask, 
     transport = Transport(plan, solution.rows_left, solution.columns_left, f, g, price)
     possible = (mass >= 0.0) & (mass <= limit * (1.0 + 1e-5))
     converged = (solution.error < threshold) & possible
-    return _result(transport, solution.iterations, converged, cost, mass, moved, epsilon, a, b)
+    return _result(transport, solution.iterations, converged, cost, mass, goal, epsilon, a, b)
 
 
-def _result(transport, iterations, converged, cost, mass, moved, epsilon, a, b):
+def _result(transport, iterations, converged, cost, mass, goal, epsilon, a, b):
     cost = jnp.where(transport.plan > 0, cost, 0.0)
+    moved = total(total(transport.plan))
     return PartialSinkhornResult(
         plan=transport.plan,
         f=transport.f,
         g=transport.g,
         price=transport.price,
-        cost=jnp.sum(transport.plan * cost),
-        value=regularised_value(transport, cost, moved, epsilon, a, b),
-        mass=transport.plan.sum(),
+        cost=total(total(transport.plan * cost)),
+        value=regularised_value(transport, cost, goal, epsilon, a, b),
+        mass=moved,
         iterations=iterations,
         converged=converged & jnp.isfinite(transport.plan).all(),
         marginal_error=lax.stop_gradient(marginal_error(transport, a, b)),
-        mass_error=lax.stop_gradient(
-            jnp.abs(transport.plan.sum() - mass) / jnp.maximum(a.sum(), b.sum())
-        ),
+        mass_error=lax.stop_gradient(jnp.abs(moved - mass) / jnp.maximum(total(a), total(b))),
     )

@@ -51,12 +51,12 @@ def reduce(
     Items that cannot move do not touch the others: their weight stays. Centring matters for
     costs that hardly differ, of which float32 would keep few digits after the division.
     """
-    scale = lax.stop_gradient(jnp.maximum(jnp.maximum(a.sum(), b.sum()), jnp.finfo(a.dtype).tiny))
+    scale = lax.stop_gradient(jnp.maximum(jnp.maximum(total(a), total(b)), jnp.finfo(a.dtype).tiny))
     a, b, asked = a / scale, b / scale, mass / scale
     mask = mask & (a > 0)[:, None] & (b > 0)[None, :]
     a, b = jnp.where(mask.any(1), a, 0.0), jnp.where(mask.any(0), b, 0.0)
 
-    limit = jnp.minimum(a.sum(), b.sum())
+    limit = jnp.minimum(total(a), total(b))
     # A sum of weights is rounded: asking for all of it must not count as asking for more.
     possible = (asked >= 0.0) & (asked <= limit * (1.0 + 1e-5))
     moved = jnp.clip(asked, 0.0, limit)
@@ -69,7 +69,13 @@ def reduce(
 
 
 def _side(weights, mass) -> Side:
-    return Side(weights, jnp.maximum(weights.sum() - mass, _NOTHING))
+    return Side(weights, jnp.maximum(total(weights) - mass, _NOTHING))
+
+
+def total(x: Float[Array, "... n"]) -> Float[Array, "..."]:
+    """Sums over the last axis. Adding one number after another, as a plain sum may, loses a digit
+    or two of float32 where there are thousands; a product goes by blocks."""
+    return jnp.matmul(x, jnp.ones(x.shape[-1:], x.dtype), precision=lax.Precision.HIGHEST)
 
 
 def _middle(cost, mask):

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from l2rm_jax.ot.problem import Side
+from l2rm_jax.ot.problem import Side, total
 
-# Newton steps per half iteration, on from the last one's solution; the iteration does the rest.
+# Newton steps: from the last half iteration's solution, the iteration doing the rest; from none,
+# at most, and the step after which two more are exact, the second in its derivative too.
 _WARM_STEPS = 2
-# From no solution: at most, and the step after which the next one is exact.
 _COLD_STEPS, _LAST_STEP = 100, 1e-3
 # A step beyond this many units would leave the region in which the slope means something.
 _LONGEST_STEP = 3.0
@@ -47,26 +47,24 @@ def shares(
         # On the scale of log odds the mass is a line in delta where all gaps are the same.
         go = weights * jax.nn.sigmoid(gap - dummy)
         stay = weights * jax.nn.sigmoid(dummy - gap)
-        moved, left = (jnp.maximum(part.sum(), 1e-30) for part in (go, stay))
-        slope = jnp.sum(go * jax.nn.sigmoid(dummy - gap)) * (1 / moved + 1 / left)
+        moved, left = (jnp.maximum(total(part), 1e-30) for part in (go, stay))
+        slope = total(go * jax.nn.sigmoid(dummy - gap)) * (1 / moved + 1 / left)
         slope = lax.stop_gradient(jnp.maximum(slope, 1e-6))
         step = (jnp.log(moved) - jnp.log(left) - target) / slope
         return jnp.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
 
     fixed = lax.stop_gradient((gap, side.weights, target))
-    if start is None:
-        dummy = _search(partial(newton, *fixed), _mean(*fixed))
-    else:
-        dummy = lax.stop_gradient(start)
-        for _ in range(_WARM_STEPS - 1):
-            dummy = dummy + newton(*fixed, dummy)
+    cold = start is None
+    dummy = _search(partial(newton, *fixed), _mean(*fixed)) if cold else lax.stop_gradient(start)
+    for _ in range(_WARM_STEPS - 1):
+        dummy = dummy + newton(*fixed, dummy)
     dummy = dummy + newton(gap, side.weights, target, dummy)
     return side.weights * jax.nn.sigmoid(gap - dummy), dummy
 
 
 def _mean(gap, weights, target):
     """Delta where all gaps are equal."""
-    return jnp.sum(weights * gap) / jnp.maximum(weights.sum(), 1e-30) - target
+    return total(weights * gap) / jnp.maximum(total(weights), 1e-30) - target
 
 
 def _search(newton, start):

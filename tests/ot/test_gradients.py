@@ -1,0 +1,148 @@
+"""Gradients of plan, cost and value: finite differences in float64, and the edges."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2rm_jax.ot import partial_sinkhorn
+from tests.ot.problems import draw, weights
+
+SIZE = (6, 5)
+STOP = {"converged": {"threshold": 1e-13}, "fixed": {"max_iterations": 7}}
+READ = np.random.default_rng(13).uniform(size=SIZE)
+
+
+def solve(arguments, mask, mode, **stop):
+    cost, a, b, mass, epsilon = arguments
+    return partial_sinkhorn(cost, mass, epsilon=epsilon, a=a, b=b, mask=mask, mode=mode, **stop)
+
+
+def of_plan(arguments, mask, mode):
+    result = solve(arguments, mask, mode, **STOP[mode])
+    return jnp.sum(result.plan * READ) + result.cost
+
+
+def of_value(arguments, mask, mode):
+    # By the envelope theorem, hence at convergence only.
+    stop = {"converged": {"threshold": 1e-12}, "fixed": {"max_iterations": 400}}
+    return solve(arguments, mask, mode, **stop[mode]).value
+
+
+def slope(function, arguments, steps):
+    def moved(size):
+        return function(tuple(x + size * d for x, d in zip(arguments, steps, strict=True)))
+
+    return (moved(1e-5) - moved(-1e-5)) / 2e-5
+
+
+@pytest.mark.parametrize("mode", ["converged", "fixed"])
+@pytest.mark.parametrize("score", [of_plan, of_value], ids=["plan", "value"])
+def test_finite_differences(score, mode):
+    with jax.enable_x64(True):
+        cost, mask = draw(*SIZE, seed=11)
+        mask[1, 1:] = False
+        a, b = weights(6, 12, total=1.4), weights(5, 13)
+        rng = np.random.default_rng(14)
+        function = jax.jit(lambda arguments: score(arguments, mask, mode))
+        gradient = jax.jit(jax.grad(function))
+        for mass in (0.3, 0.9, 1.0):
+            arguments = [jnp.asarray(array, float) for array in (cost, a, b, mass, 0.2)]
+            gradients = gradient(tuple(arguments))
+            assert not gradients[0][~mask].any()
+            for index, (argument, found) in enumerate(zip(arguments, gradients, strict=True)):
+                if mass == 1.0 and index in (2, 3):
+                    continue  # all of b moves: neither can change alone
+                step = [jnp.zeros_like(x) for x in arguments]
+                step[index] = jnp.asarray(rng.uniform(0.2, 1.0, argument.shape))
+                expected = slope(function, arguments, step)
+                np.testing.assert_allclose(
+                    jnp.sum(found * step[index]), expected, rtol=2e-6, atol=1e-8
+                )
+
+
+def test_implicit_gradient_in_float32_of_a_wide_problem():
+    """The longer side is eliminated, here the columns."""
+    cost, mask = draw(5, 6, seed=11)
+    read = np.random.default_rng(3).uniform(size=(5, 6))
+
+    def score(cost):
+        return jnp.sum(partial_sinkhorn(cost, 0.5, epsilon=0.1, mask=mask).plan * read)
+
+    found = jax.grad(score)(jnp.asarray(cost))
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(
+            found, jax.grad(score)(jnp.asarray(cost, float)), rtol=0, atol=2e-5
+        )
+
+
+def nothing_allowed(mask):
+    mask[:] = False
+
+
+def rows_and_columns_forbidden(mask):
+    mask[2], mask[:, 1] = False, False
+
+
+def one_row_left(mask):
+    mask[1:] = False
+
+
+EDGES = {
+    "no mass": {"mass": 0.0},
+    "hardly any mass": {"mass": 1e-9},
+    "all mass": {"mass": 1.0},
+    "too much mass": {"mass": 1.5},
+    "no cost": {"cost": 0.0},
+    "equal costs": {"cost": 5.0},
+    "small epsilon": {"epsilon": 0.01},
+    "weight of zero": {"a": 3},
+    "no weight": {"a": slice(None)},
+    "nothing allowed": {"mask": nothing_allowed},
+    "rows and columns forbidden": {"mask": rows_and_columns_forbidden},
+    "infeasible": {"mask": one_row_left},
+}
+
+
+@pytest.mark.parametrize("mode", ["converged", "fixed", "l2rm"])
+def test_everything_is_finite_at_the_edges(mode):
+    count = {"max_iterations": 30}
+
+    @jax.jit
+    @jax.value_and_grad
+    def score(arguments, mask):
+        result = solve(arguments, mask, mode, **count)
+        total = jnp.sum(result.plan * READ) + result.cost + result.value
+        # Not a number would go unnoticed in none of these.
+        return total + sum(jnp.sum(x) for x in (result.f, result.g, result.price, result.mass))
+
+    for name, change in EDGES.items():
+        cost, mask = draw(*SIZE)
+        a, b = weights(6, 1), weights(5, 2)
+        cost = cost if "cost" not in change else np.full_like(cost, change["cost"])
+        a[change.get("a", [])] = 0.0
+        change.get("mask", lambda mask: None)(mask)
+        cost[~mask] = np.inf  # what is masked is never read
+        mass, epsilon = change.get("mass", 0.4), change.get("epsilon", 0.1)
+        arguments = tuple(jnp.asarray(x, jnp.float32) for x in (cost, a, b, mass, epsilon))
+        value, gradients = score(arguments, mask)
+        for array in (value, *gradients):
+            assert jnp.isfinite(array).all(), name
+        assert not gradients[0][~mask].any(), name
+
+
+def test_no_mass_has_the_slope_of_a_little():
+    cost, _ = draw(*SIZE)
+
+    def paid(mass):
+        return partial_sinkhorn(cost, mass, epsilon=0.1).cost
+
+    np.testing.assert_allclose(jax.grad(paid)(1e-9), paid(1e-4) / 1e-4, rtol=1e-3)
+
+
+def test_l2rm_plan_is_a_constant():
+    cost = jnp.asarray(draw(*SIZE)[0])
+    gradient = jax.grad(lambda c: partial_sinkhorn(c, 0.2, epsilon=0.1, mode="l2rm").plan[0].sum())(
+        cost
+    )
+    assert not gradient.any()
