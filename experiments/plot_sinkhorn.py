@@ -42,17 +42,19 @@ def plot() -> Figure:
     for axes, epsilon in zip(panels, EPSILONS, strict=True):
         cost = draw("learned", SIZE, 1)
         largest = float(cost.max())
+        # The last two hardly differ here: a wide line under a narrow one.
         formulations = {
-            "literal xi, corner A": (100 * largest, largest),
-            "xi dropped, corner A": (0.0, largest),
-            "xi dropped, corner forbidden": (0.0, np.inf),
+            "literal xi, corner A": (100 * largest, largest, 1.5),
+            "xi dropped, corner A": (0.0, largest, 5.0),
+            "xi dropped, corner forbidden": (0.0, np.inf, 1.5),
         }
-        for colour, (name, (xi, corner)) in zip(PALETTE, formulations.items(), strict=False):
+        for colour, (name, (xi, corner, width)) in zip(PALETTE, formulations.items(), strict=False):
             for style, double in (("-", False), (":", True)):
                 with jax.enable_x64(double):
                     errors = sinkhorn_errors(cost, epsilon, xi, corner)
-                label = name if not double else None
-                axes.semilogy(range(1, ITERATIONS + 1), errors, style, color=colour, label=label)
+                line = {"color": colour, "linewidth": width, "alpha": 0.8}
+                label = None if double else name
+                axes.semilogy(range(1, ITERATIONS + 1), errors, style, label=label, **line)
         counts = range(1, 60)
         errors = [solver_error(cost, epsilon, count) for count in counts]
         axes.semilogy(counts, errors, "-", color="black", label="l2rm_jax")

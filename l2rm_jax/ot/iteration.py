@@ -49,7 +49,7 @@ def iterate(problem: Problem, start: Float[Array, " m"], iterations: int) -> Sol
     """Plain iterations in the log domain; forward and reverse mode go through them."""
 
     def step(potentials, _):
-        return _log_domain(problem, potentials.g), None
+        return _log_domain(problem, potentials.g)[0], None
 
     zero = jnp.zeros_like(problem.mass)
     first = Potentials(jnp.zeros_like(problem.rows.weights), start, zero, zero)
@@ -66,10 +66,13 @@ def _left(side, log_left):
     return jnp.where(side.weights > 0, jnp.exp(log_left), 0.0)
 
 
-def _log_domain(problem: Problem, g: Float[Array, " m"]) -> Potentials:
-    f, g_dummy = _potentials(g[None, :] - problem.cost, problem.rows, problem.mass, 1)
-    g, f_dummy = _potentials(f[:, None] - problem.cost, problem.columns, problem.mass, 0)
-    return Potentials(f, g, f_dummy, g_dummy)
+def _log_domain(problem: Problem, g: Float[Array, " m"]):
+    """One iteration: the potentials, and what the rows and what the columns move."""
+    exponents = g[None, :] - problem.cost
+    f, g_dummy, rows_moved = _potentials(exponents, problem.rows, problem.mass, 1)
+    exponents = f[:, None] - problem.cost
+    g, f_dummy, columns_moved = _potentials(exponents, problem.columns, problem.mass, 0)
+    return Potentials(f, g, f_dummy, g_dummy), rows_moved, columns_moved
 
 
 def _potentials(exponents, side, mass, axis):
@@ -77,9 +80,9 @@ def _potentials(exponents, side, mass, axis):
     # An item that cannot move has no finite exponent, and its potential touches nobody.
     exponents = jnp.where(jnp.expand_dims(alive, axis), exponents, 0.0)
     log_sum = logsumexp(exponents, axis=axis)
-    _, dummy = shares(log_sum, side, mass, None)
+    moved, dummy = shares(log_sum, side, mass, None)
     log_weight = jnp.log(jnp.where(alive, side.weights, 1.0))
-    return log_weight - jnp.logaddexp(log_sum, dummy), dummy
+    return log_weight - jnp.logaddexp(log_sum, dummy), dummy, moved
 
 
 class _State(NamedTuple):
@@ -136,10 +139,11 @@ def converge(
 
 def _first(problem: Problem, start) -> _State:
     """The first iteration is one in the log domain: the start may be far from everything."""
-    base = _log_domain(problem, start)
+    base, *moved = _log_domain(problem, start)
     u, v = jnp.ones_like(base.f), jnp.ones_like(base.g)
     zero = jnp.zeros_like(problem.mass)
-    return _State(base, u, v, v, zero, zero, u, v, anderson.forget(v), zero + jnp.inf, jnp.int32(1))
+    memory, unknown = anderson.forget(v), zero + jnp.inf
+    return _State(base, u, v, v, zero, zero, *moved, memory, unknown, jnp.int32(1))
 
 
 def _kernel(problem: Problem, base: Potentials):

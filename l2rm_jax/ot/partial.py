@@ -124,6 +124,8 @@ def _solve(
     if start is None:
         start = epsilon[..., None] * jnp.log(jnp.maximum(b, _TINY))
     start = jnp.asarray(start, cost.dtype)
+    # The compiler would work out, slowly, what a constant mask leaves of rows and columns.
+    mask = lax.optimization_barrier(mask)
     one = _one_as_authors if mode == "l2rm" else _one
     one = partial(one, fixed_iterations, max_iterations, threshold)
     arrays = cost, mass, epsilon, a, b, mask, start
