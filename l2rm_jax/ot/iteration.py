@@ -165,10 +165,18 @@ def _iterate(problem: Problem, kernel, state: _State) -> _State:
     change = jnp.log(v / state.v_out)
     memory, step = anderson.extrapolate(state.memory, residual, change, error)
     v_next = v * jnp.exp(jnp.clip(step, -_DRIFT, _DRIFT))
-    return _State(
-        base, u, v_next, v, f_dummy, g_dummy, moved_rows, moved_columns,
-        memory, error, state.iterations + 1,
-    )  # fmt: skip
+    return state._replace(
+        u=u,
+        v=v_next,
+        v_out=v,
+        f_dummy=f_dummy,
+        g_dummy=g_dummy,
+        rows_moved=moved_rows,
+        columns_moved=moved_columns,
+        memory=memory,
+        error=error,
+        iterations=state.iterations + 1,
+    )
 
 
 def _scale(sums, log_left, side, mass, dummy):

@@ -54,7 +54,8 @@ def partial_sinkhorn(
     ``.marginal_error`` and ``.mass_error`` for how far it is.
 
     Mode ``"converged"`` iterates, accelerated, until the marginals are within ``threshold``. In a
-    batch each problem stops for itself and is frozen; the batch takes as long as its slowest.
+    batch each problem stops for itself and is frozen, and the batch takes as long as its slowest;
+    a CPU solves large problems one after another instead.
 
     Mode ``"fixed"`` runs ``max_iterations`` plain iterations in the log domain, from ``start``.
     With all of the mass to move they are Sinkhorn's.
@@ -80,6 +81,7 @@ def partial_sinkhorn(
             which a plan counts as converged, 1e-6 by default. (l2rm: see above; 1e-3.)
         max_iterations: 2000 (converged), 100 (fixed) or 1000 (l2rm) by default.
         start: column potentials to start from, up to a constant: ``.g`` of a similar problem.
+            ``epsilon log b`` by default, from which a vanishing mass is solved at once.
 
     Returns:
         The plan, its potentials, and how they were reached, see `PartialSinkhornResult`.
@@ -186,12 +188,12 @@ def _in_units(solution: Solution, problem: Problem, scales: Scales, epsilon, a, 
 def _one_as_authors(_, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start):
     limit = jnp.minimum(total(a), total(b))
     goal = jnp.clip(mass, 0.0, limit)
-    fixed = lax.stop_gradient((cost, goal, epsilon, a, b))
-    solution = repeat_authors(*fixed, mask, threshold, max_iterations)
+    constants = lax.stop_gradient((cost, goal, epsilon, a, b))
+    solution = repeat_authors(*constants, mask, threshold, max_iterations)
     plan = jnp.where(mask & (a > 0)[:, None] & (b > 0)[None, :], solution.plan, 0.0)
     f, g, f_dummy, g_dummy = solution.potentials
-    f, g = fixed[2] * (f + g_dummy), fixed[2] * (g + f_dummy)
-    price = -fixed[2] * (f_dummy + g_dummy)
+    unit = lax.stop_gradient(epsilon)
+    f, g, price = unit * (f + g_dummy), unit * (g + f_dummy), -unit * (f_dummy + g_dummy)
     transport = Transport(plan, solution.rows_left, solution.columns_left, f, g, price)
     possible = (mass >= 0.0) & (mass <= limit * (1.0 + 1e-5))
     converged = (solution.error < threshold) & possible
