@@ -1,10 +1,11 @@
-"""Masked partial Sinkhorn: the properties of a plan, and what is reported."""
+"""Masked partial Sinkhorn: properties of plans, what is reported, batches."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2rm_jax.ot import partial_sinkhorn
+from l2rm_jax.ot import batch, partial_sinkhorn
 from tests.ot.problems import draw, weights
 
 
@@ -134,10 +135,13 @@ def test_bad_arguments_are_refused(arguments, message):
 
 def test_cost_grows_with_the_mass():
     cost, mask = draw(8, 6, seed=12)
-    masses = jnp.linspace(0.05, 1.0, 12)
-    result = partial_sinkhorn(cost, masses, epsilon=0.02, mask=mask)
-    assert (jnp.diff(result.cost) > 0).all() and result.converged.all()
-    assert (jnp.diff(result.price) > 0).all()  # convex: what the next bit costs grows too
+    results = [
+        partial_sinkhorn(cost, mass, epsilon=0.02, mask=mask) for mass in np.linspace(0.05, 1, 8)
+    ]
+    assert all(result.converged for result in results)
+    assert (np.diff([result.cost for result in results]) > 0).all()
+    # Convex: what the next bit costs grows too.
+    assert (np.diff([result.price for result in results]) > 0).all()
 
 
 def test_a_masked_optimum_is_not_the_mask_of_the_optimum():
@@ -231,3 +235,57 @@ def test_one_iteration_is_the_same_in_both_modes_and_reported_as_it_is():
     np.testing.assert_allclose(accelerated.plan, plain.plan, rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(accelerated.marginal_error, plain.marginal_error, rtol=1e-3)
     assert not accelerated.converged and plain.marginal_error > 1e-2
+
+
+def several(count):
+    drawn = [draw(8, 6, seed=seed) for seed in range(count)]
+    return (jnp.stack([jnp.asarray(problem[i]) for problem in drawn]) for i in (0, 1))
+
+
+@pytest.mark.parametrize("mode", ["converged", "fixed", "l2rm"])
+def test_batch_equals_a_loop(mode):
+    """Leading axes broadcast: two costs, three masses, each with its epsilon."""
+    costs, masks = several(2)
+    masses, epsilons = jnp.asarray([[0.1], [0.5], [0.9]]), jnp.asarray([[0.02], [0.1], [1.0]])
+    together = partial_sinkhorn(costs, masses, epsilon=epsilons, mask=masks, mode=mode)
+    assert together.plan.shape == (3, 2, 8, 6) and together.f.shape == (3, 2, 8)
+    for i, k in np.ndindex(3, 2):
+        alone = partial_sinkhorn(
+            costs[k], masses[i, 0], epsilon=epsilons[i, 0], mask=masks[k], mode=mode
+        )
+        assert together.iterations[i, k] == alone.iterations  # frozen where it stopped
+        np.testing.assert_allclose(together.plan[i, k], alone.plan, atol=1e-6)
+        np.testing.assert_allclose(together.value[i, k], alone.value, rtol=1e-5)
+
+
+def test_one_after_another_equals_alone(monkeypatch):
+    """What a CPU does with a batch of large problems, here of small ones."""
+    costs, _ = several(5)  # a batch that no other test has compiled
+    monkeypatch.setattr(batch, "_CLOSE", 8 * 6)
+    found = partial_sinkhorn(costs, 0.5, epsilon=0.1)
+    for i, cost in enumerate(costs):
+        alone = partial_sinkhorn(cost, 0.5, epsilon=0.1)
+        assert found.iterations[i] == alone.iterations
+        np.testing.assert_allclose(found.plan[i], alone.plan, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_gradient_of_some_after_others(monkeypatch):
+    costs, _ = several(7)
+    monkeypatch.setattr(batch, "_CLOSE", 2 * 8 * 6)  # two at a time, and one left over
+
+    def score(cost):
+        return jnp.sum(partial_sinkhorn(cost, 0.5, epsilon=0.1).plan ** 2)
+
+    found = jax.grad(score)(costs)
+    for i, cost in enumerate(costs):
+        np.testing.assert_allclose(found[i], jax.grad(score)(cost), atol=1e-6)
+
+
+def test_four_devices_equal_one():
+    costs, _ = several(4)
+    spread = jax.pmap(lambda cost: partial_sinkhorn(cost, 0.3, epsilon=0.1))(costs)
+    for i, cost in enumerate(costs):
+        alone = partial_sinkhorn(cost, 0.3, epsilon=0.1)
+        assert spread.iterations[i] == alone.iterations
+        np.testing.assert_allclose(spread.plan[i], alone.plan, atol=1e-7)
