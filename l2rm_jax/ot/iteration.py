@@ -1,0 +1,214 @@
+r"""Solves a reduced problem: by plain iterations in the log domain, or by accelerated ones.
+
+An iteration projects onto the rows' weights together with the mass, then onto the columns' weights
+together with the mass (`projection.py`), so both half-way plans move exactly the mass asked for.
+Sinkhorn on the extended problem treats the dummies as one more row and column and must first price
+them, which at a small mass takes hundreds of iterations.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, Int
+
+from l2rm_jax.ot import anderson
+from l2rm_jax.ot.problem import Problem, total
+from l2rm_jax.ot.projection import shares
+
+# Scalings may grow to exp(+-_DRIFT) before the kernel is computed anew; float32 ends at exp(88).
+_DRIFT = 10.0
+_LARGEST = 40.0  # and are never let beyond exp(+-_LARGEST), whatever underflowed
+# Iterations between looks at the drift. Problems of a batch wait for each other here.
+_BLOCK = 40
+
+
+class Potentials(NamedTuple):
+    """In units of epsilon: the plan is exp(f_i + g_j - cost_ij); row i leaves exp(f_i + g_dummy),
+    column j exp(f_dummy + g_j)."""
+
+    f: Float[Array, " n"]
+    g: Float[Array, " m"]
+    f_dummy: Float[Array, ""]
+    g_dummy: Float[Array, ""]
+
+
+class Solution(NamedTuple):
+    plan: Float[Array, "n m"]
+    rows_left: Float[Array, " n"]  # weight that stays
+    columns_left: Float[Array, " m"]
+    potentials: Potentials
+    iterations: Int[Array, ""]
+    error: Float[Array, ""]  # L1, of the rows and the mass, or of the last iterate's columns
+
+
+def iterate(problem: Problem, start: Float[Array, " m"], iterations: int) -> Solution:
+    """Plain iterations in the log domain; forward and reverse mode go through them."""
+
+    def step(potentials, _):
+        return _log_domain(problem, potentials.g)[0], None
+
+    zero = jnp.zeros_like(problem.mass)
+    first = Potentials(jnp.zeros_like(problem.rows.weights), start, zero, zero)
+    end, _ = lax.scan(step, first, length=iterations)
+    plan = jnp.exp(end.f[:, None] + end.g[None, :] - problem.cost)
+    rows_left = _left(problem.rows, end.f + end.g_dummy)
+    columns_left = _left(problem.columns, end.g + end.f_dummy)
+    off = total(jnp.abs(total(plan) + rows_left - problem.rows.weights))
+    error = lax.stop_gradient(off + jnp.abs(total(total(plan)) - problem.mass))
+    return Solution(plan, rows_left, columns_left, end, jnp.int32(iterations), error)
+
+
+def _left(side, log_left):
+    return jnp.where(side.weights > 0, jnp.exp(log_left), 0.0)
+
+
+def _log_domain(problem: Problem, g: Float[Array, " m"]):
+    """One iteration: the potentials, and what the rows and what the columns move."""
+    exponents = g[None, :] - problem.cost
+    f, g_dummy, rows_moved = _potentials(exponents, problem.rows, problem.mass, 1)
+    exponents = f[:, None] - problem.cost
+    g, f_dummy, columns_moved = _potentials(exponents, problem.columns, problem.mass, 0)
+    return Potentials(f, g, f_dummy, g_dummy), rows_moved, columns_moved
+
+
+def _potentials(exponents, side, mass, axis):
+    alive = side.weights > 0
+    # An item that cannot move has no finite exponent, and its potential touches nobody.
+    exponents = jnp.where(jnp.expand_dims(alive, axis), exponents, 0.0)
+    log_sum = logsumexp(exponents, axis=axis)
+    moved, dummy = shares(log_sum, side, mass, None)
+    log_weight = jnp.log(jnp.where(alive, side.weights, 1.0))
+    return log_weight - jnp.logaddexp(log_sum, dummy), dummy, moved
+
+
+class _State(NamedTuple):
+    base: Potentials  # what is in the kernel
+    u: Float[Array, " n"]  # scaling of its rows
+    v: Float[Array, " m"]  # and of its columns: the next iteration's start,
+    v_out: Float[Array, " m"]  # the last one's end
+    f_dummy: Float[Array, ""]  # beyond the base's
+    g_dummy: Float[Array, ""]
+    rows_moved: Float[Array, " n"]
+    columns_moved: Float[Array, " m"]
+    memory: anderson.Memory
+    error: Float[Array, ""]
+    iterations: Int[Array, ""]
+
+
+def converge(
+    problem: Problem,
+    start: Float[Array, " m"],
+    threshold: float | Float[Array, ""],
+    max_iterations: int | Int[Array, ""],
+) -> Solution:
+    """Accelerated iterations until the extended marginals are within `threshold`, in L1.
+
+    Two products of a matrix and a vector make an iteration: the potentials of the start of a block
+    are in the kernel, later changes scale its rows and columns. Not differentiable.
+    """
+
+    def unfinished(state):
+        return (state.error > threshold) & (state.iterations < max_iterations)
+
+    def block(state):
+        state = _absorb(state)
+        kernel = _kernel(problem, state.base)
+        last = state.iterations + _BLOCK
+
+        def going_on(state):
+            return unfinished(state) & (state.iterations < last) & (_drift(state) < _DRIFT)
+
+        return lax.while_loop(going_on, lambda state: _iterate(problem, kernel, state), state)
+
+    end = lax.while_loop(unfinished, block, _first(problem, start))
+    plan = end.u[:, None] * _kernel(problem, end.base) * end.v_out[None, :]
+    potentials = Potentials(
+        end.base.f + jnp.log(end.u),
+        end.base.g + jnp.log(end.v_out),
+        end.base.f_dummy + end.f_dummy,
+        end.base.g_dummy + end.g_dummy,
+    )
+    rows_left = problem.rows.weights - end.rows_moved
+    columns_left = problem.columns.weights - end.columns_moved
+    return Solution(plan, rows_left, columns_left, potentials, end.iterations, end.error)
+
+
+def _first(problem: Problem, start) -> _State:
+    """The first iteration is one in the log domain: the start may be far from everything."""
+    base, *moved = _log_domain(problem, start)
+    u, v = jnp.ones_like(base.f), jnp.ones_like(base.g)
+    zero = jnp.zeros_like(problem.mass)
+    memory, unknown = anderson.forget(v), zero + jnp.inf
+    return _State(base, u, v, v, zero, zero, *moved, memory, unknown, jnp.int32(1))
+
+
+def _kernel(problem: Problem, base: Potentials):
+    return jnp.exp(base.f[:, None] + base.g[None, :] - problem.cost)
+
+
+def _iterate(problem: Problem, kernel, state: _State) -> _State:
+    rows, columns, mass = problem.rows, problem.columns, problem.mass
+    base, precision = state.base, lax.Precision.HIGHEST
+    sums = jnp.matmul(kernel, state.v, precision=precision)
+    u, moved_rows, g_dummy = _scale(sums, base.f + base.g_dummy, rows, mass, state.g_dummy)
+    sums = jnp.matmul(u, kernel, precision=precision)
+    v, moved_columns, f_dummy = _scale(sums, base.g + base.f_dummy, columns, mass, state.f_dummy)
+
+    # The rows are exact before the columns' half, and the columns off by the factor v / state.v.
+    off = jnp.abs(total(moved_rows) - mass) + jnp.abs(total(moved_columns) - mass)
+    error = off + total(columns.weights * jnp.abs(1.0 - state.v / v))
+    residual = jnp.log(v / state.v) * jnp.sqrt(columns.weights)
+    change = jnp.log(v / state.v_out)
+    memory, step = anderson.extrapolate(state.memory, residual, change, error)
+    v_next = v * jnp.exp(jnp.clip(step, -_DRIFT, _DRIFT))
+    return state._replace(
+        u=u,
+        v=v_next,
+        v_out=v,
+        f_dummy=f_dummy,
+        g_dummy=g_dummy,
+        rows_moved=moved_rows,
+        columns_moved=moved_columns,
+        memory=memory,
+        error=error,
+        iterations=state.iterations + 1,
+    )
+
+
+def _scale(sums, log_left, side, mass, dummy):
+    """The scaling of one side that gives it its weights, what it then moves, and its dummy."""
+    alive = side.weights > 0
+    sums = jnp.where(alive, jnp.maximum(sums, 1e-37), 1.0)
+    gap = jnp.where(alive, jnp.log(sums) - log_left, 0.0)
+    moved, dummy = shares(gap, side, mass, dummy)
+    scaling = jnp.clip(moved / sums, math.exp(-_LARGEST), math.exp(_LARGEST))
+    return jnp.where(alive, scaling, 1.0), moved, dummy
+
+
+def _drift(state: _State):
+    return jnp.maximum(jnp.abs(jnp.log(state.u)).max(), jnp.abs(jnp.log(state.v)).max())
+
+
+def _absorb(state: _State) -> _State:
+    """Moves large scalings into the kernel's potentials; small ones stay, and so, bit for bit,
+    does the kernel, whose rounding would otherwise disturb what has nearly converged."""
+    base, u, v = state.base, state.u, state.v
+    absorbed = state._replace(
+        base=Potentials(
+            base.f + jnp.log(u),
+            base.g + jnp.log(v),
+            base.f_dummy + state.f_dummy,
+            base.g_dummy + state.g_dummy,
+        ),
+        u=jnp.ones_like(u),
+        v=jnp.ones_like(v),
+        v_out=state.v_out / v,
+        f_dummy=jnp.zeros_like(state.f_dummy),
+        g_dummy=jnp.zeros_like(state.g_dummy),
+    )
+    large = _drift(state) > _DRIFT / 2
+    return jax.tree.map(lambda new, old: jnp.where(large, new, old), absorbed, state)

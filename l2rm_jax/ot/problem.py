@@ -1,0 +1,86 @@
+"""What is left of a partial transport problem once everything trivial has been taken out of it."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+# The least mass, as a share of the larger total weight, that plans are computed for; a smaller
+# one is the same plan, scaled: items do not feel each other at either.
+_SMALLEST_MASS = 1e-6
+# Stands for a total of zero where its logarithm is needed; far below any rounding.
+_NOTHING = 1e-20
+
+
+class Side(NamedTuple):
+    """The rows, or the columns, that can move at all."""
+
+    weights: Float[Array, " n"]  # 0 for an item that cannot move
+    left: Float[Array, ""]  # what remains of them, > 0
+
+
+class Problem(NamedTuple):
+    """Masked partial transport in units of epsilon, with weights of about one in total."""
+
+    cost: Float[Array, "n m"]  # cost / epsilon, centred; infinite where nothing may move
+    rows: Side
+    columns: Side
+    mass: Float[Array, ""]  # > 0 unless nothing can move
+
+
+class Scales(NamedTuple):
+    """From the units of a `Problem` back to the caller's."""
+
+    weight: Float[Array, ""]  # the larger of |a| and |b|
+    cost: Float[Array, ""]  # what was taken from all costs
+    mass: Float[Array, ""]  # to move, in the units of a `Problem`; may be less than its mass
+    possible: Bool[Array, ""]  # the mass asked for is in range and rows and columns have so much
+
+
+def reduce(
+    cost: Float[Array, "n m"],
+    mass: Float[Array, ""],
+    epsilon: Float[Array, ""],
+    a: Float[Array, " n"],
+    b: Float[Array, " m"],
+    mask: Bool[Array, "n m"],
+) -> tuple[Problem, Scales]:
+    """Takes out items without weight or without partner, and scales and centres the numbers.
+
+    Items that cannot move do not touch the others: their weight stays. Centring matters for
+    costs that hardly differ, of which float32 would keep few digits after the division.
+    """
+    scale = lax.stop_gradient(jnp.maximum(jnp.maximum(total(a), total(b)), jnp.finfo(a.dtype).tiny))
+    a, b, asked = a / scale, b / scale, mass / scale
+    mask = mask & (a > 0)[:, None] & (b > 0)[None, :]
+    a, b = jnp.where(mask.any(1), a, 0.0), jnp.where(mask.any(0), b, 0.0)
+
+    limit = jnp.minimum(total(a), total(b))
+    # A sum of weights is rounded: asking for all of it must not count as asking for more.
+    possible = (asked >= 0.0) & (asked <= limit * (1.0 + 1e-5))
+    moved = jnp.clip(asked, 0.0, limit)
+    mass = jnp.maximum(moved, jnp.minimum(_SMALLEST_MASS, limit))
+
+    shift = lax.stop_gradient(_middle(cost, mask))
+    centred = jnp.where(mask, cost - shift, 0.0) / epsilon
+    problem = Problem(jnp.where(mask, centred, jnp.inf), _side(a, mass), _side(b, mass), mass)
+    return problem, Scales(scale, shift, moved, possible)
+
+
+def _side(weights, mass) -> Side:
+    return Side(weights, jnp.maximum(total(weights) - mass, _NOTHING))
+
+
+def total(x: Float[Array, "... n"]) -> Float[Array, "..."]:
+    """Sums over the last axis. Adding one number after another, as a plain sum may, loses a digit
+    or two of float32 where there are thousands; a product goes by blocks."""
+    return jnp.matmul(x, jnp.ones(x.shape[-1:], x.dtype), precision=lax.Precision.HIGHEST)
+
+
+def _middle(cost, mask):
+    low, high = (
+        pick(jnp.where(mask, cost, limit))
+        for pick, limit in ((jnp.min, jnp.inf), (jnp.max, -jnp.inf))
+    )
+    return jnp.where(mask.any(), (low + high) / 2, 0.0)

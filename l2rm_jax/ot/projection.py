@@ -1,0 +1,80 @@
+r"""Half a Sinkhorn iteration of the partial problem: one side's marginals and the mass at once.
+
+Given the columns' potentials, row :math:`i` sends :math:`e^{f_i} S_i` with
+:math:`S_i = \sum_j e^{g_j - C_{ij}}`, and keeps :math:`e^{f_i + \delta}`, where :math:`\delta`, the
+potential of the dummy column, is common to all rows. Both together are the row's weight, so a row
+moves the share :math:`\sigma(\log S_i - \delta)` of it, and :math:`\delta` follows from the mass:
+one equation in one unknown, whose left side is monotone. The columns and the dummy row likewise.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from l2rm_jax.ot.problem import Side, total
+
+# Newton steps: from the last half iteration's solution, the iteration doing the rest; from none,
+# at most, and the step after which two more are exact, the second in its derivative too.
+_WARM_STEPS = 2
+_COLD_STEPS, _LAST_STEP = 100, 1e-3
+# A step beyond this many units would leave the region in which the slope means something.
+_LONGEST_STEP = 3.0
+
+
+def shares(
+    gap: Float[Array, " n"], side: Side, mass: Float[Array, ""], start: Float[Array, ""] | None
+) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    r"""Moves `mass` of a side.
+
+    Args:
+        gap: :math:`\log S_i`, the ease of moving the item, less the ease of staying; any finite
+            value for an item without weight.
+        side: the weights and how much of them stays.
+        mass: to move.
+        start: a good guess of :math:`\delta`, which a step or two of Newton's improve; None to
+            find it from nothing.
+
+    Returns:
+        What each item moves, and :math:`\delta`. Both may be differentiated: the last step's
+        derivative is that of the root.
+    """
+    target = jnp.log(jnp.maximum(mass, jnp.finfo(gap.dtype).tiny)) - jnp.log(side.left)
+
+    def newton(gap, weights, target, dummy):
+        # On the scale of log odds the mass is a line in delta where all gaps are the same.
+        go = weights * jax.nn.sigmoid(gap - dummy)
+        stay = weights * jax.nn.sigmoid(dummy - gap)
+        moved, left = (jnp.maximum(total(part), 1e-30) for part in (go, stay))
+        slope = total(go * jax.nn.sigmoid(dummy - gap)) * (1 / moved + 1 / left)
+        slope = lax.stop_gradient(jnp.maximum(slope, 1e-6))
+        step = (jnp.log(moved) - jnp.log(left) - target) / slope
+        return jnp.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
+
+    fixed = lax.stop_gradient((gap, side.weights, target))
+    cold = start is None
+    dummy = _search(partial(newton, *fixed), _mean(*fixed)) if cold else lax.stop_gradient(start)
+    for _ in range(_WARM_STEPS - 1):
+        dummy = dummy + newton(*fixed, dummy)
+    dummy = dummy + newton(gap, side.weights, target, dummy)
+    return side.weights * jax.nn.sigmoid(gap - dummy), dummy
+
+
+def _mean(gap, weights, target):
+    """Delta where all gaps are equal."""
+    return total(weights * gap) / jnp.maximum(total(weights), 1e-30) - target
+
+
+def _search(newton, start):
+    def unfinished(state):
+        _, step, count = state
+        return (jnp.abs(step) > _LAST_STEP) & (count < _COLD_STEPS)
+
+    def iterate(state):
+        dummy, _, count = state
+        step = newton(dummy)
+        return dummy + step, step, count + 1
+
+    return lax.while_loop(unfinished, iterate, (start, jnp.full_like(start, jnp.inf), 0))[0]

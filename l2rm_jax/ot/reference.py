@@ -1,0 +1,28 @@
+"""The same problem for ott-jax, which is what the solver is tested and timed against."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+from ott.geometry.geometry import Geometry
+from ott.problems.linear.linear_problem import LinearProblem
+
+from l2rm_jax.ot.extended import extend
+
+
+def linear_problem(
+    cost: Float[Array, "n m"],
+    mass: float,
+    *,
+    epsilon: float,
+    a: Float[Array, " n"],
+    b: Float[Array, " m"],
+    mask: Bool[Array, "n m"] | None = None,
+    xi: float = 0.0,
+    corner: float = jnp.inf,
+) -> LinearProblem:
+    """Partial transport as a problem for ott-jax's Sinkhorn; `plan[:-1, :-1]` is the partial plan.
+
+    Arguments as in `l2rm_jax.ot.extended.extend`.
+    """
+    mask = jnp.ones(cost.shape, bool) if mask is None else mask
+    problem = extend(cost, mass, a, b, mask, xi=xi, corner=corner)
+    return LinearProblem(Geometry(problem.cost, epsilon=epsilon), problem.p, problem.q)

@@ -1,0 +1,126 @@
+"""Gradients of plan, cost and value: finite differences in float64, and the edges."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2rm_jax.ot import partial_sinkhorn
+from tests.ot.problems import draw, weights
+
+SIZE = (5, 6)  # the implicit system is that of the rows; ott-jax's test has the other
+STOP = {"converged": {"threshold": 1e-13}, "fixed": {"max_iterations": 7}}
+READ = np.random.default_rng(13).uniform(size=SIZE)
+
+
+def solve(arguments, mask, mode, **stop):
+    cost, a, b, mass, epsilon = arguments
+    return partial_sinkhorn(cost, mass, epsilon=epsilon, a=a, b=b, mask=mask, mode=mode, **stop)
+
+
+def of_plan(arguments, mask, mode):
+    result = solve(arguments, mask, mode, **STOP[mode])
+    return jnp.sum(result.plan * READ) + result.cost
+
+
+def of_value(arguments, mask, mode):
+    return solve(arguments, mask, mode, **STOP[mode]).value
+
+
+def slope(both, arguments, steps):
+    def moved(size):
+        return both(tuple(x + size * d for x, d in zip(arguments, steps, strict=True)))[0]
+
+    return (moved(1e-5) - moved(-1e-5)) / 2e-5
+
+
+# The value's gradient is that at the optimum, whatever the mode.
+@pytest.mark.parametrize(
+    ("score", "mode"), [(of_plan, "converged"), (of_plan, "fixed"), (of_value, "converged")]
+)
+def test_finite_differences(score, mode):
+    with jax.enable_x64(True):
+        cost, mask = draw(*SIZE, seed=11)
+        mask[1, 4:] = False
+        a, b = weights(5, 12), weights(6, 13, total=1.4)
+        rng = np.random.default_rng(14)
+        both = jax.jit(jax.value_and_grad(lambda arguments: score(arguments, mask, mode)))
+        for mass in (0.3, 0.9, 1.0):
+            arguments = [jnp.asarray(array, float) for array in (cost, a, b, mass, 0.2)]
+            _, gradients = both(tuple(arguments))
+            assert not gradients[0][~mask].any()
+            for index, (argument, found) in enumerate(zip(arguments, gradients, strict=True)):
+                if mass == 1.0 and index in (1, 3):
+                    continue  # all of a moves: neither can change alone
+                step = [jnp.zeros_like(x) for x in arguments]
+                step[index] = jnp.asarray(rng.uniform(0.2, 1.0, argument.shape))
+                expected = slope(both, arguments, step)
+                np.testing.assert_allclose(
+                    jnp.sum(found * step[index]), expected, rtol=2e-6, atol=1e-8
+                )
+        if score is of_plan:  # no mass has the slope of a little
+            none, little = ((*arguments[:3], jnp.asarray(mass), 0.2) for mass in (1e-9, 1e-5))
+            np.testing.assert_allclose(both(none)[1][3], both(little)[0] / 1e-5, rtol=1e-3)
+
+
+def nothing_allowed(mask):
+    mask[:] = False
+
+
+def rows_and_columns_forbidden(mask):
+    mask[2], mask[:, 1] = False, False
+
+
+def one_row_left(mask):
+    mask[1:] = False
+
+
+EDGES = {
+    "no mass": {"mass": 0.0},
+    "hardly any mass": {"mass": 1e-9},
+    "all mass": {"mass": 1.0},
+    "too much mass": {"mass": 1.5},
+    "no cost": {"cost": 0.0},
+    "equal costs": {"cost": 5.0},
+    "small epsilon": {"epsilon": 0.01},
+    "weight of zero": {"a": 3},
+    "no weight": {"a": slice(None)},
+    "nothing allowed": {"mask": nothing_allowed},
+    "rows and columns forbidden": {"mask": rows_and_columns_forbidden},
+    "infeasible": {"mask": one_row_left},
+}
+
+
+@pytest.mark.parametrize("mode", ["converged", "fixed", "l2rm"])
+def test_everything_is_finite_at_the_edges(mode):
+    count = {"max_iterations": 30}
+
+    @jax.jit
+    @jax.value_and_grad
+    def score(arguments, mask):
+        result = solve(arguments, mask, mode, **count)
+        total = jnp.sum(result.plan * READ) + result.cost + result.value
+        # So that a NaN in any of these shows too.
+        return total + sum(jnp.sum(x) for x in (result.f, result.g, result.price, result.mass))
+
+    for name, change in EDGES.items():
+        cost, mask = draw(*SIZE)
+        a, b = weights(5, 1), weights(6, 2)
+        cost = cost if "cost" not in change else np.full_like(cost, change["cost"])
+        a[change.get("a", [])] = 0.0
+        change.get("mask", lambda mask: None)(mask)
+        cost[~mask] = np.inf  # what is masked is never read
+        mass, epsilon = change.get("mass", 0.4), change.get("epsilon", 0.1)
+        arguments = tuple(jnp.asarray(x, jnp.float32) for x in (cost, a, b, mass, epsilon))
+        value, gradients = score(arguments, mask)
+        for array in (value, *gradients):
+            assert jnp.isfinite(array).all(), name
+        assert not gradients[0][~mask].any(), name
+
+
+def test_l2rm_plan_is_a_constant():
+    cost = jnp.asarray(draw(*SIZE)[0])
+    gradient = jax.grad(lambda c: partial_sinkhorn(c, 0.2, epsilon=0.1, mode="l2rm").plan[0].sum())(
+        cost
+    )
+    assert not gradient.any()
