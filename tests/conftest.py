@@ -2,9 +2,12 @@
 
 import os
 
-# Most of the suite's time is compilation: half of it goes without the costly passes. Children
-# of the tests read the environment too.
+# Most of the suite's time is compilation: it goes without the costly passes, and without the code
+# generator that takes twice the time. Children of the tests read the environment too.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
+).strip()
 
 import jax
 
@@ -15,6 +18,15 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Programs that several tests compile, in this worker or the other, are compiled once."""
+    if hasattr(config, "cache"):  # pytest's own, which --cache-clear empties
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(config.cache.mkdir("compiled"))
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+        jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,5 +1,6 @@
 """The command line as a person meets it."""
 
+import json
 import os
 import runpy
 import subprocess
@@ -22,37 +23,63 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--config.optim.learning_rat=1"], "nearest is optim.learning_rate"),
-        (["--config=configs/missing.py"], "No such file"),
-        (["--config=configs/scenes.py:slow"], "expected scenes or scenes:quick"),
-        (["--config.train.epochs=2.5"], "invalid literal for int"),
-        (["--config.method=l3rm"], "'l3rm' is none of l2rm, rcl, triplet, infonce"),
-        (["--config=configs/f30k.py"], "data.path is empty"),
-        (["--mode=evaluate"], "needs the directory of at least one run"),
-        (["--mode=evaluate", "--workdir=/nonexistent"], "no run was started"),
-        (["--workdir=a", "--workdir=b"], "found 2, expected one directory"),
-        (["--mode=evaluate", "--workdir=a", "--config=configs/f30k.py"], "leave the flag out"),
-        (["--workdir="], "--workdir: empty, expected a directory"),
-        (["--workdir=/dev/null/run", "--config=configs/scenes.py:quick"], "Not a directory"),
-        (["config.seed=3"], "config.seed=3: no flag; a field is set by --config.KEY=VALUE"),
-        (["--mode=evaluate", "--checkpoint=a", "--workdir=b"], "either checkpoints or runs"),
-        (["--proposer=a", "--top_k=3"], "go with --mode=evaluate of runs"),
-        (
-            ["--mode=evaluate", "--workdir=a", "--top_k=3"],
-            "--proposer, --top_k: one needs the other",
-        ),
-        (["--mode=import", "--checkpoint=a", "--workdir=b", "--config.model.head=saf"], "the file"),
-        (["--config.data.path=somewhere"], "data.name is 'scenes', which is generated"),
-    ],
-)
-def test_mistakes_end_at_once_with_one_message(arguments, message):
-    done = run(*arguments)
-    assert done.returncode != 0
-    assert message in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+MISTAKES = [
+    (["--config.optim.learning_rat=1"], "nearest is optim.learning_rate"),
+    (["--config=configs/missing.py"], "No such file"),
+    (["--config=configs/scenes.py:slow"], "expected scenes or scenes:quick"),
+    (["--config.train.epochs=2.5"], "invalid literal for int"),
+    (["--config.method=l3rm"], "'l3rm' is none of l2rm, rcl, triplet, infonce"),
+    (["--config=configs/f30k.py"], "data.path is empty"),
+    (["--mode=evaluate"], "needs the directory of at least one run"),
+    (["--mode=evaluate", "--workdir=/nonexistent"], "no run was started"),
+    (["--workdir=a", "--workdir=b"], "found 2, expected one directory"),
+    (["--mode=evaluate", "--workdir=a", "--config=configs/f30k.py"], "leave the flag out"),
+    (["--workdir="], "--workdir: empty, expected a directory"),
+    (["--workdir=/dev/null/run", "--config=configs/scenes.py:quick"], "Not a directory"),
+    (["config.seed=3"], "config.seed=3: no flag; a field is set by --config.KEY=VALUE"),
+    (["--mode=evaluate", "--checkpoint=a", "--workdir=b"], "either checkpoints or runs"),
+    (["--proposer=a", "--top_k=3"], "go with --mode=evaluate of runs"),
+    (
+        ["--mode=evaluate", "--workdir=a", "--top_k=3"],
+        "--proposer, --top_k: one needs the other",
+    ),
+    (["--mode=import", "--checkpoint=a", "--workdir=b", "--config.model.head=saf"], "the file"),
+    (["--config.data.path=somewhere"], "data.name is 'scenes', which is generated"),
+]
+# Imports once what takes long, then is the command line for one list of arguments after the other.
+COMMAND_LINES = """
+import json, os, runpy, sys
+import l2rm_jax.evaluate, l2rm_jax.import_run, l2rm_jax.train
+for place, arguments in json.load(sys.stdin):
+    if os.fork() == 0:
+        file = os.open(place, os.O_CREAT | os.O_WRONLY)
+        os.dup2(file, 1), os.dup2(file, 2)
+        sys.argv[1:] = arguments
+        runpy.run_module("l2rm_jax.main", run_name="__main__", alter_sys=True)
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory) -> dict[str, tuple[int, str]]:
+    """Exit status and output for the arguments of each mistake, by its message."""
+    places = [str(tmp_path_factory.mktemp("answers") / "output") for _ in MISTAKES]
+    told = json.dumps([(place, case[0]) for place, case in zip(places, MISTAKES, strict=True)])
+    command = [sys.executable, "-W", "ignore::RuntimeWarning", "-c", COMMAND_LINES]
+    done = subprocess.run(command, cwd=ROOT, input=told, capture_output=True, text=True, check=True)
+    return {
+        message: (int(status), Path(place).read_text())
+        for place, (_, message), status in zip(places, MISTAKES, done.stdout.split(), strict=True)
+    }
+
+
+@pytest.mark.parametrize("message", [message for _, message in MISTAKES])
+def test_mistakes_end_at_once_with_one_message(answers, message):
+    status, output = answers[message]
+    assert status != 0
+    assert message in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize(
@@ -161,11 +188,13 @@ def test_a_damaged_compiled_program_costs_a_compilation(tmp_path):
         "keep_compiled_programs()\n"
         "print(jax.jit(lambda x: (x @ x.T).sum())(jax.numpy.ones((3, 3))))"
     )
-    settings = {"XDG_CACHE_HOME": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    settings = {**os.environ, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    settings.pop("JAX_COMPILATION_CACHE_DIR", None)  # it would win
+    settings["XDG_CACHE_HOME"] = str(tmp_path)
 
     def run_it() -> subprocess.CompletedProcess:
         command = [sys.executable, "-c", code]
-        return subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
+        return subprocess.run(command, env=settings, capture_output=True, text=True)
 
     assert run_it().stdout == "27.0\n"
     kept = list((tmp_path / "l2rm_jax" / "compiled").glob("*-cache"))

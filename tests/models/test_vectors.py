@@ -58,5 +58,5 @@ def test_every_head_learns_from_one_vector_each(head):
     grads, sims = learn(jax.random.key(0))
     assert np.isfinite(sims).all() and np.std(sims) > 1e-5
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
-    for encoder, name in (("image_encoder", "regions"), ("text_encoder", "words")):
-        assert np.abs(grads[encoder][name]["projection"]["kernel"]).max() > 1e-6
+    for encoder in ("image_encoder", "text_encoder"):
+        assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(grads[encoder])) > 1e-6
