@@ -1,0 +1,70 @@
+"""Time to the first step: python -m experiments.bench.compile --embed_dim=256 --sim_dim=64
+
+What a run waits for before it learns, in a phase and for a length of captions that are new: tracing
+the step in Python, compiling it, the step itself. Nothing is taken from a cache, nor kept in one.
+"""
+
+import argparse
+import time
+
+import jax
+import numpy as np
+
+from experiments.bench.measure import VOCABULARY, config_of, pairs, parser, report, spread
+from experiments.sweep import start
+from l2rm_jax.methods import METHODS, make_method
+from l2rm_jax.models import make_model
+from l2rm_jax.parallel import AXIS, Replicas
+
+
+def flags() -> argparse.ArgumentParser:
+    flags = parser(__doc__)
+    flags.set_defaults(repeats=3)
+    flags.add_argument("--method", default="l2rm", choices=METHODS)
+    flags.add_argument("--batch", type=int, default=32, help="pairs of a stream, all devices")
+    return flags
+
+
+def main() -> None:
+    sizes = flags().parse_args()
+    jax.config.update("jax_enable_compilation_cache", False)
+    seconds = {phase: [] for phase in PHASES if sizes.method == "l2rm" or phase == "warmup"}
+    for phase, measured in seconds.items():
+        for _ in range(sizes.repeats):
+            jax.clear_caches()
+            measured.append(first_step(sizes, phase))
+    found = {
+        f"{phase}_{part}_s": spread([one[part] for one in measured])
+        for phase, measured in seconds.items()
+        for part in measured[0]
+    }
+    report(found, sizes)
+
+
+# The streams of a batch in a phase of L2RM; other methods are measured on one stream.
+PHASES = {"warmup": ("warmup",), "main": ("matched", "mismatched")}
+
+
+def first_step(sizes: argparse.Namespace, phase: str) -> dict[str, float]:
+    """Seconds of each part of a phase's first step, and in all."""
+    config, replicas = config_of(sizes), Replicas()
+    config.method = sizes.method
+    replicas.check_batch(sizes.batch)
+    method = make_method(make_model(config.model, VOCABULARY, AXIS), config)
+    names = PHASES[phase] if sizes.method == "l2rm" else ("pairs",)
+    batch = {name: pairs(np.random.default_rng(0), sizes.batch, sizes) for name in names}
+    state = replicas.replicate(method.init(jax.random.key(0), next(iter(batch.values()))))
+    shards = {name: replicas.shard(part) for name, part in batch.items()}
+    times = [time.perf_counter()]
+    lowered = replicas.map(method.step, donate=True).lower(state, shards)
+    times.append(time.perf_counter())
+    step = lowered.compile()
+    times.append(time.perf_counter())
+    jax.block_until_ready(step(state, shards))
+    times.append(time.perf_counter())
+    parts = dict(zip(("trace", "compile", "step"), np.diff(times).tolist(), strict=True))
+    return {**parts, "first_step": times[-1] - times[0]}
+
+
+if __name__ == "__main__":
+    start(main)
