@@ -61,13 +61,38 @@ def alignments(
     return jnp.concatenate([whole[:, None, :], local], axis=1)
 
 
-def map_captions(score: Callable, fields: tuple[Array, ...], chunk: int) -> Any:
-    """`score(*fields)` of every caption, `chunk` of them at once, stacked.
+def captions_at_once(
+    chunk: int,
+    regions: Float[Array, "I R D"],
+    words: Float[Array, "J L D"],
+    device: jax.Device | None = None,
+) -> int:
+    """`chunk` itself, unless that is 0: then as many captions as suit the device.
 
-    What a caption's score needs in the backward pass is computed again there: stored, the
-    alignments of all pairs would not fit. One at a time is a plain loop and not a chunk of one,
-    whose batched products take half as long again on a CPU.
+    That is one on a CPU, whose cores one caption and all images keep busy. An accelerator wants
+    all at once; their vectors, an image's answer to every word of a caption, are given a sixteenth
+    of its memory, counted six times for those that a backward pass holds.
+    """
+    device = device or jax.local_devices()[0]
+    if chunk or device.platform == "cpu":
+        return chunk or 1
+    memory = (device.memory_stats() or {}).get("bytes_limit", 2**34)
+    (images, _, dim), (captions, length, _) = regions.shape, words.shape
+    caption = 6 * images * length * dim * words.dtype.itemsize
+    return max(1, min(captions, memory // 16 // caption))
+
+
+def map_captions(
+    score: Callable, regions: Float[Array, "I R D"], fields: tuple[Array, ...], chunk: int
+) -> Any:
+    """`score(*fields)` of every caption, so many of them at once (`captions_at_once`), stacked.
+
+    The first field holds the captions' words, which meet the `regions` of all images. What a
+    caption's score needs in the backward pass is computed again there: stored, the alignments of
+    all pairs would not fit. One at a time is a plain loop and not a chunk of one, whose batched
+    products take half as long again on a CPU.
     """
     score = jax.checkpoint(score)
+    chunk = captions_at_once(chunk, regions, fields[0])
     batch_size = None if chunk == 1 else chunk
     return jax.lax.map(lambda text: score(*text), fields, batch_size=batch_size)

@@ -22,7 +22,7 @@ class CAM(nn.Module):
     Attributes:
       matching: "naive" is SCAN, text to image. With "partial" the image's mean vector can be
         attended to like a region, and what it answers does not count.
-      chunk: captions scored at once; a speed and memory knob that does not change results.
+      chunk: captions scored at once, see `captions_at_once`; results do not depend on it.
     """
 
     matching: str
@@ -37,7 +37,7 @@ class CAM(nn.Module):
             counts = jnp.pad(mask, ((0, 0), (1, 0)))
             mask = jnp.pad(mask, ((0, 0), (1, 0)), constant_values=1.0)
         score = partial(_score_caption, regions, mask, counts)
-        return map_captions(score, (texts.words, texts.mask), self.chunk).T
+        return map_captions(score, regions, (texts.words, texts.mask), self.chunk).T
 
 
 def word_similarities(

@@ -32,7 +32,7 @@ class OMIT(nn.Module):
       margins: how much each region and each word weighs, see `_importance`. A dustbin weighs what
         an item weighs on average.
       epsilon: lambda in the paper.
-      chunk: captions scored at once; a speed and memory knob that does not change results.
+      chunk: captions scored at once, see `captions_at_once`; results do not depend on it.
     """
 
     matching: str
@@ -62,7 +62,8 @@ class OMIT(nn.Module):
             bins = masked_mean(images.regions, images.mask), masked_mean(texts.words, texts.mask)
         images = images.replace(overall=bins[0])
         function = partial(function, self.matching, self.margins, self.epsilon, images)
-        return map_captions(function, (texts.words, texts.mask, texts.norms, bins[1]), self.chunk)
+        fields = (texts.words, texts.mask, texts.norms, bins[1])
+        return map_captions(function, images.regions, fields, self.chunk)
 
 
 def _plan(

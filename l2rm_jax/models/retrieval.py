@@ -56,7 +56,7 @@ class RetrievalModel(nn.Module):
     sim_dim: int = 256
     sgr_steps: int = 3
     dropout: float = 0.4
-    chunk: int = 1
+    chunk: int = 0
     matching: str = "partial"
     margins: str = "uniform"
     match_epsilon: float = 0.02

@@ -24,7 +24,7 @@ class SAF(nn.Module):
     """
 
     sim_dim: int
-    chunk: int  # captions scored at once; a speed and memory knob that does not change results
+    chunk: int  # captions scored at once, see `captions_at_once`; results do not depend on it
     axis_name: str | None = None
 
     @nn.compact
@@ -43,7 +43,7 @@ class SAF(nn.Module):
         running = None if train else (running_mean.value, running_var.value)
         score = partial(_score_caption, params, running, images)
         fields = (texts.words, texts.mask, texts.overall)
-        sims, mean, var = map_captions(score, fields, self.chunk)
+        sims, mean, var = map_captions(score, images.regions, fields, self.chunk)
         if train and not self.is_initializing():
             keep, mean = _running_update(mean, self.axis_name)
             _, var = _running_update(var, self.axis_name)

@@ -17,7 +17,7 @@ class SGR(nn.Module):
 
     sim_dim: int
     steps: int
-    chunk: int  # captions scored at once; a speed and memory knob that does not change results
+    chunk: int  # captions scored at once, see `captions_at_once`; results do not depend on it
 
     @nn.compact
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
@@ -31,7 +31,9 @@ class SGR(nn.Module):
             "score": self.param("score", linear_init, self.sim_dim, 1),
         }
         fields = (texts.words, texts.mask, texts.overall)
-        return map_captions(partial(_score_caption, params, images), fields, self.chunk).T
+        return map_captions(
+            partial(_score_caption, params, images), images.regions, fields, self.chunk
+        ).T
 
 
 def _graph_init(key: Array, sim_dim: int) -> dict:
