@@ -14,7 +14,7 @@ from l2rm_jax import config as defaults
 from l2rm_jax.data.dataset import PairDataset, read_split
 from l2rm_jax.data.text import punkt
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.parallel import Replicas
+from l2rm_jax.parallel import Replicas, products_in
 from l2rm_jax.recall import check_protocols
 from l2rm_jax.run import Run, open_run, read_data, test_rows
 from l2rm_jax.run_config import changed, read_config
@@ -160,7 +160,8 @@ def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Row
         for key, weights in networks.items():
             model = model_from_state_dict(weights, dropout=0.0, chunk=config.model.chunk)
             variables = replicas.replicate(variables_from_state_dict(weights))
-            sims = scorer(model).similarities(variables, test)
+            with products_in(config.precision):
+                sims = scorer(model).similarities(variables, test)
             own = own + sims / len(networks)
             if len(networks) > 1:
                 rows |= _named(f"{path} ({key})", ways, [sims])

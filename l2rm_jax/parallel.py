@@ -1,5 +1,7 @@
-"""Devices: the only file that knows how many there are and how a step is mapped over them."""
+"""Devices: the only file that knows how many there are, how a step is mapped over them, and in
+what precision they multiply."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +13,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from l2rm_jax.errors import ConfigError
 
 AXIS = "batch"
+# What an accelerator makes of the factors of a float32 product; sums are in float32 either way. It
+# left to itself rounds them to 10 bits (GPU) or 8 (TPU). A CPU computes in float32 always.
+PRECISIONS = {"float32": "float32", "bfloat16": "BF16_BF16_F32"}
 
 
 class Replicas:
@@ -63,6 +68,17 @@ class Replicas:
     def map_over(self, function: Callable, in_axes: tuple) -> Callable:
         """`function` on every device, without communication; `None` in `in_axes` is copied."""
         return jax.pmap(function, devices=self.devices, in_axes=in_axes)
+
+
+def products_in(precision: str) -> contextlib.AbstractContextManager:
+    """The matrix products of what is compiled within; those that name their own keep it.
+
+    Raises:
+      ConfigError: `precision` is none of `PRECISIONS`.
+    """
+    if precision not in PRECISIONS:
+        raise ConfigError(f"precision: {precision!r} is none of {', '.join(PRECISIONS)}")
+    return jax.default_matmul_precision(PRECISIONS[precision])
 
 
 def global_rows(x: jax.Array, axis_name: str | None) -> jax.Array:

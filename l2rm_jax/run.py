@@ -18,7 +18,7 @@ from l2rm_jax.data.dataset import Data, PairDataset, load_data
 from l2rm_jax.health import Health, reference_of, require_finite
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
-from l2rm_jax.parallel import AXIS, Replicas
+from l2rm_jax.parallel import AXIS, Replicas, products_in
 from l2rm_jax.recall import check_protocols, parse_protocols, recall_rows, recalls
 from l2rm_jax.run_log import progress_bar
 from l2rm_jax.scoring import Scorer
@@ -34,6 +34,7 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
     # Names that do not exist show before the data are read; the vocabulary's size comes later.
     parse_protocols(config.evaluation.protocol)
     make_method(make_model(config.model, vocabulary_size=1), config)
+    products_in(config.precision)
     data = load_data(config.data, config.mismatch, workdir=workdir)
     check_batch_size(data.train, config.train.batch_size)
     test = data.test
@@ -52,9 +53,10 @@ def open_run(
     config: ConfigDict, data: Data, workdir: str | Path, replicas: Replicas
 ) -> Iterator["Run"]:
     """The run in `workdir`, its model made, nothing trained or restored; `data` by `read_data`."""
-    run = Run(config, data, replicas)
-    with RunCheckpoints(Path(workdir) / "checkpoints") as run.checkpoints:
-        yield run
+    with products_in(config.precision):
+        run = Run(config, data, replicas)
+        with RunCheckpoints(Path(workdir) / "checkpoints") as run.checkpoints:
+            yield run
 
 
 class Run:

@@ -14,7 +14,7 @@ from experiments.bench.measure import VOCABULARY, config_of, pairs, parser, repo
 from experiments.sweep import start
 from l2rm_jax.methods import METHODS, make_method
 from l2rm_jax.models import make_model
-from l2rm_jax.parallel import AXIS, Replicas
+from l2rm_jax.parallel import AXIS, Replicas, products_in
 
 
 def flags() -> argparse.ArgumentParser:
@@ -27,12 +27,15 @@ def flags() -> argparse.ArgumentParser:
 
 def main() -> None:
     sizes = flags().parse_args()
+    kept = jax.config.jax_enable_compilation_cache
     jax.config.update("jax_enable_compilation_cache", False)
     seconds = {phase: [] for phase in PHASES if sizes.method == "l2rm" or phase == "warmup"}
     for phase, measured in seconds.items():
         for _ in range(sizes.repeats):
             jax.clear_caches()
-            measured.append(first_step(sizes, phase))
+            with products_in(sizes.precision):
+                measured.append(first_step(sizes, phase))
+    jax.config.update("jax_enable_compilation_cache", kept)
     found = {
         f"{phase}_{part}_s": spread([one[part] for one in measured])
         for phase, measured in seconds.items()

@@ -19,6 +19,7 @@ from l2rm_jax.data.batches import Batch, bucket_of
 from l2rm_jax.data.dataset import PairDataset
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import replace_file
+from l2rm_jax.parallel import PRECISIONS
 from l2rm_jax.run_log import versions
 
 VOCABULARY = 8000
@@ -78,6 +79,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     flags.add_argument("--regions", type=int, default=36, help="of an image")
     flags.add_argument("--features", type=int, default=2048, help="of a region")
     flags.add_argument("--words", type=int, nargs=2, default=(8, 20), help="of a caption, from, to")
+    flags.add_argument("--precision", default="float32", choices=PRECISIONS, help="of products")
     flags.add_argument("--repeats", type=int, default=5)
     flags.add_argument("--json", help="also write everything to this file")
     return flags
@@ -96,6 +98,7 @@ def config_of(sizes: argparse.Namespace) -> ConfigDict:
         config.model.chunk = sizes.chunk
     if getattr(sizes, "batch", None):
         config.train.batch_size = sizes.batch
+    config.precision = sizes.precision
     check_fields(config)
     return config
 

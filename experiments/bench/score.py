@@ -19,7 +19,7 @@ from experiments.bench.measure import (
 from experiments.sweep import start
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.models import make_model
-from l2rm_jax.parallel import Replicas
+from l2rm_jax.parallel import Replicas, products_in
 from l2rm_jax.scoring import Scorer
 
 
@@ -43,7 +43,8 @@ def main() -> None:
     features = RegionFeatures.from_array(rng.standard_normal(shape, np.float32), "bench")
     split = dataset(rng, features, sizes.captions, sizes.words)
     scorer = Scorer(model, replicas, config.evaluation.batch_size)
-    seconds = measure(lambda: scorer.similarities(variables, split), sizes.repeats)
+    with products_in(config.precision):
+        seconds = measure(lambda: scorer.similarities(variables, split), sizes.repeats)
     rate = sizes.images * sizes.captions / float(np.median(seconds))
     report({"score_s": spread(seconds), "pairs_per_s": rate}, sizes)
 

@@ -25,7 +25,7 @@ from experiments.bench.measure import (
 from experiments.sweep import start
 from l2rm_jax.methods import METHODS, make_method
 from l2rm_jax.models import make_model
-from l2rm_jax.parallel import AXIS, Replicas
+from l2rm_jax.parallel import AXIS, Replicas, products_in
 
 
 def flags() -> argparse.ArgumentParser:
@@ -39,7 +39,8 @@ def flags() -> argparse.ArgumentParser:
 
 def main() -> None:
     sizes = flags().parse_args()
-    seconds = step_seconds(sizes)
+    with products_in(sizes.precision):
+        seconds = step_seconds(sizes)
     median = float(np.median(seconds))
     results = {"step_s": spread(seconds), "pairs_per_s": sizes.batch / median}
     flops = product_flops(sizes)

@@ -15,8 +15,9 @@ def init_cost(size: int) -> dict[str, Array]:
 
 
 def cost(params: dict[str, Array], sims: Float[Array, "I J"]) -> Float[Array, "I J"]:
-    """One dense layer and a ReLU on each image's row of similarities."""
-    return jax.nn.relu(sims @ params["kernel"] + params["bias"])
+    """One dense layer and a ReLU on each image's row of similarities, in float32 on any device."""
+    dense = jnp.matmul(sims, params["kernel"], precision=jax.lax.Precision.HIGHEST)
+    return jax.nn.relu(dense + params["bias"])
 
 
 def resize_cost(params: dict[str, Array], size: int) -> dict[str, Array]:

@@ -131,9 +131,11 @@ def _loss(
         mutable=["batch_stats"],
     )
     paired = parallel.global_rows(batches[0].pair_index >= 0, model.axis_name)
+    product = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
+    uneven = [semi_paired.uniformity(product(x, x.T)) for x in (images, captions)]
     terms = {
-        "loss_alignment": semi_paired.alignment(images @ captions.T, paired),
-        "loss_uniformity": sum(semi_paired.uniformity(x @ x.T) for x in (images, captions)) / 2,
+        "loss_alignment": semi_paired.alignment(product(images, captions.T), paired),
+        "loss_uniformity": sum(uneven) / 2,
     }
     if stage != "warmup":
         # The paired part is the same in both batches of Eq. 7.

@@ -24,7 +24,9 @@ class PEM(nn.Module):
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
         image = Gaussian(name="image")(images.regions, images.mask)
         text = Gaussian(name="text")(texts.words, texts.mask)
-        squared = jnp.sum(image**2, axis=1)[:, None] + jnp.sum(text**2, axis=1) - 2 * image @ text.T
+        # Distances of near points are differences of large numbers: no digit can be spared.
+        products = jnp.matmul(image, text.T, precision=jax.lax.Precision.HIGHEST)
+        squared = jnp.sum(image**2, axis=1)[:, None] + jnp.sum(text**2, axis=1) - 2 * products
         return -jnp.sqrt(jnp.maximum(squared, LEAST))
 
 

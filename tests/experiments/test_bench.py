@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from experiments.bench import input, score, step
+from experiments.bench import compile, input, score, step
 
 TINY = ("--embed_dim=8", "--sim_dim=8", "--regions=3", "--features=6", "--repeats=2")
 
@@ -14,6 +14,7 @@ TINY = ("--embed_dim=8", "--sim_dim=8", "--regions=3", "--features=6", "--repeat
     ("script", "flags", "quantity"),
     [
         (step, ("--head=saf", "--method=infonce", "--batch=4"), "step_s"),
+        (compile, ("--head=vse", "--method=infonce", "--batch=4"), "warmup_first_step_s"),
         (score, ("--head=saf", "--images=3", "--captions=6"), "score_s"),
         (input, ("--batch=4", "--images=4", "--steps=2"), "pairs_per_s"),
     ],
