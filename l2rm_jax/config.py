@@ -107,6 +107,8 @@ def default() -> ConfigDict:
     train.epochs = 35  # after the warm-up
     train.checkpoint_steps = 1000  # also save within an epoch, every so many steps
     train.log_steps = 10
+    # Where a loss or a gradient is not finite, no update is made; then: stop, or skip to go on.
+    train.non_finite = "stop"
     train.tensorboard = False  # also write scalars for TensorBoard, to workdir/tensorboard
 
     config.evaluation = evaluation = ConfigDict()
@@ -120,6 +122,7 @@ def default() -> ConfigDict:
     return config.lock()  # a misspelt field is an error in a config file too
 
 
+NON_FINITE = ("stop", "skip")
 _LIMITS = (  # fields, what holds of them, in words
     (
         (
@@ -183,6 +186,10 @@ def check_fields(config: ConfigDict) -> None:
         for name in names
         if not holds(values[name])
     ]
+    if config.train.non_finite not in NON_FINITE:
+        problems.append(
+            f"train.non_finite: {config.train.non_finite!r} is none of {', '.join(NON_FINITE)}"
+        )
     if config.train.warmup_epochs + config.train.epochs == 0:
         problems.append("train.warmup_epochs, train.epochs: expected at least one epoch in all")
     if problems:

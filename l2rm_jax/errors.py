@@ -33,6 +33,10 @@ class DivergedError(L2RMError, ArithmeticError):
     """The numbers of a run are no longer finite, so there is nothing to go on from."""
 
 
+class StoppedError(L2RMError, RuntimeError):
+    """A run was asked to stop, and has saved where it stands."""
+
+
 class CheckpointError(L2RMError, RuntimeError):
     """A checkpoint or a run directory cannot be used as asked."""
 

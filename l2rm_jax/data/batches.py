@@ -105,8 +105,12 @@ class TrainStream:
         """
         return _read_ahead(self._step, range(start_step, len(self)))
 
+    def pairs(self, step: int) -> dict[str, Int[np.ndarray, "..."]]:
+        """Rows of the pairs of a step by stream, in the form in which the stream was given."""
+        return {name: order[step] for name, order in self._orders.items()}
+
     def _step(self, step: int) -> dict[str, Batch]:
-        streams = {name: order[step] for name, order in self._orders.items()}
+        streams = self.pairs(step)
         captions = [rows if rows.ndim == 1 else rows[..., 1].ravel() for rows in streams.values()]
         words = self._reader.bucket(np.concatenate(captions))
         older = {"mismatched": self._queue(step)} if self._batches_behind else {}
