@@ -36,17 +36,14 @@ class Resumed(NamedTuple):
 
 
 class RunCheckpoints:
-    """The checkpoints in `directory`: `latest/<step>` (newest 2) and `best/<step>` (highest rSum).
+    """The checkpoints in `directory`: `latest/<step>` (newest 2) and `best/<step>` (the best).
 
     A context manager; leaving it waits for the saves in progress.
     """
 
     def __init__(self, directory: str | Path):
         root = Path(directory).absolute()  # orbax refuses relative paths
-        self._latest = _manager(root / "latest", policies.LatestN(2))
-        self._best = _manager(
-            root / "best", policies.BestN(get_metric_fn=lambda metrics: metrics["rsum"], n=1)
-        )
+        self._latest, self._best = _manager(root / "latest", 2), _manager(root / "best", 1)
 
     def __enter__(self) -> "RunCheckpoints":
         return self
@@ -112,8 +109,8 @@ class RunCheckpoints:
             }
             self._latest.save(step, args=_save_args(state, progress), force=True)
 
-    def save_best(self, step: int, state: PyTree, metrics: Mapping[str, float]) -> None:
-        """Saves `state` as the best model unless a kept one has a higher `metrics["rsum"]`.
+    def save_best(self, step: int, state: PyTree) -> None:
+        """Saves `state` as the best model so far, in place of the one before.
 
         A step that is already kept stays as it is: a resumed run that passes it again
         computes the same model, and deleting the only copy first would risk it.
@@ -123,10 +120,8 @@ class RunCheckpoints:
         """
         with _saving(self._best):
             self._best.wait_until_finished()
-            if step in self._best.all_steps():
-                return
-            values = {name: float(value) for name, value in metrics.items()}
-            self._best.save(step, args=_save_args(state, {}), metrics=values, force=True)
+            if step not in self._best.all_steps():
+                self._best.save(step, args=_save_args(state, {}), force=True)
 
     def restore_latest(self, abstract_state: PyTree) -> Resumed | None:
         """Returns the newest intact checkpoint, or None where nothing was ever saved.
@@ -168,13 +163,13 @@ class RunCheckpoints:
         return None
 
     def restore_best(self, abstract_state: PyTree) -> PyTree:
-        """Returns the state with the highest rSum; `abstract_state` as in `restore_latest`.
+        """Returns the best model's state; `abstract_state` as in `restore_latest`.
 
         Raises:
           CheckpointError: there is no best checkpoint, or it cannot be restored.
         """
         self._best.wait_until_finished()
-        step = self._best.best_step()
+        step = self._best.latest_step()
         if step is None:
             raise CheckpointError(f"no checkpoint in {self._best.directory}: nothing trained yet")
         try:
@@ -186,8 +181,8 @@ class RunCheckpoints:
             ) from error
 
 
-def _manager(directory: Path, policy: policies.PreservationPolicy) -> ocp.CheckpointManager:
-    options = ocp.CheckpointManagerOptions(preservation_policy=policy)
+def _manager(directory: Path, kept: int) -> ocp.CheckpointManager:
+    options = ocp.CheckpointManagerOptions(preservation_policy=policies.LatestN(kept))
     return ocp.CheckpointManager(directory, options=options)
 
 

@@ -260,7 +260,7 @@ class Run:
         best = self.position["best_rsum"]
         if rsum > best:
             state = self._replicas.first(self.state)
-            self.checkpoints.save_best(self.step, state, {"rsum": rsum})
+            self.checkpoints.save_best(self.step, state)
         self.plan = None
         self.position = {"epoch": epochs, "best_rsum": max(rsum, best)}
         self.save()
