@@ -41,6 +41,10 @@ class CheckpointError(L2RMError, RuntimeError):
     """A checkpoint or a run directory cannot be used as asked."""
 
 
+def _refuse_file(error: OSError) -> None:
+    raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from error
+
+
 class Problems:
     """Goes on after an error to find the others, and raises them all as one.
 
@@ -58,6 +62,8 @@ class Problems:
             return None
         try:
             return part(*needs, **settings)
+        except OSError as error:  # a name too long, a file that is not ours to read
+            return self.attempt(_refuse_file, error)
         except L2RMError as error:
             self._kind = self._kind if self.messages else type(error)
             self.messages |= dict.fromkeys(error.args)

@@ -269,7 +269,7 @@ def _checked_counts(
     stored, regions, _ = features.shape
     if counts is None:
         return np.full(stored, regions, np.int32)
-    if counts.shape != (stored,) or not np.issubdtype(counts.dtype, np.integer):
+    if counts.shape != (stored,) or counts.dtype.kind not in "iu":
         raise DataError(
             f"{name}: found {counts.dtype} {list(counts.shape)}, expected integers [{stored}], one "
             "for each row of features"
