@@ -35,7 +35,7 @@ def changed(base: ConfigDict, changes: Mapping[str, Any], where: str = "") -> Co
         try:
             config.update_from_flattened_dict({key: value})
             fits = value is not None  # which a ConfigDict takes for any type
-        except (TypeError, ValueError):
+        except (TypeError, OverflowError):
             fits = False
         if not fits:
             kind = type(known[key]).__name__

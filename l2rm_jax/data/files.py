@@ -42,7 +42,8 @@ def open_array(path: Path) -> np.ndarray:
         raise DataError(
             f"{path}: holds Python objects, which are never unpickled; expected numbers"
         )
-    if dtype.kind not in "biufc" or min(shape, default=0) < 0:
+    sizes = all(type(size) is int and size >= 0 for size in shape)  # a bool is an int too
+    if dtype.kind not in "biufc" or not sizes:
         raise DataError(f"{path}: found {dtype} {list(shape)}, expected numbers")
     expected = start + math.prod(shape) * dtype.itemsize
     if size != expected:

@@ -261,7 +261,8 @@ def _frames_of(stored: Any, path: Path, video: str) -> Float32[np.ndarray, "fram
             f"{path}: {video}: found {array.dtype} {list(array.shape)}, expected numbers "
             "[dimensions] or [frames, dimensions]"
         )
-    return np.atleast_2d(array).astype(np.float32)
+    with np.errstate(over="ignore"):  # infinite numbers are refused as they are read
+        return np.atleast_2d(array).astype(np.float32)
 
 
 # Both
