@@ -579,9 +579,11 @@ UNKNOWN = st.tuples(
 
 def read_overrides(file: Path, overrides: list[tuple[str, str]]) -> None:
     """What the command line does before it touches a device or writes a file."""
-    arguments = [f"--config.{key}={value}" for key, value in overrides]
+    arguments = ["main", f"--config={file}", *(f"--config.{key}={x}" for key, x in overrides)]
     try:
-        main.parse_flags(["main", f"--config={file}", *arguments])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", arguments)
+            main.parse_flags(arguments)
         config = main._run_config()
     except SystemExit as error:
         assert str(error.code).startswith("error: ") and len(str(error.code)) > 20
