@@ -13,7 +13,13 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.checkpoint import RunCheckpoints
 from l2rm_jax.config import check_fields
-from l2rm_jax.data.batches import Batch, TrainStream, check_batch_size, scoring_batches
+from l2rm_jax.data.batches import (
+    Batch,
+    TrainStream,
+    check_batch_size,
+    check_queue,
+    scoring_batches,
+)
 from l2rm_jax.data.dataset import Data, PairDataset, load_data
 from l2rm_jax.health import Health, reference_of, require_finite
 from l2rm_jax.methods import EpochPlan, make_method
@@ -37,6 +43,7 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
     make_method(make_model(config.model, vocabulary_size=1), config)
     data = load_data(config.data, config.mismatch, workdir=workdir)
     check_batch_size(data.train, config.train.batch_size)
+    check_queue(data.train, config.l2rm.queue_length, config.train.batch_size)
     test = data.test
     check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
     return data

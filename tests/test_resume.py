@@ -89,7 +89,13 @@ def traced(trace: Path) -> Iterator[None]:
         file.write(f"state {self.step} {crc}\n")
         return metrics
 
+    def restore(self, real=Run.restore):
+        found = real(self)
+        file.write(f"resumed {self.step}\n")
+        return found
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "restore", restore)
         patch.setattr(Run, "train_step", step)
         patch.setattr(Run, "validate", say("evaluation", Run.validate))
         patch.setattr(Run, "score_pairs", say("split", Run.score_pairs))

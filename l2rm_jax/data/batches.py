@@ -80,7 +80,7 @@ class TrainStream:
         queue_length: int = 0,
     ):
         _check_streams(dataset, streams, batch_size)
-        _check_queue(queue_length, batch_size)
+        check_queue(dataset, queue_length, batch_size)
         self._reader = _Reader(dataset, buckets, max_words)
         self._orders = {
             name: _Order(np.asarray(rows), batch_size, _words(seed, epoch, name))
@@ -323,9 +323,11 @@ def _check_streams(
             )
 
 
-def _check_queue(queue_length: int, batch_size: int) -> None:
-    if queue_length < 0 or queue_length % batch_size:
+def check_queue(dataset: PairDataset, queue_length: int, batch_size: int) -> None:
+    """Raises `ConfigError` for a queue that batches do not make up, or far beyond the data."""
+    most = (-(-len(dataset) // batch_size) + 1) * batch_size
+    if not 0 <= queue_length <= most or queue_length % batch_size:
         raise ConfigError(
             f"queue_length is {queue_length}, expected 0 or a multiple of the batch size "
-            f"{batch_size}"
+            f"{batch_size}, at most {most} for {len(dataset)} pairs"
         )
