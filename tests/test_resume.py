@@ -159,13 +159,12 @@ class Process:
 
 
 @contextlib.contextmanager
-def asked_to_stop(at: str, times: int) -> Iterator[None]:
-    """SIGTERM within a function of `Run`, when it is called for the so-manieth time."""
-    real, calls = getattr(Run, at), itertools.count(1)
+def asked_to_stop(at: str) -> Iterator[None]:
+    """SIGTERM as a function of `Run` is called."""
+    real = getattr(Run, at)
 
     def call(self, *args):
-        if next(calls) == times:
-            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
         return real(self, *args)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -173,33 +172,55 @@ def asked_to_stop(at: str, times: int) -> Iterator[None]:
         yield
 
 
+def assert_same(workdir: Path, trace: Path, results: dict, whole: tuple[Path, Path, dict]) -> None:
+    """A run that was stopped, against the one that was not: every state, record and result."""
+    whole_workdir, whole_trace, expected = whole
+    assert (results["test"], results["warnings"]) == (expected["test"], expected["warnings"])
+    assert records(workdir) == records(whole_workdir)
+    assert states(trace) == states(whole_trace)
+    assert best(workdir) == best(whole_workdir)
+
+
+def run_whole(root: Path, **fields: Any) -> tuple[Path, Path, dict]:
+    with traced(root / "whole.trace"):
+        return root / "whole", root / "whole.trace", run(root / "whole", **fields)
+
+
 @pytest.mark.slow
-def test_a_run_that_is_stopped_and_killed_ends_as_if_it_had_not_been(tmp_path):
-    """SIGTERM in a step and in an evaluation, SIGKILL in a save."""
-    with traced(tmp_path / "trace"):
-        results = run(tmp_path / "whole")
-    workdir, trace = tmp_path / "stopped", tmp_path / "trace of stopped"
-    before = signal.getsignal(signal.SIGTERM)
-    for at, times, step in [("train_step", 1, 1), ("validate", 1, 5)]:
-        with (
-            traced(trace),
-            asked_to_stop(at, times),
-            pytest.raises(StoppedError, match=r"SIGTERM; saved in .*/stopped, and continues with"),
-        ):
-            run(workdir)
-        assert str(step) in os.listdir(workdir / "checkpoints" / "latest")
-    assert signal.getsignal(signal.SIGTERM) is before
-    process = Process(workdir, trace)
+def test_a_killed_run_continues_to_the_same_numbers(tmp_path):
+    """SIGKILL in a save of a rematching epoch."""
+    fields = {"warmup_epochs": 0, "epochs": 2}
+    whole = run_whole(tmp_path, **fields)
+    workdir, trace = tmp_path / "killed", tmp_path / "killed.trace"
+    process = Process(workdir, trace, **fields)
     process.send(signal.SIGKILL, "save", times=2)
     assert process.end()[0] == -signal.SIGKILL
     assert not (workdir / "results.json").exists()
-    assert len(records(workdir)) < len(records(tmp_path / "whole"))
+    assert len(records(workdir)) < len(records(whole[0]))
     with traced(trace):
-        again = run(workdir)
-    assert (again["test"], again["warnings"]) == (results["test"], results["warnings"])
-    assert records(workdir) == records(tmp_path / "whole")
-    assert states(trace) == states(tmp_path / "trace")
-    assert best(workdir) == best(tmp_path / "whole")
+        results = run(workdir, **fields)
+    assert_same(workdir, trace, results, whole)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_asked_to_stop_saves_and_continues(tmp_path):
+    """SIGTERM in a step and in an evaluation."""
+    fields = {"method": "triplet", "warmup_epochs": 1, "epochs": 0}
+    whole = run_whole(tmp_path, **fields)
+    workdir, trace = tmp_path / "stopped", tmp_path / "stopped.trace"
+    before = signal.getsignal(signal.SIGTERM)
+    for at, step in [("train_step", 1), ("validate", 5)]:
+        with (
+            traced(trace),
+            asked_to_stop(at),
+            pytest.raises(StoppedError, match=r"SIGTERM; saved in .*/stopped, and continues with"),
+        ):
+            run(workdir, **fields)
+        assert str(step) in os.listdir(workdir / "checkpoints" / "latest")
+    assert signal.getsignal(signal.SIGTERM) is before
+    with traced(trace):
+        results = run(workdir, **fields)
+    assert_same(workdir, trace, results, whole)
 
 
 def test_sigterm_ends_the_command_line_with_its_status(monkeypatch, capsys):
