@@ -6,11 +6,12 @@ notices a flipped bit in an array.
 """
 
 import base64
+import contextlib
 import io
 import json
 import logging
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,17 +36,14 @@ class Resumed(NamedTuple):
 
 
 class RunCheckpoints:
-    """The checkpoints in `directory`: `latest/<step>` (newest 2) and `best/<step>` (highest rSum).
+    """The checkpoints in `directory`: `latest/<step>` (newest 2) and `best/<step>` (the best).
 
     A context manager; leaving it waits for the saves in progress.
     """
 
     def __init__(self, directory: str | Path):
         root = Path(directory).absolute()  # orbax refuses relative paths
-        self._latest = _manager(root / "latest", policies.LatestN(2))
-        self._best = _manager(
-            root / "best", policies.BestN(get_metric_fn=lambda metrics: metrics["rsum"], n=1)
-        )
+        self._latest, self._best = _manager(root / "latest", 2), _manager(root / "best", 1)
 
     def __enter__(self) -> "RunCheckpoints":
         return self
@@ -54,14 +52,31 @@ class RunCheckpoints:
         self.close()
 
     def close(self) -> None:
-        """Waits for the saves in progress and releases their threads."""
-        self._latest.close()
-        self._best.close()
+        """Waits for the saves in progress and releases their threads.
+
+        Raises:
+          CheckpointError: a save failed.
+        """
+        with contextlib.ExitStack() as both:
+            for manager in (self._latest, self._best):
+                both.enter_context(_saving(manager))
+                both.callback(manager.close)
 
     def wait(self) -> None:
-        """Returns when every save so far is complete on disk; raises what a save raised."""
-        self._latest.wait_until_finished()
-        self._best.wait_until_finished()
+        """Returns when every save so far is complete on disk.
+
+        Raises:
+          CheckpointError: a save failed, of a full disk for example.
+        """
+        for manager in (self._latest, self._best):
+            with _saving(manager):
+                manager.wait_until_finished()
+
+    def newest(self) -> Path | None:
+        """The newest complete checkpoint; None where there is none."""
+        self.wait()
+        step = self._latest.latest_step()
+        return None if step is None else self._latest.directory / str(step)
 
     def save(
         self,
@@ -80,27 +95,33 @@ class RunCheckpoints:
           plan: arrays of any shape and any numeric dtype; shapes may differ from save to save.
           position: JSON values and numbers of either array library (epoch, step in the epoch,
             best rSum so far, ...).
-        """
-        self._latest.wait_until_finished()
-        if step in self._latest.all_steps():
-            self._latest.delete(step)
-        progress = {
-            "plan": {name: _encode(array) for name, array in plan.items()},
-            "position": json.loads(json.dumps(position, default=plain)),
-        }
-        self._latest.save(step, args=_save_args(state, progress), force=True)
 
-    def save_best(self, step: int, state: PyTree, metrics: Mapping[str, float]) -> None:
-        """Saves `state` as the best model unless a kept one has a higher `metrics["rsum"]`.
+        Raises:
+          CheckpointError: this save failed, or the one before it.
+        """
+        with _saving(self._latest):
+            self._latest.wait_until_finished()
+            if step in self._latest.all_steps():
+                self._latest.delete(step)
+            progress = {
+                "plan": {name: _encode(array) for name, array in plan.items()},
+                "position": json.loads(json.dumps(position, default=plain)),
+            }
+            self._latest.save(step, args=_save_args(state, progress), force=True)
+
+    def save_best(self, step: int, state: PyTree) -> None:
+        """Saves `state` as the best model so far, in place of the one before.
 
         A step that is already kept stays as it is: a resumed run that passes it again
         computes the same model, and deleting the only copy first would risk it.
+
+        Raises:
+          CheckpointError: this save failed, or the one before it.
         """
-        self._best.wait_until_finished()
-        if step in self._best.all_steps():
-            return
-        values = {name: float(value) for name, value in metrics.items()}
-        self._best.save(step, args=_save_args(state, {}), metrics=values, force=True)
+        with _saving(self._best):
+            self._best.wait_until_finished()
+            if step not in self._best.all_steps():
+                self._best.save(step, args=_save_args(state, {}), force=True)
 
     def restore_latest(self, abstract_state: PyTree) -> Resumed | None:
         """Returns the newest intact checkpoint, or None where nothing was ever saved.
@@ -142,13 +163,13 @@ class RunCheckpoints:
         return None
 
     def restore_best(self, abstract_state: PyTree) -> PyTree:
-        """Returns the state with the highest rSum; `abstract_state` as in `restore_latest`.
+        """Returns the best model's state; `abstract_state` as in `restore_latest`.
 
         Raises:
           CheckpointError: there is no best checkpoint, or it cannot be restored.
         """
         self._best.wait_until_finished()
-        step = self._best.best_step()
+        step = self._best.latest_step()
         if step is None:
             raise CheckpointError(f"no checkpoint in {self._best.directory}: nothing trained yet")
         try:
@@ -160,9 +181,24 @@ class RunCheckpoints:
             ) from error
 
 
-def _manager(directory: Path, policy: policies.PreservationPolicy) -> ocp.CheckpointManager:
-    options = ocp.CheckpointManagerOptions(preservation_policy=policy)
+def _manager(directory: Path, kept: int) -> ocp.CheckpointManager:
+    options = ocp.CheckpointManagerOptions(preservation_policy=policies.LatestN(kept))
     return ocp.CheckpointManager(directory, options=options)
+
+
+@contextlib.contextmanager
+def _saving(manager: ocp.CheckpointManager) -> Iterator[None]:
+    """What a save or the wait for one may raise, as an error of ours.
+
+    A failed save leaves an unfinished directory, which nobody takes for a checkpoint.
+    """
+    try:
+        yield
+    except Exception as error:  # a full disk surfaces as the array format's error
+        raise CheckpointError(
+            f"{manager.directory}: a checkpoint cannot be written ({_first_line(error)}); the ones "
+            "before it are whole"
+        ) from error
 
 
 def _save_args(state: PyTree, progress: dict[str, Any]) -> ocp.args.Composite:

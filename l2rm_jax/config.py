@@ -111,6 +111,8 @@ def default() -> ConfigDict:
     train.epochs = 35  # after the warm-up
     train.checkpoint_steps = 1000  # also save within an epoch, every so many steps
     train.log_steps = 10
+    # Where a loss or a gradient is not finite, no update is made; then: stop, or skip to go on.
+    train.non_finite = "stop"
     train.tensorboard = False  # also write scalars for TensorBoard, to workdir/tensorboard
 
     config.evaluation = evaluation = ConfigDict()
@@ -124,15 +126,28 @@ def default() -> ConfigDict:
     return config.lock()  # a misspelt field is an error in a config file too
 
 
+_LARGEST = 2**31 - 1  # what a device's integers hold
 _LIMITS = (  # fields, what holds of them, in words
     (
         (
-            *("train.checkpoint_steps", "train.log_steps", "evaluation.batch_size"),
-            *("optim.decay_epochs", "model.embed_dim", "model.word_dim", "model.sim_dim"),
-            "model.sgr_steps",
+            *("train.checkpoint_steps", "train.log_steps", "optim.decay_epochs"),
+            "data.max_words",
         ),
         lambda x: x >= 1,
         "at least 1",
+    ),
+    # Beyond these, an allocation fails or a program never ends, however large the machine.
+    (
+        ("model.embed_dim", "model.word_dim", "model.sim_dim", "evaluation.batch_size"),
+        lambda x: 1 <= x <= 65536,
+        "1 to 65536",
+    ),
+    (("model.sgr_steps",), lambda x: 1 <= x <= 64, "1 to 64"),
+    (("data.max_frames",), lambda x: 1 <= x <= 4096, "1 to 4096"),
+    (
+        ("data.scenes_train", "data.scenes_dev", "data.scenes_test"),
+        lambda x: 1 <= x <= 100_000,
+        "1 to 100000",
     ),
     (
         ("train.batch_size",),
@@ -146,6 +161,7 @@ _LIMITS = (  # fields, what holds of them, in words
             "train.warmup_epochs",
             "train.epochs",
             "loss.margin",
+            "mismatch.paired_images",
             "l2rm.cost_learning_rate",
             "optim.weight_decay",
         ),
@@ -176,22 +192,48 @@ _LIMITS = (  # fields, what holds of them, in words
 
 
 def check_fields(config: ConfigDict) -> None:
-    """Refuses numbers out of range, which would end a run in its middle or teach it nothing.
+    """Refuses values of another kind, and numbers out of range, which would end a run in its middle
+    or teach it nothing.
 
     Raises:
       ConfigError: names each such field, what was found and what was expected.
     """
     values = flat(config)
-    problems = [
+    wrong = {
+        name: f"{name}: {values[name]!r}, expected {expected}"
+        for name, known in flat(default()).items()
+        if (expected := _kind_problem(name, values[name], known))
+    }
+    problems = list(wrong.values()) + [
         f"{name}: {values[name]}, expected {expected}"
         for names, holds, expected in _LIMITS
         for name in names
-        if not holds(values[name])
+        if name not in wrong and not holds(values[name])
     ]
-    if config.train.warmup_epochs + config.train.epochs == 0:
+    if config.train.non_finite not in ("stop", "skip"):
+        problems.append(f"train.non_finite: {config.train.non_finite!r}, expected stop or skip")
+    if not problems and config.train.warmup_epochs + config.train.epochs == 0:
         problems.append("train.warmup_epochs, train.epochs: expected at least one epoch in all")
     if problems:
         raise ConfigError(*problems)
+
+
+def _kind_problem(name: str, value: Any, known: Any) -> str | None:
+    """What was expected of a value whose default is `known`; None where it is of that kind."""
+    kind = type(known)
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        return f"a value of type {kind.__name__}"
+    if kind is int and abs(value) > _LARGEST:
+        return f"{-_LARGEST} to {_LARGEST}"
+    if (
+        kind is float
+        and not math.isfinite(value)
+        and (name, value) != ("optim.grad_clip", math.inf)
+    ):
+        return "a finite number"
+    if kind is str and "\0" in value:
+        return "text without the character NUL"
+    return None
 
 
 def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

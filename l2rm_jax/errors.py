@@ -33,8 +33,16 @@ class DivergedError(L2RMError, ArithmeticError):
     """The numbers of a run are no longer finite, so there is nothing to go on from."""
 
 
+class StoppedError(L2RMError, RuntimeError):
+    """A run was asked to stop, and has saved where it stands."""
+
+
 class CheckpointError(L2RMError, RuntimeError):
     """A checkpoint or a run directory cannot be used as asked."""
+
+
+def _refuse_file(error: OSError) -> None:
+    raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from error
 
 
 class Problems:
@@ -54,6 +62,8 @@ class Problems:
             return None
         try:
             return part(*needs, **settings)
+        except OSError as error:  # a name too long, a file that is not ours to read
+            return self.attempt(_refuse_file, error)
         except L2RMError as error:
             self._kind = self._kind if self.messages else type(error)
             self.messages |= dict.fromkeys(error.args)

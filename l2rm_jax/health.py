@@ -232,13 +232,14 @@ def chance_rsum(images: int, captions_per_image: Counts) -> tuple[float, float]:
     return chance, min(CHANCE_DEVIATIONS * deviation, CHANCE_SHARE * (most - chance))
 
 
-def require_finite(values: Mapping[str, Any], step: int, epoch: int) -> None:
+def require_finite(values: Mapping[str, Any], step: int, epoch: int, known: str = "") -> None:
     """Stops a run whose numbers are no longer finite, before they are saved.
 
     Args:
       values: arrays or numbers by what they are.
       step: the step that they come from.
       epoch: the running epoch, the first being 1.
+      known: what else a person should know.
 
     Raises:
       DivergedError: names what is not finite, the step and the epoch.
@@ -249,7 +250,8 @@ def require_finite(values: Mapping[str, Any], step: int, epoch: int) -> None:
             bad = np.asarray(value)[~finite]
             found = f"{bad[0]}" if np.ndim(value) == 0 else f"{bad[0]} in {bad.size} places"
             raise DivergedError(
-                f"{name}: {found} at step {step} of epoch {epoch}, expected finite numbers; the "
-                "checkpoints hold the run as it was before. Try, in another workdir, a lower "
-                "optim.learning_rate, a lower optim.grad_clip or more train.warmup_epochs"
+                f"{name}: {found} at step {step} of epoch {epoch}, expected finite numbers; "
+                f"{known or 'the checkpoints hold the run as it was before'}. Try, in another "
+                "workdir, a lower optim.learning_rate, a lower optim.grad_clip or more "
+                "train.warmup_epochs"
             )

@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from l2rm_jax import config as defaults
 from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
 from l2rm_jax.data.check import check
-from l2rm_jax.errors import ConfigError, L2RMError
+from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
 from l2rm_jax.evaluate import evaluate_checkpoints, evaluate_runs
 from l2rm_jax.import_run import import_checkpoint
 from l2rm_jax.recall import table
@@ -60,6 +61,9 @@ def main(arguments: list[str]) -> None:
         if (_PROPOSER.value or _TOP_K.value) and (_MODE.value != "evaluate" or _CHECKPOINT.value):
             raise ConfigError("--proposer, --top_k: go with --mode=evaluate of runs")
         _MODES[_MODE.value]()
+    except StoppedError as error:
+        print(error, file=sys.stderr)
+        sys.exit(128 + signal.SIGTERM)  # as the shell says of a process that the signal ended
     except (L2RMError, OSError) as error:  # a disk that is full, a directory that is not ours
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:

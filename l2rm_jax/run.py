@@ -13,10 +13,17 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.checkpoint import RunCheckpoints
 from l2rm_jax.config import check_fields
-from l2rm_jax.data.batches import Batch, TrainStream, check_batch_size, scoring_batches
+from l2rm_jax.data.batches import (
+    Batch,
+    TrainStream,
+    check_batch_size,
+    check_queue,
+    scoring_batches,
+)
 from l2rm_jax.data.dataset import Data, PairDataset, load_data
 from l2rm_jax.health import Health, reference_of, require_finite
 from l2rm_jax.methods import EpochPlan, make_method
+from l2rm_jax.methods.base import guarded
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas, products_in
 from l2rm_jax.recall import check_protocols, parse_protocols, recall_rows, recalls
@@ -37,6 +44,7 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
     products_in(config.precision)
     data = load_data(config.data, config.mismatch, workdir=workdir)
     check_batch_size(data.train, config.train.batch_size)
+    check_queue(data.train, config.l2rm.queue_length, config.train.batch_size)
     test = data.test
     check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
     return data
@@ -70,8 +78,8 @@ class Run:
       state: the method's `TrainState`, on every device.
       plan: what the running epoch trains on; None between epochs.
       position: where it stands: `epoch` (epochs done), `best_rsum` (of the validations so far),
-        `seconds` (trained, when last saved), and within an epoch `step_in_epoch` and `sums` (of the
-        step metrics).
+        `seconds` (trained, when last saved), and within an epoch `step_in_epoch` and the `state` of
+        `run_log.Means`.
       health: the warnings so far.
       checkpoints: of the work directory; set by `open_run`.
     """
@@ -85,7 +93,7 @@ class Run:
         self.method = make_method(self.model, config)
         self._reference = reference_of(config, data.dev, self.method.losses)
         self._scorer = Scorer(self.model, replicas, config.evaluation.batch_size)
-        self._train_step = replicas.map(self.method.step, donate=True)
+        self._train_step = replicas.map(guarded(self.method.step), donate=True)
         self._mapped = functools.cache(replicas.map)  # one compilation per scoring function
         sample = next(self.stream(EpochPlan({"sample": np.arange(len(data.train))}), 0).iterate())
         state = self.method.init(jax.random.key(config.seed), sample["sample"])
@@ -248,10 +256,10 @@ class Run:
         values = self._mapped(function)(self.state, self._replicas.shard(batch))
         return self._replicas.first(values)
 
-    def save(self, **within_epoch: Any) -> None:
-        """Saves all that a resumed run needs; `within_epoch` is kept in `position`."""
+    def save(self) -> None:
+        """Saves all that a resumed run needs."""
         plan = self.plan or EpochPlan({})
-        self.position |= {"seconds": self.seconds, **within_epoch}
+        self.position["seconds"] = self.seconds
         position = {**self.position, "report": plan.report, "health": self.health.history}
         state = self._replicas.first(self.state)
         self.checkpoints.save(self.step, state, plan.streams, position)
@@ -261,7 +269,7 @@ class Run:
         best = self.position["best_rsum"]
         if rsum > best:
             state = self._replicas.first(self.state)
-            self.checkpoints.save_best(self.step, state, {"rsum": rsum})
+            self.checkpoints.save_best(self.step, state)
         self.plan = None
         self.position = {"epoch": epochs, "best_rsum": max(rsum, best)}
         self.save()

@@ -34,11 +34,12 @@ def changed(base: ConfigDict, changes: Mapping[str, Any], where: str = "") -> Co
             raise unknown_key(f"{where}{key}", key)
         try:
             config.update_from_flattened_dict({key: value})
-        except TypeError:
+            fits = value is not None  # which a ConfigDict takes for any type
+        except (TypeError, OverflowError):
+            fits = False
+        if not fits:
             kind = type(known[key]).__name__
-            raise ConfigError(
-                f"{where}{key}: found {value!r}, expected a value of type {kind}"
-            ) from None
+            raise ConfigError(f"{where}{key}: found {value!r}, expected a value of type {kind}")
     return config
 
 
@@ -61,7 +62,7 @@ def read_config(workdir: str | Path) -> ConfigDict:
         saved = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: no run was started in {workdir} ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(saved, dict):
         raise ConfigError(f"{path}: found a {type(saved).__name__}, expected an object")

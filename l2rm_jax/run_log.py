@@ -6,7 +6,7 @@ import json
 import math
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,10 +16,11 @@ from tqdm import tqdm
 
 import l2rm_jax
 from l2rm_jax.data.files import replace_file
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import CheckpointError, ConfigError
 
 QUIET_SECONDS = 30.0  # between two lines of a bar away from a terminal
 SCALAR_KINDS = ("step", "epoch")  # records that TensorBoard shows
+EPOCH_KINDS = ("epoch", "warning")  # records of an epoch's beginning or end
 FLUSH_SECONDS = 10  # what TensorBoard may miss when a run is killed
 
 
@@ -27,7 +28,8 @@ class RunLog:
     """Writes one JSON line per event to `metrics.jsonl`, each flushed as it is written.
 
     Every line holds `kind`, `step` and the fields of `header`. A record belongs before the
-    checkpoint of its step: what a resumed run finds after its own step, it writes again.
+    checkpoint of its step: what a resumed run finds after its own step, it writes again. A record
+    of an epoch (`EPOCH_KINDS`) belongs before the checkpoint of a later step, or of its end.
 
     Args:
       workdir: directory of the run; created where missing.
@@ -35,6 +37,7 @@ class RunLog:
         and its rates).
       resume_step: None starts the file anew; a step keeps the records up to it, that step
         included, and appends.
+      epochs: how many were done at `resume_step`.
       tensorboard: also write the numbers of steps and epochs as scalars to `workdir/tensorboard`;
         those of the steps that a resumed run repeats are purged.
 
@@ -48,13 +51,14 @@ class RunLog:
         header: Mapping[str, Any],
         *,
         resume_step: int | None = None,
+        epochs: int = 0,
         tensorboard: bool = False,
     ):
         self._header = dict(header)
         first_step = 0 if resume_step is None else resume_step + 1
         self._scalars = _scalar_writer(workdir, first_step) if tensorboard else None
         path = Path(workdir) / "metrics.jsonl"
-        kept = [] if resume_step is None else _lines_up_to(path, resume_step)
+        kept = [] if resume_step is None else _lines_up_to(path, resume_step, epochs)
         replace_file(path, "".join(kept).encode())
         self._file: TextIO = path.open("a", encoding="utf-8")
 
@@ -104,34 +108,59 @@ class RunLog:
 class Means:
     """Means of the step metrics over an epoch, fetched from the device only when asked.
 
+    A step with a number that is not finite enters no mean; it is counted.
+
     Args:
-      sums: `sums` of the means that are continued.
+      state: `state` of the means that are continued; empty for new ones.
     """
 
-    def __init__(self, sums: Mapping[str, Sequence[float]]):
-        self.sums = {name: list(pair) for name, pair in sums.items()}  # name -> [sum, count]
+    def __init__(self, state: Mapping[str, Any]):
+        sums = state.get("sums", {})
+        self._sums = {name: list(pair) for name, pair in sums.items()}  # name -> [sum, count]
+        self._recent: list[dict[str, float]] = list(state.get("recent", ()))
+        self.skipped: int = state.get("skipped", 0)
         self._pending: list[dict] = []
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What has been fetched so far, as JSON holds it."""
+        return {"sums": self._sums, "recent": self._recent, "skipped": self.skipped}
 
     def add(self, metrics: dict) -> None:
         self._pending.append(metrics)
 
-    def flush(self) -> list[dict[str, float]]:
-        """The metrics of each step since the last flush."""
-        pending, self._pending = jax.device_get(self._pending), []
-        for metrics in pending:
+    def fetch(self) -> list[tuple[int, dict[str, float]]]:
+        """Fetches the metrics so far.
+
+        Returns:
+          Of each step that is skipped: how many steps ago it was, and what is not finite.
+        """
+        fetched, self._pending = jax.device_get(self._pending), []
+        skipped = []
+        for ago, found in zip(range(len(fetched))[::-1], fetched, strict=True):
+            metrics = {name: float(x) for name, x in found.items()}
+            if bad := {name: x for name, x in metrics.items() if not math.isfinite(x)}:
+                skipped.append((ago, bad))
+                continue
+            self._recent.append(metrics)
             for name, value in metrics.items():
-                pair = self.sums.setdefault(name, [0.0, 0])
-                pair[0] += float(value)
+                pair = self._sums.setdefault(name, [0.0, 0])
+                pair[0] += value
                 pair[1] += 1
-        return pending
+        self.skipped += len(skipped)
+        return skipped
+
+    def flush(self) -> dict[str, float]:
+        """The mean of each metric over the steps fetched since the last flush.
+
+        Of the metrics that the last of these steps has; empty if there is no such step.
+        """
+        recent, self._recent = self._recent, []
+        names = recent[-1] if recent else ()
+        return {name: float(np.mean([step[name] for step in recent])) for name in names}
 
     def means(self) -> dict[str, float]:
-        return {name: total / count for name, (total, count) in self.sums.items()}
-
-
-def average(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean over steps of each metric that the last of them has."""
-    return {name: float(np.mean([step[name] for step in metrics])) for name in metrics[-1]}
+        return {name: total / count for name, (total, count) in self._sums.items()}
 
 
 def require_tensorboard() -> None:
@@ -239,14 +268,27 @@ def _scalar_writer(workdir: str | Path, first_step: int) -> Any:
     )
 
 
-def _lines_up_to(path: Path, step: int) -> list[str]:
-    """Returns the whole records of `path` whose step is at most `step`."""
+def _lines_up_to(path: Path, step: int, epochs: int) -> list[str]:
+    """Returns the whole records of `path` that a run at `step`, with `epochs` done, has written."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
+    lines = path.read_bytes().splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
         lines.pop()  # the run was killed while writing it
-    return [line for line in lines if json.loads(line)["step"] <= step]
+
+    def written(number: int, line: bytes) -> bool:
+        try:
+            record = json.loads(line)
+            if record["kind"] in EPOCH_KINDS and record["step"] == step:
+                return record.get("epoch", 0) <= epochs
+            return record["step"] <= step
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CheckpointError(
+                f"{path}:{number}: not a record of a run ({type(error).__name__}); remove the line "
+                "or the file to go on without"
+            ) from error
+
+    return [line.decode() for number, line in enumerate(lines, 1) if written(number, line)]
 
 
 def _fields(values: Mapping[str, Any]) -> str:

@@ -185,8 +185,16 @@ def _arrays(state: Any, where: str) -> dict[str, np.ndarray]:
 def _array(x: Any, where: str) -> np.ndarray:
     import torch
 
-    if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.layout != torch.strided:
+    if (
+        not isinstance(x, torch.Tensor)
+        or not x.is_floating_point()
+        or (x.layout, x.device.type) != (torch.strided, "cpu")
+    ):
         raise CheckpointError(f"{where}: found {type(x).__name__}, expected a tensor of floats")
+    if x.numel() * x.element_size() > x.untyped_storage().nbytes():  # one number, many times
+        raise CheckpointError(
+            f"{where}: found fewer numbers than its shape {list(x.shape)} has, expected all"
+        )
     return x.detach().float().numpy()
 
 

@@ -1,11 +1,14 @@
 """The training loop: one for every method and every head."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.dataset import keep_data
+from l2rm_jax.errors import DivergedError, StoppedError
 from l2rm_jax.health import require_finite
 from l2rm_jax.parallel import Replicas
 from l2rm_jax.recall import table
@@ -14,12 +17,12 @@ from l2rm_jax.run_config import check_config, write_config
 from l2rm_jax.run_log import (
     Means,
     RunLog,
-    average,
     progress_bar,
     require_tensorboard,
     versions,
     write_results,
 )
+from l2rm_jax.stopping import StopSignal
 
 
 def train(
@@ -44,7 +47,7 @@ def train(
 
     Raises:
       L2RMError: the config, the data or the workdir's checkpoints do not fit; nothing of another
-        run is overwritten. Or the run diverged.
+        run is overwritten. Or the run diverged, or was stopped by SIGTERM.
     """
     tensorboard = config.train.tensorboard
     if tensorboard:
@@ -57,12 +60,23 @@ def train(
         write_config(workdir, config)
         keep_data(data, workdir)
         resume_step = run.step if run.restore() else None
-        with RunLog(workdir, run.header, resume_step=resume_step, tensorboard=tensorboard) as log:
+        settings = {"epochs": run.position["epoch"], "tensorboard": tensorboard}
+        with (
+            RunLog(workdir, run.header, resume_step=resume_step, **settings) as log,
+            StopSignal() as stop,
+        ):
             log.say(f"training in {workdir}\n{run.describe()}")
-            total = config.train.warmup_epochs + config.train.epochs
-            for epoch in range(run.position["epoch"], total):
-                _epoch(run, log, epoch, total, on_epoch)
-            rows = test_rows(run.score_test(), data.test, config.evaluation)
+            try:
+                _epochs(run, log, stop, on_epoch)
+                with stop.interruptible():
+                    sims = run.score_test()
+            except StoppedError as error:
+                if "step_in_epoch" in run.position:
+                    run.save()
+                raise StoppedError(
+                    f"{error}; saved in {workdir}, and continues with the same command"
+                ) from None
+            rows = test_rows(sims, data.test, config.evaluation)
             log.say(f"\n{run.title}\n{table(rows)}")
     results = {
         **run.header,
@@ -79,20 +93,30 @@ def train(
     return results
 
 
-def _epoch(
-    run: Run, log: RunLog, epoch: int, total: int, on_epoch: Callable[[Run, int], None] | None
+def _epochs(
+    run: Run, log: RunLog, stop: StopSignal, on_epoch: Callable[[Run, int], None] | None
 ) -> None:
     """Plan, train, validate, save; an epoch that was stopped in its middle goes on there."""
-    run.start_epoch(epoch)
-    if run.plan is None:
-        run.plan = run.method.plan(run.score_pairs(epoch), run.data.train, epoch)
-        for warning in run.health.plan(epoch, run.plan.streams, run.plan.warnings):
-            # Of the epoch's first step: a resumed run that plans again warns again.
-            log.warn(run.step + 1, **warning)
-    means = _train_epoch(run, log, epoch, f"epoch {epoch + 1}/{total}")
-    row = run.validate()
-    if on_epoch is not None:
-        on_epoch(run, epoch + 1)
+    total = run.config.train.warmup_epochs + run.config.train.epochs
+    for epoch in range(run.position["epoch"], total):
+        run.start_epoch(epoch)
+        if run.plan is None:
+            with stop.interruptible():
+                plan = run.method.plan(run.score_pairs(epoch), run.data.train, epoch)
+            run.plan = plan
+            for warning in run.health.plan(epoch, plan.streams, plan.warnings):
+                log.warn(run.step, **warning)
+        means = _train_epoch(run, log, stop, epoch, f"epoch {epoch + 1}/{total}")
+        with stop.interruptible():
+            row = run.validate()
+        if on_epoch is not None:
+            on_epoch(run, epoch + 1)
+        _finish_epoch(run, log, epoch, means, row)
+
+
+def _finish_epoch(
+    run: Run, log: RunLog, epoch: int, means: dict[str, float], row: dict[str, float]
+) -> None:
     report = {**means, **run.plan.report, **row}
     best = max(row["rsum"], run.position["best_rsum"])
     log.epoch(run.step, epoch=epoch + 1, **report, best_rsum=best, seconds=run.seconds)
@@ -101,27 +125,56 @@ def _epoch(
     run.finish_epoch(epoch + 1, row["rsum"])
 
 
-def _train_epoch(run: Run, log: RunLog, epoch: int, title: str) -> dict[str, float]:
+def _train_epoch(
+    run: Run, log: RunLog, stop: StopSignal, epoch: int, title: str
+) -> dict[str, float]:
     """One pass over the plan's first stream; returns the means of the step metrics."""
     settings = run.config.train
     stream = run.stream(run.plan, epoch)
     done = run.position.get("step_in_epoch", 0)
-    means = Means(run.position.get("sums", {}))
+    means = Means(run.position)
     step, size = run.step, settings.batch_size
     with progress_bar(len(stream) * size, title, initial=done * size) as bar:
         for batch in stream.iterate(done):
             means.add(run.train_step(batch))
             step, done = step + 1, done + 1
             bar.update(size)
+            tell = done % settings.log_steps == 0 or done == len(stream)
             save = done % settings.checkpoint_steps == 0 and done < len(stream)
-            # A checkpoint closes the running means, so that a resumed run has the same.
-            if save or done % settings.log_steps == 0 or done == len(stream):
-                recent = means.flush()
-                for at, metrics in enumerate(recent, step - len(recent) + 1):
-                    require_finite(metrics, at, epoch + 1)
-                values = average(recent)
-                log.write("step", step, epoch=epoch + 1, **values)
-                bar.set_postfix(loss=f"{values['loss']:.3f}")
+            end = stop.requested  # looked at once: what follows must agree
+            if tell or save or end:
+                for ago, bad in means.fetch():
+                    _judge(run, log, epoch, step - ago, bad, stream.pairs(done - 1 - ago))
+                if tell:
+                    values = means.flush()
+                    log.write("step", step, epoch=epoch + 1, **values)
+                    bar.set_postfix(loss=f"{values.get('loss', math.nan):.3f}")
+                run.position |= {"step_in_epoch": done, **means.state}
             if save:
-                run.save(step_in_epoch=done, sums=means.sums)
-    return means.means()
+                run.save()
+            if end:
+                stop.check()
+    if not means.means():
+        raise DivergedError(
+            f"epoch {epoch + 1}: no step had a finite loss and gradient, expected some. Try, in "
+            "another workdir, a lower optim.learning_rate"
+        )
+    skipped = {"skipped": means.skipped} if settings.non_finite == "skip" else {}
+    return {**means.means(), **skipped}
+
+
+def _judge(
+    run: Run,
+    log: RunLog,
+    epoch: int,
+    step: int,
+    bad: Mapping[str, float],
+    pairs: Mapping[str, np.ndarray],
+) -> None:
+    """Stops the run at a step with numbers that are not finite, or records that it was skipped."""
+    rows = {name: of_stream.tolist() for name, of_stream in pairs.items()}
+    if run.config.train.non_finite == "stop":
+        newest = run.checkpoints.newest() or "none yet"
+        known = f"the pairs of the step are {rows}, the last good checkpoint is {newest}"
+        require_finite(bad, step, epoch + 1, known)
+    log.write("skipped", step, epoch=epoch + 1, non_finite=list(bad), pairs=rows)

@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -144,10 +145,12 @@ def test_restores_to_the_sharding_of_the_target(tmp_path):
 
 def test_best_is_kept_although_older(tmp_path):
     with RunCheckpoints(tmp_path) as checkpoints:
-        for step, rsum in ((10, 310.0), (20, np.float32(325.5)), (30, 300.0), (40, 299.0)):
+        checkpoints.save_best(10, make_state(10))
+    with RunCheckpoints(tmp_path) as checkpoints:
+        checkpoints.save_best(20, make_state(20))
+        for step in (20, 30, 40):
             checkpoints.save(step, make_state(step), {}, {})
-            checkpoints.save_best(step, make_state(step), {"rsum": rsum})
-        checkpoints.save_best(20, make_state(21), {"rsum": 1.0})
+        checkpoints.save_best(20, make_state(21))
     assert os.listdir(tmp_path / "best") == ["20"]
     with RunCheckpoints(tmp_path) as checkpoints:
         assert_same(checkpoints.restore_best(ABSTRACT), make_state(20))
@@ -234,7 +237,7 @@ def test_all_damaged_is_an_error_and_nothing_is_removed(tmp_path):
 @pytest.mark.usefixtures("abandoned_reads")
 def test_damaged_best_is_an_error(tmp_path):
     with RunCheckpoints(tmp_path) as checkpoints:
-        checkpoints.save_best(10, make_state(10), {"rsum": 1.0})
+        checkpoints.save_best(10, make_state(10))
     shutil.rmtree(tmp_path / "best" / "10" / "state")
     with (
         RunCheckpoints(tmp_path) as checkpoints,
@@ -249,6 +252,33 @@ def test_state_of_another_model_is_an_error(tmp_path):
     other = ABSTRACT.replace(params={"other": jax.ShapeDtypeStruct((2,), jnp.float32)})
     with RunCheckpoints(tmp_path) as checkpoints, pytest.raises(CheckpointError):
         checkpoints.restore_latest(other)
+
+
+def test_a_full_disk_is_an_error_and_what_was_saved_stays(tmp_path):
+    """The system refuses files beyond a size as it refuses those that a disk has no room for."""
+    noise = jax.random.normal(jax.random.key(0), (100_000,))
+    save_steps(tmp_path, (10, 20))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with (
+            pytest.raises(CheckpointError, match=r"latest: a checkpoint cannot be written \("),
+            RunCheckpoints(tmp_path) as checkpoints,
+        ):
+            checkpoints.save(30, {"a": noise}, {}, {})
+        with (
+            pytest.raises(CheckpointError, match=r"best: a checkpoint cannot be written \("),
+            RunCheckpoints(tmp_path) as checkpoints,
+        ):
+            checkpoints.save_best(30, {"a": noise})
+            checkpoints.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with RunCheckpoints(tmp_path) as checkpoints:
+        assert_same(checkpoints.restore_latest(ABSTRACT).state, make_state(20))
+        assert checkpoints.newest() == tmp_path / "latest" / "20"
+        checkpoints.save(30, make_state(30), {}, {})
+        assert checkpoints.newest() == tmp_path / "latest" / "30"
 
 
 KILLED_WHILE_SAVING = """

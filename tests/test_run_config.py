@@ -68,14 +68,16 @@ def test_a_file_is_no_run_directory(tmp_path):
         ("model.sgr_steps", 0, "at least 1"),
         ("train.batch_size", 1, "at least 2"),
         ("l2rm.epsilon", 0.0, "more than 0"),
-        ("loss.tau", float("nan"), "more than 0"),
+        ("loss.tau", float("nan"), "a finite number"),
+        ("data.train_images", 2**80, "-2147483647 to 2147483647"),
+        ("train.non_finite", "go", "stop or skip"),
         ("l2rm.rho", 1.5, "more than 0 and at most 1"),
         ("model.dropout", 1.0, "at least 0 and less than 1"),
     ],
 )
 def test_numbers_out_of_range_are_refused(key, value, expected):
     check_fields(default())
-    with pytest.raises(ConfigError, match=f"{key}: {value}, expected {expected}"):
+    with pytest.raises(ConfigError, match=f"{key}: {value!r}, expected {expected}"):
         check_fields(changed(default(), {key: value}))
     two = changed(default(), {key: value, "optim.decay_epochs": 0})
     with pytest.raises(ConfigError, match="1 more problem: "):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from l2rm_jax import run_log
-from l2rm_jax.errors import ConfigError
-from l2rm_jax.run_log import Means, RunLog, average, versions, write_results
+from l2rm_jax.errors import CheckpointError, ConfigError
+from l2rm_jax.run_log import Means, RunLog, versions, write_results
 
 HEADER = {"protocol": "image", "rate_asked": 0.6, "true_rate": 0.598}
 
@@ -58,6 +58,30 @@ def test_resume_leaves_no_duplicates_and_no_holes(tmp_path):
             log.write("step", step, loss=-step)
     assert [r["step"] for r in records(tmp_path)] == list(range(1, 10))
     assert [r["loss"] for r in records(tmp_path)] == [1, 2, 3, 4, 5, -6, -7, -8, -9]
+
+
+def test_records_of_an_epoch_belong_to_its_end(tmp_path):
+    """A run may be stopped between an epoch's last step, or its plan, and what follows."""
+
+    def resumed(step: int, epochs: int) -> list[tuple]:
+        with RunLog(tmp_path, {}) as log:
+            log.warn(4, epoch=2, message="of the plan")
+            log.write("step", 5, epoch=2)
+            log.write("epoch", 5, epoch=2)
+            log.warn(5, epoch=2, message="of the epoch")
+        with RunLog(tmp_path, {}, resume_step=step, epochs=epochs):
+            return [(r["kind"], r["step"]) for r in records(tmp_path)]
+
+    assert resumed(4, 1) == []
+    assert resumed(5, 1) == [("warning", 4), ("step", 5)]
+    assert resumed(5, 2) == [("warning", 4), ("step", 5), ("epoch", 5), ("warning", 5)]
+
+
+@pytest.mark.parametrize("line", [b"\0\0", b"\xff", b"7", b'{"step": "a", "kind": ""}', b"{}"])
+def test_a_damaged_log_is_named(tmp_path, line):
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"kind": "step", "step": 1}\n' + line + b"\n")
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl:2: not a record"):
+        RunLog(tmp_path, {}, resume_step=5)
 
 
 def test_start_without_resume_begins_anew(tmp_path):
@@ -138,14 +162,29 @@ def test_a_warning_is_printed_and_recorded(tmp_path, capsys):
 
 
 def test_means_continue_from_their_sums():
-    first = Means({})
+    first = Means({"epoch": 3})
     first.add({"loss": jnp.float32(1.0), "rare": jnp.float32(5.0)})
     first.add({"loss": jnp.float32(3.0)})
-    assert average(first.flush()) == {"loss": 2.0}
-    second = Means(first.sums)
+    assert first.fetch() == [] and first.flush() == {"loss": 2.0}
+    first.add({"loss": jnp.float32(0.1)})
+    first.fetch()
+    second = Means(json.loads(json.dumps(first.state)))
     second.add({"loss": jnp.float32(8.0)})
-    assert average(second.flush()) == {"loss": 8.0}
-    assert second.means() == {"loss": 4.0, "rare": 5.0}
+    assert second.fetch() == []
+    assert second.flush() == {"loss": (float(np.float32(0.1)) + 8.0) / 2}
+    assert second.means() == pytest.approx({"loss": 12.1 / 4, "rare": 5.0})
+
+
+def test_steps_that_are_not_finite_are_counted_and_enter_no_mean():
+    means = Means({})
+    for loss in (1.0, jnp.nan, jnp.inf, 3.0):
+        means.add({"loss": jnp.float32(loss), "mass": jnp.float32(0.5)})
+    [(three, nan), (two, inf)] = means.fetch()
+    assert (three, two) == (2, 1) and np.isnan(nan["loss"]) and inf == {"loss": np.inf}
+    assert means.skipped == 2 and Means(means.state).skipped == 2
+    assert means.flush() == means.means() == {"loss": 2.0, "mass": 0.5}
+    means.add({"loss": jnp.float32(jnp.nan)})
+    assert len(means.fetch()) == 1 and means.flush() == {}
 
 
 def scalars(workdir) -> list[tuple[str, int, float]]:

@@ -1,11 +1,7 @@
 """The loop end to end on small generated data: learning, resuming, refusing, evaluating."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -126,46 +122,6 @@ def test_a_refused_config_leaves_no_trace(tmp_path):
         with pytest.raises(ConfigError, match=message):
             train(config, tmp_path / "run", one_device())
     assert not (tmp_path / "run").exists()
-
-
-STOPPED = """
-import sys
-import jax
-jax.config.update("jax_num_cpu_devices", 4)  # as here: threads per device shape the rounding
-sys.path[:0] = [{tests!r}]
-from test_train import one_device, tiny_config
-from l2rm_jax.checkpoint import RunCheckpoints
-from l2rm_jax.train import train
-import os, signal
-
-config = tiny_config()
-real, count = RunCheckpoints.save, 0
-
-def save(self, *args, **kwargs):
-    global count
-    count += 1
-    real(self, *args, **kwargs)
-    if count == {saves}:
-        self.wait()
-        os.kill(os.getpid(), signal.SIGKILL)
-
-RunCheckpoints.save = save
-train(config, {workdir!r}, one_device())
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_run_continues_to_the_same_numbers(finished, tmp_path):
-    """SIGKILL after a checkpoint within a rematching epoch; one device, bit for bit."""
-    whole, results = finished
-    stopped = tmp_path / "stopped"
-    script = STOPPED.format(tests=str(Path(__file__).parent), saves=4, workdir=str(stopped))
-    done = subprocess.run([sys.executable, "-c", script], env=os.environ, capture_output=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
-    assert not (stopped / "results.json").exists()
-    assert len(records(stopped)) < len(records(whole))
-    assert train(tiny_config(), stopped, one_device())["test"] == results["test"]
-    assert records(stopped) == records(whole)
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ class TrainStream:
         queue_length: int = 0,
     ):
         _check_streams(dataset, streams, batch_size)
-        _check_queue(queue_length, batch_size)
+        check_queue(dataset, queue_length, batch_size)
         self._reader = _Reader(dataset, buckets, max_words)
         self._orders = {
             name: _Order(np.asarray(rows), batch_size, _words(seed, epoch, name))
@@ -105,8 +105,12 @@ class TrainStream:
         """
         return _read_ahead(self._step, range(start_step, len(self)))
 
+    def pairs(self, step: int) -> dict[str, Int[np.ndarray, "..."]]:
+        """Rows of the pairs of a step by stream, in the form in which the stream was given."""
+        return {name: order[step] for name, order in self._orders.items()}
+
     def _step(self, step: int) -> dict[str, Batch]:
-        streams = {name: order[step] for name, order in self._orders.items()}
+        streams = self.pairs(step)
         captions = [rows if rows.ndim == 1 else rows[..., 1].ravel() for rows in streams.values()]
         words = self._reader.bucket(np.concatenate(captions))
         older = {"mismatched": self._queue(step)} if self._batches_behind else {}
@@ -319,9 +323,11 @@ def _check_streams(
             )
 
 
-def _check_queue(queue_length: int, batch_size: int) -> None:
-    if queue_length < 0 or queue_length % batch_size:
+def check_queue(dataset: PairDataset, queue_length: int, batch_size: int) -> None:
+    """Raises `ConfigError` for a queue that batches do not make up, or far beyond the data."""
+    most = (-(-len(dataset) // batch_size) + 1) * batch_size
+    if not 0 <= queue_length <= most or queue_length % batch_size:
         raise ConfigError(
             f"queue_length is {queue_length}, expected 0 or a multiple of the batch size "
-            f"{batch_size}"
+            f"{batch_size}, at most {most} for {len(dataset)} pairs"
         )

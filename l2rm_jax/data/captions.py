@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from l2rm_jax.errors import DataError, Problems
 
+MAX_CHARACTERS = 10_000  # some two thousand words
+
 
 class CaptionFile(NamedTuple):
     """A caption file as it lies: one line is one caption."""
@@ -51,8 +53,8 @@ def parse_captions(file: CaptionFile) -> list[str]:
     """The captions: the lines of a `.txt`, the second column of a `.tsv`, spaces around cut off.
 
     Raises:
-      DataError: text that is not UTF-8, an empty caption, a wrong number of columns; one problem
-        for each such line.
+      DataError: text that is not UTF-8, an empty caption or an endless one, a wrong number of
+        columns; one problem for each such line.
     """
     problems = Problems()
     columns = 2 if file.path.suffix == ".tsv" else 1
@@ -62,6 +64,15 @@ def parse_captions(file: CaptionFile) -> list[str]:
     ]
     problems.refuse()
     return captions
+
+
+def check_length(where: str, caption: str) -> None:
+    """Raises `DataError` for a caption that is none: time and memory grow with its length."""
+    if len(caption) > MAX_CHARACTERS:
+        raise DataError(
+            f"{where}: found {len(caption)} characters, expected a caption of at most "
+            f"{MAX_CHARACTERS}"
+        )
 
 
 def _caption(where: str, line: bytes, columns: int) -> str:
@@ -78,4 +89,5 @@ def _caption(where: str, line: bytes, columns: int) -> str:
         text = fields[1]
     if not text.strip():
         raise DataError(f"{where}: the caption is empty, expected one caption a line")
+    check_length(where, text)
     return text.strip()

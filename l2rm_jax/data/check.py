@@ -126,7 +126,7 @@ def scan(images: RegionFeatures) -> FeatureScan:
         real = features[np.arange(regions) < counts[:, None]]  # zeros stand for the other regions
         numbers += real.size
         total += real.sum(dtype=np.float64)
-        squares += np.square(real).sum(dtype=np.float64)
+        squares += np.square(real, dtype=np.float64).sum()
         low = np.minimum(low, real.min(0))
         high = np.maximum(high, real.max(0))
         for image, (row, count) in enumerate(zip(features, counts, strict=True), start // stride):

@@ -159,11 +159,12 @@ class RegionFeatures:
           DataError: a number out of range, or features that are NaN or infinite, one problem a row.
         """
         stored = self._stored(indices)
-        rows = self.array[stored]
+        rows = np.ascontiguousarray(self.array[stored])  # the file may be in Fortran's order
         if self.scale is None:
             rows = rows.astype(np.float32, copy=False)
         else:
-            rows = np.multiply(rows, self.scale, dtype=np.float32)
+            with np.errstate(over="ignore"):  # infinite numbers are refused below
+                rows = np.multiply(rows, self.scale, dtype=np.float32)
         rows[np.arange(rows.shape[1]) >= self.counts[stored, None]] = 0.0
         finite = np.isfinite(rows)
         if not finite.all():
@@ -251,7 +252,7 @@ def refuse_different(name: str, blocks: Sequence[int]) -> None:
 
 def _identical(rows: np.ndarray) -> bool:
     """Whether all rows have the same bytes (so that NaN equals NaN)."""
-    stored = rows.reshape(len(rows), -1).view(np.uint8)
+    stored = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8)
     return bool((stored[1:] == stored[0]).all())
 
 
@@ -269,7 +270,7 @@ def _checked_counts(
     stored, regions, _ = features.shape
     if counts is None:
         return np.full(stored, regions, np.int32)
-    if counts.shape != (stored,) or not np.issubdtype(counts.dtype, np.integer):
+    if counts.shape != (stored,) or counts.dtype.kind not in "iu":
         raise DataError(
             f"{name}: found {counts.dtype} {list(counts.shape)}, expected integers [{stored}], one "
             "for each row of features"

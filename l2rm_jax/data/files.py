@@ -8,6 +8,8 @@ import numpy as np
 
 from l2rm_jax.errors import DataError
 
+_SHOWN = 200  # characters of another library's message
+
 
 def open_array(path: Path) -> np.ndarray:
     """Memory-map an array file after checking that its size is the one its header promises.
@@ -33,12 +35,16 @@ def open_array(path: Path) -> np.ndarray:
             }[version]
             shape, _, dtype = read_header(file)
             start = file.tell()
-    except (ValueError, KeyError) as error:
-        raise DataError(f"{path}: not a .npy file of numbers ({error})") from error
+    except Exception as error:  # a header is a Python literal, and may fail in all its ways
+        reason = f"{type(error).__name__}: {error}".splitlines()[0][:_SHOWN]
+        raise DataError(f"{path}: not a .npy file of numbers ({reason})") from error
     if dtype.hasobject:
         raise DataError(
             f"{path}: holds Python objects, which are never unpickled; expected numbers"
         )
+    sizes = all(type(size) is int and size >= 0 for size in shape)  # a bool is an int too
+    if dtype.kind not in "biufc" or not sizes:
+        raise DataError(f"{path}: found {dtype} {list(shape)}, expected numbers")
     expected = start + math.prod(shape) * dtype.itemsize
     if size != expected:
         state = "truncated" if size < expected else "longer than its header says"

@@ -18,6 +18,7 @@ from l2rm_jax.errors import ConfigError, DataError
 # Nine captions of ten are plain: there the rules only split at spaces and before the final full
 # stop, save for these words (can|not, gon|na), and a short cut is ten times faster.
 _PLAIN = re.compile(r"[a-z ]+\.?")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SPLIT_WORDS = frozenset(["cannot", "gimme", "gonna", "gotta", "lemme", "wanna"])
 
 Splitter = Callable[[str], Iterable[str]]  # a text into its sentences
@@ -99,7 +100,7 @@ class Vocabulary:
             content = json.loads(path.read_bytes())
         except FileNotFoundError:
             raise DataError(f"{path}: no such vocabulary file") from None
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             raise DataError(f"{path}: not a readable json file ({error})") from error
         if problems := [f"{path}: {problem}" for problem in _vocabulary_problems(content)]:
             raise DataError(*problems)
@@ -143,6 +144,8 @@ def _vocabulary_problems(content: object) -> Iterator[str]:
     if any(type(index) is not int for index in word2idx.values()):
         yield "word2idx must map words to integers"
         return
+    if broken := [word for word in word2idx if _SURROGATE.search(word)]:
+        yield f"word2idx has {broken[0]!a}, half a character"
     if word2idx.get(PAD, 0) != 0:
         yield f"{PAD} has index {word2idx[PAD]}, expected 0"
     missing = set(range(len(word2idx))) - set(word2idx.values())

@@ -12,6 +12,7 @@
   They may lie in `structured-symlinks/`.
 """
 
+import glob
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int
 
+from l2rm_jax.data.captions import check_length
 from l2rm_jax.data.features import Gathered, RegionFeatures
 from l2rm_jax.data.pickles import read_pickle
 from l2rm_jax.errors import ConfigError, DataError
@@ -134,6 +136,7 @@ def _split(
 
 
 def _caption_file(path: Path, name: str) -> Path:
+    name = glob.escape(name)
     patterns = f"TextData/*{name}.caption.txt", f"*/TextData/*{name}.caption.txt"
     found = [file for pattern in patterns for file in sorted(path.glob(pattern))]
     if len(found) != 1:
@@ -150,7 +153,10 @@ def _captions_by_video(path: Path) -> dict[str, list[str]]:
         key, _, caption = line.partition(" ")
         video, mark, _ = key.partition("#")
         if not mark or not video or not caption.strip():
-            raise DataError(f"{path}:{number}: found {line!r}, expected 'video#number caption'")
+            raise DataError(
+                f"{path}:{number}: found {line[:100]!r}, expected 'video#number caption'"
+            )
+        check_length(f"{path}:{number}", caption)
         video = video.removesuffix(".mp4").removesuffix(".jpg")
         captions.setdefault(video, []).append(caption.strip())
     return captions
@@ -230,25 +236,33 @@ def _by_video(directory: Path, name: str) -> tuple[Path, Mapping[str, Any]]:
 
 
 def _sentences(stored: Any, path: Path, video: str) -> list[str]:
-    if not isinstance(stored, list | tuple | np.ndarray):
+    lines = stored.tolist() if isinstance(stored, np.ndarray) else stored
+    kinds = (str, list, tuple)
+    if not isinstance(lines, list | tuple) or not all(isinstance(line, kinds) for line in lines):
         raise DataError(f"{path}: {video}: found {type(stored).__name__}, expected captions")
-    captions = [line if isinstance(line, str) else " ".join(map(str, line)) for line in stored]
+    captions = [line if isinstance(line, str) else " ".join(map(str, line)) for line in lines]
     captions = [caption.strip() for caption in captions]
     if not captions or not all(captions):
         raise DataError(
             f"{path}: {video}: found {len(captions)} captions, expected some, none empty"
         )
+    for caption in captions:
+        check_length(f"{path}: {video}", caption)
     return captions
 
 
 def _frames_of(stored: Any, path: Path, video: str) -> Float32[np.ndarray, "frames dimensions"]:
-    array = np.asarray(stored)
+    try:
+        array = np.asarray(stored)
+    except ValueError as error:
+        raise DataError(f"{path}: {video}: no array of numbers ({error})") from error
     if array.ndim not in (1, 2) or 0 in array.shape or array.dtype.kind != "f":
         raise DataError(
             f"{path}: {video}: found {array.dtype} {list(array.shape)}, expected numbers "
             "[dimensions] or [frames, dimensions]"
         )
-    return np.atleast_2d(array).astype(np.float32)
+    with np.errstate(over="ignore"):  # infinite numbers are refused as they are read
+        return np.atleast_2d(array).astype(np.float32)
 
 
 # Both
@@ -266,7 +280,7 @@ def _lines(path: Path) -> list[str]:
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: byte {error.start + 1} is not UTF-8") from error
     if not any(line.strip() for line in lines):

@@ -180,6 +180,21 @@ def descend(
     return state, metrics
 
 
+def guarded(step: Callable) -> Callable:
+    """`step` without its update where a metric (loss, gradient norm, ...) is not finite.
+
+    Only the count of steps then moves on, and with it the randomness of the next one.
+    """
+
+    def guarded_step(state: TrainState, batch: Any) -> tuple[TrainState, dict]:
+        new, metrics = step(state, batch)
+        finite = jnp.all(jnp.isfinite(jnp.stack(jax.tree.leaves(metrics))))
+        kept = state.replace(step=new.step)
+        return jax.tree.map(lambda x, old: jnp.where(finite, x, old), new, kept), metrics
+
+    return guarded_step
+
+
 def plain_step(
     model: RetrievalModel,
     loss: Callable[[Float[Array, "B B"]], Float[Array, ""]],
