@@ -18,7 +18,7 @@ from l2rm_jax.parallel import AXIS, Replicas
 SIZE, VOCABULARY = 8, 300
 WARMUP, MAIN = range(2)  # the epochs of the tiny run
 CELLS = list(itertools.product(METHODS, HEADS))
-# Each method and each head at least once; `test_parallel.py` has L2RM with SGR and SAF.
+# Each method and each head at least once; `test_devices.py` has L2RM with SGR and SAF.
 METHODS_LEFT, HEADS_LEFT = (
     [name for name in names if name not in done]
     for names, done in ((METHODS, ["l2rm"]), (HEADS, ["sgr", "saf"]))
