@@ -18,7 +18,7 @@ from l2rm_jax.data.check import check
 from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.evaluate import Rows, evaluate_checkpoints, evaluate_runs
 from l2rm_jax.import_run import import_checkpoint
-from l2rm_jax.parallel import is_primary, join_hosts
+from l2rm_jax.parallel import end, is_primary, join_hosts
 from l2rm_jax.recall import table
 from l2rm_jax.run_config import CONFIG_FILE, changed, read_config, unknown_key
 from l2rm_jax.train import train
@@ -71,26 +71,9 @@ def main(arguments: list[str]) -> None:
         _join_hosts()
         _MODES[_MODE.value]()
     except (L2RMError, OSError) as error:  # a disk that is full, a directory that is not ours
-        sys.exit(f"error: {error}")
-    except jax.errors.JaxRuntimeError as error:
-        if jax.process_count() == 1:
-            raise
-        _leave(error)
+        end(f"error: {error}")
     except KeyboardInterrupt:
-        sys.exit("stopped; a training run continues with the same command")
-
-
-def _leave(error: jax.errors.JaxRuntimeError) -> None:
-    """Ends this host at once: an ordinary exit would wait for hosts that are no more."""
-    print(
-        f"error: host {jax.process_index()} cannot go on, probably because another one stopped "
-        f"({str(error).splitlines()[0]}); started again with the same commands, the hosts continue "
-        "from the newest checkpoint",
-        file=sys.stderr,
-    )
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)
+        end("stopped; a training run continues with the same command")
 
 
 def _join_hosts() -> None:

@@ -4,10 +4,13 @@ A host is a process with devices of its own. Every host runs the same program; a
 devices of all, and the hosts meet in it and in the gathers below.
 """
 
+import contextlib
 import json
+import os
+import sys
 import zlib
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -165,7 +168,7 @@ def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
       host: which one this is, 0 to hosts - 1.
 
     Raises:
-      ConfigError: something is missing, or contradicts the rest.
+      ConfigError: something is missing, or contradicts the rest; or host 0 does not answer.
     """
     address = None if coordinator == "auto" else coordinator
     # It would swallow SIGTERM, which is to end a host; the others then stop, as after a crash.
@@ -178,8 +181,36 @@ def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             shutdown_timeout_seconds=SHUTDOWN_SECONDS,
         )
-    except (ValueError, IndexError) as error:
+    except (ValueError, RuntimeError) as error:
         raise ConfigError(f"--coordinator={coordinator}: {error}") from error
+
+
+def end(message: str) -> NoReturn:
+    """Ends this process in error; one of several hosts at once.
+
+    An orderly exit would wait for the others, which may be no more, or wait for this one. They
+    notice that it is gone, in `together` or after `HEARTBEAT_SECONDS`.
+    """
+    if not jax.distributed.is_initialized():
+        sys.exit(message)
+    print(message, file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(1)
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """A block in which hosts meet. Where another one is gone, this one ends too."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not jax.distributed.is_initialized():
+            raise
+        end(
+            f"error: host {jax.process_index()} stops ({str(error).splitlines()[0]}). If another "
+            "one stopped first, its output says why. Started again with the same commands, all "
+            "continue from the newest checkpoint"
+        )
 
 
 def is_primary() -> bool:
