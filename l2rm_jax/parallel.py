@@ -7,6 +7,7 @@ devices of all, and the hosts meet in it and in the gathers below.
 import contextlib
 import json
 import os
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -170,7 +171,20 @@ def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
     Raises:
       ConfigError: something is missing, or contradicts the rest; or host 0 does not answer.
     """
-    address = None if coordinator == "auto" else coordinator
+    given = hosts is not None, host is not None
+    if coordinator == "auto":
+        if any(given):
+            raise ConfigError("--hosts, --host: --coordinator=auto finds them by itself")
+        address = None
+    else:
+        if not all(given) or not re.fullmatch(r".+:\d+", coordinator):
+            raise ConfigError(
+                f"--coordinator={coordinator}: expected ADDRESS:PORT of host 0, with --hosts and "
+                "--host; or auto, without"
+            )
+        if not 0 <= host < hosts:
+            raise ConfigError(f"--host: {host}, expected 0 to {hosts - 1}")
+        address = coordinator
     # It would swallow SIGTERM, which is to end a host; the others then stop, as after a crash.
     jax.config.update("jax_enable_preemption_service", False)
     try:

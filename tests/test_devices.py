@@ -1,5 +1,8 @@
 """One device and several compute the same thing."""
 
+import itertools
+from typing import Any, NamedTuple
+
 import jax
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas
+from tests import grid
 
 WARMUP = {"warmup": True}
 SIZE, REGIONS, FEATURES, WORDS, VOCABULARY = 20, 5, 7, 9, 30
@@ -102,6 +106,64 @@ def test_augmented_steps_do_not_depend_on_the_device_count():
     for name in ("loss", "grad_norm"):
         np.testing.assert_allclose(four[name], one[name], rtol=1e-4, err_msg=name)
     assert len(np.unique(one["loss"])) == 4 and (one["grad_norm"] > 0).all()
+
+
+# Every method with every head: `JAX_NUM_CPU_DEVICES=8 pytest -m exhaustive tests/test_devices.py`
+
+
+class Course(NamedTuple):
+    """Ten steps: what each reported, and the states after the first and the last of them."""
+
+    metrics: list[dict[str, float]]
+    first: Any
+    last: Any
+
+
+def course(method: str, head: str, devices: int) -> Course:
+    """A warm-up epoch and some more, dropout included."""
+    config = grid.tiny_config(method, head)
+    cell = grid.make_cell(config)
+    replicas = Replicas(jax.devices()[:devices])
+    mapped = make_method(make_model(config.model, grid.VOCABULARY, AXIS), config)
+    step = replicas.map(mapped.step)
+    state = replicas.replicate(cell.method.init(jax.random.key(0), cell.sample))
+    batches = itertools.chain.from_iterable(grid.batches(cell, epoch) for epoch in (1, 2, 3, 4, 5))
+    states, metrics = [], []
+    warmup = itertools.islice(grid.batches(cell, grid.WARMUP), 2)
+    for batch in itertools.islice(itertools.chain(warmup, batches), 10):
+        state, values = step(state, {name: replicas.shard(each) for name, each in batch.items()})
+        states.append(jax.device_get(replicas.first(state.replace(key=()))))
+        metrics.append({name: float(x) for name, x in replicas.first(values).items()})
+    return Course(metrics, states[0], states[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("method", "head"), grid.CELLS)
+def test_ten_steps_on_one_two_four_and_eight_devices(method, head):
+    if len(jax.devices()) < 8:
+        pytest.skip("needs JAX_NUM_CPU_DEVICES=8")
+    one = course(method, head, 1)
+    assert len(one.metrics) == 10
+    for devices in (2, 4, 8):
+        found = course(method, head, devices)
+        for at, (values, expected) in enumerate(zip(found.metrics, one.metrics, strict=True)):
+            for name, value in expected.items():
+                print(devices, at, name, value, abs(values[name] - value) / (abs(value) + 1e-9))
+        for part in ("params", "batch_stats", "opt_state"):
+            for when in ("first", "last"):
+                a, b = getattr(getattr(found, when), part), getattr(getattr(one, when), part)
+                for (path, x), y in zip(
+                    jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True
+                ):
+                    print(
+                        devices,
+                        when,
+                        part,
+                        jax.tree_util.keystr(path),
+                        np.abs(x - y).max(),
+                        np.abs(y).max(),
+                    )
 
 
 def test_a_batch_that_does_not_divide_is_refused():
