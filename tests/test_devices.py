@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 from l2rm_jax import config as defaults
@@ -111,6 +112,9 @@ def test_augmented_steps_do_not_depend_on_the_device_count():
 # Every method with every head: `JAX_NUM_CPU_DEVICES=8 pytest -m exhaustive tests/test_devices.py`
 
 
+RATE = grid.tiny_config("l2rm", "saf").optim.learning_rate
+
+
 class Course(NamedTuple):
     """Ten steps: what each reported, and the states after the first and the last of them."""
 
@@ -137,6 +141,47 @@ def course(method: str, head: str, devices: int) -> Course:
     return Course(metrics, states[0], states[-1])
 
 
+# After the first step. The cost's loss is scored in eval mode, where a bias that train mode
+# cancels, all noise, shows; a gradient's norm feels the parameters' rounding more than losses do.
+LOOSER = {"loss_cost": 2e-3, "grad_norm": 1e-4}
+
+
+def leaves(tree) -> list[tuple[str, np.ndarray]]:
+    return [(jax.tree_util.keystr(path), x) for path, x in jax.tree.leaves_with_path(tree)]
+
+
+def moments(state) -> tuple[dict, dict]:
+    """Adam's means of the gradients and of their squares, like the parameters."""
+    [adam] = [part for part in jax.tree.leaves(state.opt_state, is_adam) if is_adam(part)]
+    return adam.mu, adam.nu
+
+
+def is_adam(part) -> bool:
+    return isinstance(part, optax.ScaleByAdamState)
+
+
+def check_first(found, expected) -> None:
+    """Gradients, of which Adam's first means are a tenth, and batch statistics."""
+    (ours, _), (theirs, _) = moments(found), moments(expected)
+    largest = max(np.abs(x).max() for x in jax.tree.leaves(theirs))
+    for (name, x), (_, y) in zip(leaves(ours), leaves(theirs), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6 * largest, err_msg=name)
+    for (name, x), (_, y) in zip(
+        leaves(found.batch_stats), leaves(expected.batch_stats), strict=True
+    ):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def check_last(found, expected) -> None:
+    """Parameters, but for what Adam makes of rounding: it divides a gradient by its own size."""
+    _, squares = moments(expected)
+    largest = max(np.sqrt(x).max() for x in jax.tree.leaves(squares))
+    of_all = zip(leaves(found.params), leaves(expected.params), leaves(squares), strict=True)
+    for (name, x), (_, y), (_, square) in of_all:
+        noise = 10 * RATE * 1e-6 * largest / np.sqrt(square + 1e-30)
+        assert (np.abs(x - y) <= 1e-5 * np.abs(y).max() + noise).all(), name
+
+
 @pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("method", "head"), grid.CELLS)
@@ -148,22 +193,12 @@ def test_ten_steps_on_one_two_four_and_eight_devices(method, head):
     for devices in (2, 4, 8):
         found = course(method, head, devices)
         for at, (values, expected) in enumerate(zip(found.metrics, one.metrics, strict=True)):
-            for name, value in expected.items():
-                print(devices, at, name, value, abs(values[name] - value) / (abs(value) + 1e-9))
-        for part in ("params", "batch_stats", "opt_state"):
-            for when in ("first", "last"):
-                a, b = getattr(getattr(found, when), part), getattr(getattr(one, when), part)
-                for (path, x), y in zip(
-                    jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True
-                ):
-                    print(
-                        devices,
-                        when,
-                        part,
-                        jax.tree_util.keystr(path),
-                        np.abs(x - y).max(),
-                        np.abs(y).max(),
-                    )
+            for name in expected.keys() - {"transport_iterations"}:  # feel the costs' rounding
+                rel = 1e-5 if at == 0 else LOOSER.get(name, 1e-5)
+                same = pytest.approx(expected[name], rel=rel, abs=1e-6)
+                assert values[name] == same, f"{name} of step {at + 1} on {devices} devices"
+        check_first(found.first, one.first)
+        check_last(found.last, one.last)
 
 
 def test_a_batch_that_does_not_divide_is_refused():
