@@ -17,7 +17,9 @@ import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax.checkpoint import RunCheckpoints
+from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.parallel import Replicas
+from l2rm_jax.recall import table
 from l2rm_jax.run_config import changed
 from l2rm_jax.train import train
 
@@ -56,7 +58,7 @@ def flags_of(workdir: Path, changes: dict) -> list[str]:
 class TwoHosts:
     """The processes of a command, with what each printed so far."""
 
-    def __init__(self, logs: Path, flags: Sequence[str]):
+    def __init__(self, logs: Path, flags: Sequence[str], of_second: Sequence[str]):
         environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "l2rm_jax.main", *flags]
         command += [f"--coordinator=127.0.0.1:{free_port()}", "--hosts=2"]
@@ -65,9 +67,8 @@ class TwoHosts:
         for host, log in enumerate(self._logs):
             with log.open("w") as file:
                 streams = {"stdout": file, "stderr": subprocess.STDOUT}
-                started = subprocess.Popen(
-                    [*command, f"--host={host}"], cwd=ROOT, env=environment, **streams
-                )
+                own = [f"--host={host}", *(of_second if host else ())]
+                started = subprocess.Popen([*command, *own], cwd=ROOT, env=environment, **streams)
             self.processes.append(started)
 
     def output(self, host: int) -> str:
@@ -86,8 +87,9 @@ class TwoHosts:
 
 
 @contextlib.contextmanager
-def two_hosts(logs: Path, *flags: str) -> Iterator[TwoHosts]:
-    hosts = TwoHosts(logs, flags)
+def two_hosts(logs: Path, *flags: str, of_second: Sequence[str] = ()) -> Iterator[TwoHosts]:
+    """Started, and ended in the end; `of_second` are flags of the second one alone."""
+    hosts = TwoHosts(logs, flags, of_second)
     try:
         yield hosts
     finally:
@@ -145,3 +147,29 @@ def test_two_hosts_train_as_one_even_after_a_crash(tmp_path, killed):
     check_parameters(workdir, states[-1])
     saved = json.loads((workdir / "results.json").read_text())
     assert saved["test"] == results["test"] and saved["versions"]["device_count"] == 4
+
+
+def test_hosts_that_differ_are_refused(tmp_path):
+    """Before anything is written; without it, one would wait for the other for ever."""
+    flags = flags_of(tmp_path / "run", TINY)
+    with two_hosts(tmp_path, *flags, of_second=["--config.seed=1"]) as hosts:
+        for host, process in enumerate(hosts.processes):
+            assert process.wait(timeout=120) == 1
+            assert "config and training pairs: not the same on all hosts" in hosts.output(host)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_two_hosts_evaluate_as_one(tmp_path):
+    """All pairs, vectors, and the pairs that one run proposes to the other."""
+    workdirs = {head: tmp_path / head for head in ("saf", "vse")}
+    for head, workdir in workdirs.items():
+        changes = {"method": "infonce", "model.head": head, "data.scenes_test": 5}
+        config = changed(defaults.get_config("quick"), TINY | changes | {"train.warmup_epochs": 0})
+        train(config, workdir, Replicas(jax.devices()[:4]))
+    flags = [f"--workdir={workdirs['saf']}", f"--proposer={workdirs['vse']}"]
+    with two_hosts(tmp_path, "--mode=evaluate", *flags, "--top_k=2", "--top_k=0") as hosts:
+        hosts.finish()
+        expected = table(evaluate_runs([workdirs["saf"]], {}, workdirs["vse"], [2, 0]))
+        assert expected in hosts.output(0) and "rSum" not in hosts.output(1)
