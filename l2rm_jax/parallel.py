@@ -9,8 +9,10 @@ import json
 import os
 import re
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -27,6 +29,8 @@ AXIS = "batch"
 HEARTBEAT_SECONDS = 30
 # At its end, or after an error, a host waits so long for the others to end too.
 SHUTDOWN_SECONDS = 20
+# A file system between hosts may show for some time what a directory held before.
+DIRECTORY_SECONDS = 60
 
 
 class Share(NamedTuple):
@@ -157,6 +161,22 @@ class Replicas:
                 f"{what}: not the same on all hosts: {different} differ from 0; every host needs "
                 "the same flags, the same data and the same work directory"
             )
+
+
+def require_shared(directory: Path) -> None:
+    """Stops a host that does not see the directory that the first one has made.
+
+    Raises:
+      ConfigError: it is not there, and does not come.
+    """
+    limit = time.monotonic() + DIRECTORY_SECONDS
+    while not directory.is_dir():
+        if time.monotonic() > limit:
+            raise ConfigError(
+                f"{directory}: made by host 0 and not seen by host {jax.process_index()}; expected "
+                "a work directory that all hosts share"
+            )
+        time.sleep(1)
 
 
 def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:

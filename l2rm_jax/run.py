@@ -18,7 +18,7 @@ from l2rm_jax.data.dataset import Data, PairDataset, load_data
 from l2rm_jax.health import Health, reference_of, require_finite
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
-from l2rm_jax.parallel import AXIS, Replicas, together
+from l2rm_jax.parallel import AXIS, Replicas, require_shared, together
 from l2rm_jax.recall import check_protocols, parse_protocols, recall_rows, recalls
 from l2rm_jax.run_log import progress_bar
 from l2rm_jax.scoring import Scorer
@@ -53,8 +53,10 @@ def open_run(
 ) -> Iterator["Run"]:
     """The run in `workdir`, its model made, nothing trained or restored; `data` by `read_data`."""
     run = Run(config, data, replicas)
+    directory = Path(workdir) / "checkpoints"
     # `together` is the inner one: where a host is gone, its part of a save never comes.
-    with RunCheckpoints(Path(workdir) / "checkpoints") as run.checkpoints, together():
+    with RunCheckpoints(directory) as run.checkpoints, together():
+        require_shared(directory)
         yield run
 
 
