@@ -9,11 +9,12 @@ import optax
 import pytest
 
 from l2rm_jax import config as defaults
+from l2rm_jax import parallel
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model
-from l2rm_jax.parallel import AXIS, Replicas
+from l2rm_jax.parallel import AXIS, Replicas, Share
 from tests import grid
 
 WARMUP = {"warmup": True}
@@ -208,3 +209,21 @@ def test_a_batch_that_does_not_divide_is_refused():
     with pytest.raises(ConfigError, match=r"nearest sizes are 4$"):
         Replicas(jax.devices()[:4]).check_batch(3)
     Replicas(jax.devices()[:4]).check_batch(32)
+
+
+@pytest.mark.parametrize(("total", "hosts"), [(10, 1), (10, 3), (12, 4), (2, 4)])
+def test_hosts_share_rows(monkeypatch, total, hosts):
+    found = []
+    for host in range(hosts):
+        monkeypatch.setattr(Replicas, "share", Share(host, hosts))
+        found.append(Replicas().rows(total))
+    assert len({len(rows) for rows in found}) == 1  # gathered as they are
+    np.testing.assert_array_equal(np.concatenate(found)[:total], np.arange(total))
+    assert max(map(max, found)) < total
+
+
+def test_a_directory_that_a_host_does_not_see_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(parallel, "DIRECTORY_SECONDS", 0.0)
+    parallel.require_shared(tmp_path)
+    with pytest.raises(ConfigError, match="work directory that all hosts share"):
+        parallel.require_shared(tmp_path / "missing")
