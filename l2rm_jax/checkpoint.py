@@ -41,7 +41,7 @@ class RunCheckpoints:
     """
 
     def __init__(self, directory: str | Path):
-        root = self.directory = Path(directory).absolute()  # orbax refuses relative paths
+        root = Path(directory).absolute()  # orbax refuses relative paths
         self._latest = _manager(root / "latest", policies.LatestN(2))
         self._best = _manager(
             root / "best", policies.BestN(get_metric_fn=lambda metrics: metrics["rsum"], n=1)

@@ -72,7 +72,12 @@ class Replicas:
 
     def check_batch(self, batch_size: int) -> None:
         """Raises `ConfigError`, with the nearest sizes, when the devices cannot share a batch."""
-        n = len(self)
+        n, hosts = len(self), len(self._hosts)
+        if n != hosts * self.local_count:
+            raise ConfigError(
+                f"{n} devices on {hosts} hosts, {self.local_count} of them on this one; expected "
+                "as many on every host"
+            )
         if batch_size % n:
             below, above = batch_size // n * n, (batch_size // n + 1) * n
             nearest = f"{below} or {above}" if below else f"{above}"

@@ -140,7 +140,7 @@ class Run:
         """Continues from the newest checkpoint; whether there is one."""
         resumed = self.checkpoints.restore_latest(self._abstract)
         found = None if resumed is None else resumed.position
-        self._replicas.require_same(found, f"newest checkpoint in {self.checkpoints.directory}")
+        self._replicas.require_same(found, "newest checkpoint")
         if resumed is None:
             return False
         self.state = self._replicas.replicate(resumed.state)

@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 
 from l2rm_jax.data import batches
 from l2rm_jax.data.dataset import PairDataset
-from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models.encoders import ImageCode
 from l2rm_jax.models.retrieval import RetrievalModel
@@ -59,8 +58,8 @@ class Scorer:
         if self._model.one_product:
             images, texts = self.embeddings(variables, dataset)
             return images @ texts.T
-        own = dataset.images.take(self._replicas.rows(len(dataset.images)))
-        tiles, images = list(self._image_tiles(variables, own)), len(own)
+        own = self._replicas.rows(len(dataset.images))
+        tiles, images = list(self._image_tiles(variables, dataset, own)), len(own)
         sims = np.empty((images, len(dataset)), np.float32)
         size = self._batch_size
         with progress_bar(sims.size, f"scoring {dataset.split}") as bar:
@@ -87,8 +86,8 @@ class Scorer:
                 "whose similarity is a product of two vectors"
             )
         replicas, parts = self._replicas, []
-        own = dataset.images.take(replicas.rows(len(dataset.images)))
-        for *inputs, valid in batches.image_batches(own, self._images_at_once(own)):
+        own = replicas.rows(len(dataset.images))
+        for *inputs, valid in batches.image_batches(dataset, self._images_at_once(own), own):
             found = self._embed_images(variables, *replicas.shard(tuple(inputs)))
             parts.append(np.reshape(found, (-1, found.shape[-1]))[:valid])
         images = np.concatenate(parts)
@@ -120,7 +119,8 @@ class Scorer:
         """
         total, rows = len(captions), self._replicas.rows(len(captions))
         images, captions = images[rows], captions[rows]
-        tiles = [self._gather(tile) for tile in self._image_tiles(variables, dataset.images)]
+        every = np.arange(len(dataset.images))
+        tiles = [self._gather(tile) for tile in self._image_tiles(variables, dataset, every)]
         codes = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *tiles)
         by_caption = np.argsort(captions, kind="stable")
         starts = np.searchsorted(captions[by_caption], np.arange(len(dataset) + 1))
@@ -153,14 +153,17 @@ class Scorer:
 
         return jax.vmap(score)(image_rows, text_rows)
 
-    def _images_at_once(self, images: RegionFeatures) -> int:
+    def _images_at_once(self, rows: Int[np.ndarray, " n"]) -> int:
         devices = self._replicas.local_count
-        return min(IMAGE_TILE, -(-len(images) // devices)) * devices
+        return min(IMAGE_TILE, -(-len(rows) // devices)) * devices
 
-    def _image_tiles(self, variables: Any, images: RegionFeatures) -> Iterator[ImageCode]:
+    def _image_tiles(
+        self, variables: Any, dataset: PairDataset, rows: Int[np.ndarray, " n"]
+    ) -> Iterator[ImageCode]:
         """Image codes `[devices, tile, ...]`, each on its device, padded with zero images."""
-        for features, regions, _ in batches.image_batches(images, self._images_at_once(images)):
-            yield self._encode_images(variables, *self._replicas.shard((features, regions)))
+        size = self._images_at_once(rows)
+        for images, regions, _ in batches.image_batches(dataset, size, rows):
+            yield self._encode_images(variables, *self._replicas.shard((images, regions)))
 
 
 def _gather(tile: ImageCode) -> ImageCode:

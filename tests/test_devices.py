@@ -1,6 +1,7 @@
 """One device and several compute the same thing."""
 
 import itertools
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -209,6 +210,9 @@ def test_a_batch_that_does_not_divide_is_refused():
     with pytest.raises(ConfigError, match=r"nearest sizes are 4$"):
         Replicas(jax.devices()[:4]).check_batch(3)
     Replicas(jax.devices()[:4]).check_batch(32)
+    uneven = [SimpleNamespace(process_index=host) for host in (0, 1, 0)]
+    with pytest.raises(ConfigError, match="3 devices on 2 hosts, 2 of them on this one"):
+        Replicas(uneven).check_batch(30)
 
 
 @pytest.mark.parametrize(("total", "hosts"), [(10, 1), (10, 3), (12, 4), (2, 4)])

@@ -163,23 +163,25 @@ def scoring_batches(
 
 
 def image_batches(
-    images: RegionFeatures, batch_size: int
+    dataset: PairDataset, batch_size: int, rows: Int[np.ndarray, " n"] | None = None
 ) -> Iterator[tuple[Float32[np.ndarray, "B R Dv"], Int32[np.ndarray, " B"], int]]:
-    """All images in the order of their rows.
+    """The images of these rows, in their order; all images without `rows`.
 
     Yields:
       Features, regions of each image, and how many rows count: the last batch is completed with
       images of one region, all zeros.
     """
+    images = dataset.images
+    order = np.arange(len(images)) if rows is None else rows
 
     def build(step: int) -> tuple[np.ndarray, np.ndarray, int]:
-        rows = np.arange(step * batch_size, min((step + 1) * batch_size, len(images)))
+        own = order[step * batch_size : (step + 1) * batch_size]
         batch = np.zeros((batch_size, *images.shape[1:]), np.float32)
         regions = np.ones(batch_size, np.int32)
-        batch[: len(rows)], regions[: len(rows)] = images.rows(rows), images.region_counts(rows)
-        return batch, regions, len(rows)
+        batch[: len(own)], regions[: len(own)] = images.rows(own), images.region_counts(own)
+        return batch, regions, len(own)
 
-    return _read_ahead(build, range(-(-len(images) // batch_size)))
+    return _read_ahead(build, range(-(-len(order) // batch_size)))
 
 
 def caption_batches(

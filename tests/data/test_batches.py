@@ -290,7 +290,7 @@ def with_nan(dataset: PairDataset, row: int) -> PairDataset:
     [
         lambda dataset: stream_of(dataset, {"all": np.arange(PAIRS)}, PAIRS // 4).iterate(),
         lambda dataset: scoring_batches(dataset, batch_size=16, seed=0, epoch=0),
-        lambda dataset: image_batches(dataset.images, 16),
+        lambda dataset: image_batches(dataset, 16),
     ],
 )
 def test_a_bad_row_found_while_reading_ahead_reaches_the_reader(batches):
@@ -383,7 +383,7 @@ def test_scoring_order_depends_on_seed_and_epoch():
 def test_image_batches_drop_nothing(batch_size):
     dataset = make_dataset()
     rows, counts = [], []
-    for images, regions, valid in image_batches(dataset.images, batch_size):
+    for images, regions, valid in image_batches(dataset, batch_size):
         assert images.shape == (batch_size, 3, 4) and images.dtype == np.float32
         assert regions.shape == (batch_size,) and regions.dtype == np.int32
         assert not images[valid:].any() and (regions[valid:] == 1).all()

@@ -196,7 +196,7 @@ def read_as_a_run(config: ConfigDict) -> None:
     data = load_data(config.data, config.mismatch, workdir=None)
     check_batch_size(data.train, config.train.batch_size)
     for split in data.splits:
-        list(image_batches(split.images, 4))
+        list(image_batches(split, 4))
 
 
 def problems_of(config: ConfigDict) -> list[str]:
