@@ -6,6 +6,7 @@ devices of all, and the hosts meet in it and in the gathers below.
 
 import contextlib
 import json
+import logging
 import os
 import re
 import sys
@@ -24,7 +25,11 @@ from jaxtyping import Int
 
 from l2rm_jax.errors import ConfigError
 
+_log = logging.getLogger(__name__)
+
 AXIS = "batch"
+# Hosts may be started by hand, or where a cluster has room for them.
+JOIN_SECONDS = 300
 # A host that is killed is missed, and the others stopped, after so long without a sign of life.
 HEARTBEAT_SECONDS = 30
 # At its end, or after an error, a host waits so long for the others to end too.
@@ -210,6 +215,7 @@ def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
         if not 0 <= host < hosts:
             raise ConfigError(f"--host: {host}, expected 0 to {hosts - 1}")
         address = coordinator
+    _log.info("waiting for the other hosts, at most %d s", JOIN_SECONDS)
     # It would swallow SIGTERM, which is to end a host; the others then stop, as after a crash.
     jax.config.update("jax_enable_preemption_service", False)
     try:
@@ -217,6 +223,7 @@ def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
             address,
             hosts,
             host,
+            initialization_timeout=JOIN_SECONDS,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             shutdown_timeout_seconds=SHUTDOWN_SECONDS,
         )
