@@ -32,8 +32,8 @@ AXIS = "batch"
 JOIN_SECONDS = 300
 # A host that is killed is missed, and the others stopped, after so long without a sign of life.
 HEARTBEAT_SECONDS = 30
-# At its end, or after an error, a host waits so long for the others to end too.
-SHUTDOWN_SECONDS = 20
+# At its end, a host waits so long for the others to end too.
+SHUTDOWN_SECONDS = 60
 # A file system between hosts may show for some time what a directory held before.
 DIRECTORY_SECONDS = 60
 
