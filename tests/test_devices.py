@@ -134,7 +134,9 @@ def course(method: str, head: str, devices: int) -> Course:
     mapped = make_method(make_model(config.model, grid.VOCABULARY, AXIS), config)
     step = replicas.map(mapped.step)
     state = replicas.replicate(cell.method.init(jax.random.key(0), cell.sample))
-    batches = itertools.chain.from_iterable(grid.batches(cell, epoch) for epoch in (1, 2, 3, 4, 5))
+    batches = itertools.chain.from_iterable(
+        grid.batches(cell, epoch) for epoch in itertools.count(grid.MAIN)
+    )
     states, metrics = [], []
     warmup = itertools.islice(grid.batches(cell, grid.WARMUP), 2)
     for batch in itertools.islice(itertools.chain(warmup, batches), 10):
