@@ -17,8 +17,9 @@ from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
 from l2rm_jax.data.check import check
 from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
-from l2rm_jax.evaluate import evaluate_checkpoints, evaluate_runs
+from l2rm_jax.evaluate import Rows, evaluate_checkpoints, evaluate_runs
 from l2rm_jax.import_run import import_checkpoint
+from l2rm_jax.parallel import end, is_primary, join_hosts
 from l2rm_jax.recall import table
 from l2rm_jax.run_config import CONFIG_FILE, changed, read_config, unknown_key
 from l2rm_jax.train import train
@@ -47,6 +48,14 @@ _TOP_K = flags.DEFINE_multi_integer(
     "Candidates that --proposer proposes for each image and each caption (repeat the flag for "
     "several tables); 0 scores all pairs, to compare with.",
 )
+_COORDINATOR = flags.DEFINE_string(
+    "coordinator",
+    None,
+    "With several hosts: address and port of host 0 (10.0.0.1:8476), the same on all; or auto, to "
+    "find this and the two flags below in the environment (Cloud TPU, Slurm, Open MPI, ...).",
+)
+_HOSTS = flags.DEFINE_integer("hosts", None, "With --coordinator: how many hosts there are.")
+_HOST = flags.DEFINE_integer("host", None, "With --coordinator: which one this is, 0, 1, ...")
 _MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate", "check", "import"], "What to do.")
 
 
@@ -60,14 +69,29 @@ def main(arguments: list[str]) -> None:
             raise ConfigError("--checkpoint: goes with --mode=evaluate or --mode=import")
         if (_PROPOSER.value or _TOP_K.value) and (_MODE.value != "evaluate" or _CHECKPOINT.value):
             raise ConfigError("--proposer, --top_k: go with --mode=evaluate of runs")
+        _join_hosts()
         _MODES[_MODE.value]()
     except StoppedError as error:
         print(error, file=sys.stderr)
         sys.exit(128 + signal.SIGTERM)  # as the shell says of a process that the signal ended
     except (L2RMError, OSError) as error:  # a disk that is full, a directory that is not ours
-        sys.exit(f"error: {error}")
+        end(f"error: {error}")
     except KeyboardInterrupt:
-        sys.exit("stopped; a training run continues with the same command")
+        end("stopped; a training run continues with the same command")
+
+
+def _join_hosts() -> None:
+    """Makes this process one of several, if the flags say so."""
+    hosts, host = _HOSTS.value, _HOST.value
+    if _COORDINATOR.value is None:
+        if hosts is not None or host is not None:
+            raise ConfigError("--hosts, --host: go with --coordinator")
+        return
+    if _MODE.value not in ("train", "evaluate"):
+        raise ConfigError("--coordinator: goes with --mode=train or --mode=evaluate")
+    join_hosts(_COORDINATOR.value, hosts, host)
+    if not is_primary():
+        logging.getLogger("l2rm_jax").setLevel(logging.WARNING)
 
 
 def _train() -> None:
@@ -92,14 +116,19 @@ def _evaluate() -> None:
     if _CHECKPOINT.value:
         if _WORKDIR.value:
             raise ConfigError("--checkpoint, --workdir: evaluate either checkpoints or runs")
-        print(table(evaluate_checkpoints(_checkpoint_config(), _CHECKPOINT.value)))
+        _show(evaluate_checkpoints(_checkpoint_config(), _CHECKPOINT.value))
         return
     if not _WORKDIR.value:
         raise ConfigError("--workdir: evaluation needs the directory of at least one run")
     if flags.FLAGS["config"].present:
         raise ConfigError("--config: a run is evaluated with its own; leave the flag out")
     changes = config_flags.get_override_values(flags.FLAGS["config"])
-    print(table(evaluate_runs(_WORKDIR.value, changes, _PROPOSER.value, _TOP_K.value)))
+    _show(evaluate_runs(_WORKDIR.value, changes, _PROPOSER.value, _TOP_K.value))
+
+
+def _show(rows: Rows) -> None:
+    if is_primary():
+        print(table(rows))
 
 
 def _import() -> None:

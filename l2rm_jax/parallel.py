@@ -1,40 +1,92 @@
-"""Devices: the only file that knows how many there are, how a step is mapped over them, and in
-what precision they multiply."""
+"""Devices and hosts: the only file that knows how many there are, how work is mapped over them, and
+in what precision they multiply.
+
+A host is a process with devices of its own. Every host runs the same program; a step maps over the
+devices of all, and the hosts meet in it and in the gathers below.
+"""
 
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import Any
+import json
+import logging
+import os
+import re
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Int
 
 from l2rm_jax.errors import ConfigError
+
+_log = logging.getLogger(__name__)
 
 AXIS = "batch"
 # What an accelerator makes of the factors of a float32 product; sums are in float32 either way. It
 # left to itself rounds them to 10 bits (GPU) or 8 (TPU). A CPU computes in float32 always.
 PRECISIONS = {"float32": "float32", "bfloat16": "BF16_BF16_F32"}
+# Hosts may be started by hand, or where a cluster has room for them.
+JOIN_SECONDS = 300
+# A host that is killed is missed, and the others stopped, after so long without a sign of life.
+HEARTBEAT_SECONDS = 30
+# At its end, a host waits so long for the others to end too.
+SHUTDOWN_SECONDS = 60
+# A file system between hosts may show for some time what a directory held before.
+DIRECTORY_SECONDS = 60
+
+
+class Share(NamedTuple):
+    """The part of a global batch that a host reads: of `hosts` equal ones in a row, one."""
+
+    host: int = 0
+    hosts: int = 1
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        size = len(rows) // self.hosts
+        return rows[self.host * size : (self.host + 1) * size]
 
 
 class Replicas:
     """A set of devices that hold the same state and share each batch equally.
 
-    State carries a leading device axis; that form can be donated on one host and on several.
-    Batches are split along their first axis, in order: sample i of the global batch sits on device
-    `i // (B / n)`.
+    State carries a leading axis over the devices of this host; that form can be donated on one
+    host and on several. Batches are split along their first axis, in order, the devices of a host
+    next to each other: sample i of the global batch sits on device `i // (B / n)`.
     """
 
     def __init__(self, devices: Sequence[jax.Device] | None = None):
-        self.devices = list(devices or jax.local_devices())
+        self.devices = sorted(devices or jax.devices(), key=lambda device: device.process_index)
+        self._local = [d for d in self.devices if d.process_index == jax.process_index()]
+        self._hosts = sorted({device.process_index for device in self.devices})
 
     def __len__(self) -> int:
         return len(self.devices)
 
+    @property
+    def local_count(self) -> int:
+        """Devices of this host."""
+        return len(self._local)
+
+    @property
+    def share(self) -> Share:
+        """What this host reads of each batch."""
+        return Share(self._hosts.index(jax.process_index()), len(self._hosts))
+
     def check_batch(self, batch_size: int) -> None:
         """Raises `ConfigError`, with the nearest sizes, when the devices cannot share a batch."""
-        n = len(self)
+        n, hosts = len(self), len(self._hosts)
+        if n != hosts * self.local_count:
+            raise ConfigError(
+                f"{n} devices on {hosts} hosts, {self.local_count} of them on this one; expected "
+                "as many on every host"
+            )
         if batch_size % n:
             below, above = batch_size // n * n, (batch_size // n + 1) * n
             nearest = f"{below} or {above}" if below else f"{above}"
@@ -44,20 +96,38 @@ class Replicas:
             )
 
     def replicate(self, tree: Any) -> Any:
-        """The tree with a leading device axis, one copy on each device."""
+        """The tree with a leading device axis, one copy on each device of this host."""
         sharding = NamedSharding(
-            Mesh(np.array(self.devices), ("devices",)), PartitionSpec("devices")
+            Mesh(np.array(self._local), ("devices",)), PartitionSpec("devices")
         )
-        stacked = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * len(self)), tree)
+        stacked = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * self.local_count), tree)
         # A restored array is committed to one device, and a mapped function would refuse it.
         return jax.device_put(stacked, sharding)
 
     def first(self, tree: Any) -> Any:
-        """One copy of a replicated tree."""
-        return jax.tree.map(lambda x: x[0], tree)
+        """The copy of a replicated tree that is on the first device."""
+        # `x[0]` would be a program of all devices that hold x, with communication between them.
+        return jax.tree.map(lambda x: x.addressable_data(0)[0], tree)
+
+    def to_save(self, tree: Any) -> Any:
+        """One copy of a replicated tree, as orbax takes it: on several hosts, an array of all."""
+        one = self.first(tree)
+        if len(self._hosts) == 1:
+            return one
+        of_hosts = [next(d for d in self.devices if d.process_index == h) for h in self._hosts]
+        sharding = NamedSharding(Mesh(np.array(of_hosts), ("hosts",)), PartitionSpec())
+
+        def of_all(x: jax.Array) -> jax.Array:
+            if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+                return jax.random.wrap_key_data(of_all(jax.random.key_data(x)))
+            own = jax.device_put(x, self._local[0])
+            return jax.make_array_from_single_device_arrays(x.shape, sharding, [own])
+
+        return jax.tree.map(of_all, one)
 
     def shard(self, tree: Any) -> Any:
-        n = len(self)
+        """This host's rows, spread over its devices."""
+        n = self.local_count
         return jax.tree.map(lambda x: np.reshape(x, (n, x.shape[0] // n, *x.shape[1:])), tree)
 
     def map(self, step: Callable, *, donate: bool = False) -> Callable:
@@ -66,8 +136,136 @@ class Replicas:
         return jax.pmap(step, axis_name=AXIS, devices=self.devices, donate_argnums=donated)
 
     def map_over(self, function: Callable, in_axes: tuple) -> Callable:
-        """`function` on every device, without communication; `None` in `in_axes` is copied."""
-        return jax.pmap(function, devices=self.devices, in_axes=in_axes)
+        """`function` on the devices of this host alone, with `AXIS` between these; `None` in
+        `in_axes` is copied."""
+        return jax.pmap(function, axis_name=AXIS, devices=self._local, in_axes=in_axes)
+
+    def rows(self, total: int) -> Int[np.ndarray, " n"]:
+        """This host's rows of so many: as many on every host, the last one again where they end."""
+        host, hosts = self.share
+        size = -(-total // hosts)
+        return np.minimum(np.arange(host * size, (host + 1) * size), total - 1)
+
+    def join(self, own: np.ndarray, total: int) -> np.ndarray:
+        """What each host found for its `rows(total)`, together, on every host."""
+        if len(self._hosts) == 1:
+            return own
+        return np.concatenate(multihost_utils.process_allgather(own))[:total]
+
+    def require_same(self, value: Any, what: str) -> None:
+        """Stops all hosts where they would go different ways: one would wait for the others.
+
+        Args:
+          value: arrays and JSON values.
+          what: their name in the message.
+
+        Raises:
+          ConfigError: the hosts do not have the same value.
+        """
+        if len(self._hosts) == 1:
+            return
+        text = json.dumps(value, sort_keys=True, default=lambda array: array.tolist())
+        own = np.uint32(zlib.crc32(text.encode()))
+        found = multihost_utils.process_allgather(own)
+        different = [
+            host for host, other in zip(self._hosts, found, strict=True) if other != found[0]
+        ]
+        if different:
+            raise ConfigError(
+                f"{what}: not the same on all hosts: {different} differ from 0; every host needs "
+                "the same flags, the same data and the same work directory"
+            )
+
+
+def require_shared(directory: Path) -> None:
+    """Stops a host that does not see the directory that the first one has made.
+
+    Raises:
+      ConfigError: it is not there, and does not come.
+    """
+    limit = time.monotonic() + DIRECTORY_SECONDS
+    while not directory.is_dir():
+        if time.monotonic() > limit:
+            raise ConfigError(
+                f"{directory}: made by host 0 and not seen by host {jax.process_index()}; expected "
+                "a work directory that all hosts share"
+            )
+        time.sleep(1)
+
+
+def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
+    """Makes this process one of several hosts; before anything touches a device.
+
+    Args:
+      coordinator: address and port of host 0, or "auto" to find all three in the environment of
+        the cluster.
+      hosts: how many there are.
+      host: which one this is, 0 to hosts - 1.
+
+    Raises:
+      ConfigError: something is missing, or contradicts the rest; or host 0 does not answer.
+    """
+    given = hosts is not None, host is not None
+    if coordinator == "auto":
+        if any(given):
+            raise ConfigError("--hosts, --host: --coordinator=auto finds them by itself")
+        address = None
+    else:
+        if not all(given) or not re.fullmatch(r".+:\d+", coordinator):
+            raise ConfigError(
+                f"--coordinator={coordinator}: expected ADDRESS:PORT of host 0, with --hosts and "
+                "--host; or auto, without"
+            )
+        if not 0 <= host < hosts:
+            raise ConfigError(f"--host: {host}, expected 0 to {hosts - 1}")
+        address = coordinator
+    _log.info("waiting for the other hosts, at most %d s", JOIN_SECONDS)
+    # It would swallow SIGTERM, which is to end a host; the others then stop, as after a crash.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        jax.distributed.initialize(
+            address,
+            hosts,
+            host,
+            initialization_timeout=JOIN_SECONDS,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+        )
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(f"--coordinator={coordinator}: {error}") from error
+
+
+def end(message: str) -> NoReturn:
+    """Ends this process in error; one of several hosts at once.
+
+    An orderly exit would wait for the others, which may be no more, or wait for this one. They
+    notice that it is gone, in `together` or after `HEARTBEAT_SECONDS`.
+    """
+    if not jax.distributed.is_initialized():
+        sys.exit(message)
+    print(message, file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(1)
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """A block in which hosts meet. Where another one is gone, this one ends too."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not jax.distributed.is_initialized():
+            raise
+        end(
+            f"error: host {jax.process_index()} stops ({str(error).splitlines()[0]}). If another "
+            "one stopped first, its output says why. Started again with the same commands, all "
+            "continue from the newest checkpoint"
+        )
+
+
+def is_primary() -> bool:
+    """Whether this host writes and prints; all others keep quiet."""
+    return jax.process_index() == 0
 
 
 def products_in(precision: str) -> contextlib.AbstractContextManager:

@@ -25,7 +25,7 @@ from l2rm_jax.health import Health, reference_of, require_finite
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.methods.base import guarded
 from l2rm_jax.models import make_model
-from l2rm_jax.parallel import AXIS, Replicas, products_in
+from l2rm_jax.parallel import AXIS, Replicas, products_in, require_shared, together
 from l2rm_jax.recall import check_protocols, parse_protocols, recall_rows, recalls
 from l2rm_jax.run_log import progress_bar
 from l2rm_jax.scoring import Scorer
@@ -61,9 +61,12 @@ def open_run(
     config: ConfigDict, data: Data, workdir: str | Path, replicas: Replicas
 ) -> Iterator["Run"]:
     """The run in `workdir`, its model made, nothing trained or restored; `data` by `read_data`."""
+    directory = Path(workdir) / "checkpoints"
     with products_in(config.precision):
         run = Run(config, data, replicas)
-        with RunCheckpoints(Path(workdir) / "checkpoints") as run.checkpoints:
+        # `together` is the inner one: where a host is gone, its part of a save never comes.
+        with RunCheckpoints(directory) as run.checkpoints, together():
+            require_shared(directory)
             yield run
 
 
@@ -89,6 +92,9 @@ class Run:
     def __init__(self, config: ConfigDict, data: Data, replicas: Replicas):
         self.config, self.data = config, data
         self._replicas = replicas
+        pairs = {"stored_image": data.train.stored_image, "lengths": data.train.lengths}
+        seen = {"config": config.to_dict(), "words": len(data.vocabulary), **pairs}
+        replicas.require_same(seen, "config and training pairs")
         self.model = make_model(config.model, len(data.vocabulary), AXIS)
         self.method = make_method(self.model, config)
         self._reference = reference_of(config, data.dev, self.method.losses)
@@ -137,12 +143,14 @@ class Run:
         )
         return (
             f"{self.title}\n{sizes}; {clipped} training captions clipped at {max_words} tokens; "
-            f"{len(self._replicas)} device(s)"
+            f"{len(self._replicas)} device(s) on {self._replicas.share.hosts} host(s)"
         )
 
     def restore(self) -> bool:
         """Continues from the newest checkpoint; whether there is one."""
         resumed = self.checkpoints.restore_latest(self._abstract)
+        found = None if resumed is None else resumed.position
+        self._replicas.require_same(found, "newest checkpoint")
         if resumed is None:
             return False
         self.state = self._replicas.replicate(resumed.state)
@@ -180,10 +188,17 @@ class Run:
 
     def start_epoch(self, epoch: int) -> None:
         """Lets the device know which epoch it is."""
-        self.state = self.state.replace(epoch=np.full_like(self.state.epoch, epoch))
+        self.state = self.state.replace(epoch=self._replicas.replicate(np.int32(epoch)))
+
+    def make_plan(self, epoch: int) -> EpochPlan:
+        """What the epoch is to train on."""
+        plan = self.method.plan(self.score_pairs(epoch), self.data.train, epoch)
+        self._replicas.require_same(plan.streams, f"plan of epoch {epoch + 1}")
+        return plan
 
     def train_step(self, batch: dict[str, Batch]) -> dict[str, jax.Array]:
-        """One update from a step's batches; its metrics, still on the device."""
+        """One update from this host's share of a step's batches; its metrics, still on the
+        device."""
         shards = {name: self._replicas.shard(b) for name, b in batch.items()}
         self.state, metrics = self._train_step(self.state, shards)
         return self._replicas.first(metrics)
@@ -218,6 +233,7 @@ class Run:
             epoch=epoch,
             max_words=self.config.data.max_words,
             queue_length=self.config.l2rm.queue_length,
+            share=self._replicas.share,
         )
 
     def score_pairs(self, epoch: int) -> Callable:
@@ -236,15 +252,16 @@ class Run:
                 seed=self.config.seed,
                 epoch=epoch,
                 max_words=self.config.data.max_words,
+                share=self._replicas.share,
             )
             with progress_bar(total, f"epoch {epoch + 1}: scoring") as bar:
-                for batch, valid in batches:
+                for batch, rows in batches:
                     found = jax.tree.map(np.asarray, self.apply(score, batch))
                     if values is None:
                         values = jax.tree.map(functools.partial(_rows_like, total), found)
                     for all_of, these in zip(*map(jax.tree.leaves, (values, found)), strict=True):
-                        all_of[batch.pair_index[:valid]] = these[:valid]
-                    bar.update(valid)
+                        all_of[rows] = these[: len(rows)]
+                    bar.update(len(rows))
             for leaf in jax.tree.leaves(values):
                 require_finite({"scores of the training pairs": leaf}, self.step, epoch + 1)
             return values
@@ -252,7 +269,8 @@ class Run:
         return score_pairs
 
     def apply(self, function: Callable, batch: Batch) -> Any:
-        """`function(state, batch)` of a global batch, on all devices; the state stays as it is."""
+        """`function(state, batch)` of this host's share of a batch and the others' theirs, on all
+        devices; the state stays as it is."""
         values = self._mapped(function)(self.state, self._replicas.shard(batch))
         return self._replicas.first(values)
 
@@ -261,15 +279,14 @@ class Run:
         plan = self.plan or EpochPlan({})
         self.position["seconds"] = self.seconds
         position = {**self.position, "report": plan.report, "health": self.health.history}
-        state = self._replicas.first(self.state)
+        state = self._replicas.to_save(self.state)
         self.checkpoints.save(self.step, state, plan.streams, position)
 
     def finish_epoch(self, epochs: int, rsum: float) -> None:
         """Saves the end of an epoch: `epochs` are done, the last one validated at `rsum`."""
         best = self.position["best_rsum"]
         if rsum > best:
-            state = self._replicas.first(self.state)
-            self.checkpoints.save_best(self.step, state)
+            self.checkpoints.save_best(self.step, self._replicas.to_save(self.state))
         self.plan = None
         self.position = {"epoch": epochs, "best_rsum": max(rsum, best)}
         self.save()

@@ -17,6 +17,7 @@ from tqdm import tqdm
 import l2rm_jax
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import CheckpointError, ConfigError
+from l2rm_jax.parallel import is_primary
 
 QUIET_SECONDS = 30.0  # between two lines of a bar away from a terminal
 SCALAR_KINDS = ("step", "epoch")  # records that TensorBoard shows
@@ -40,6 +41,7 @@ class RunLog:
       epochs: how many were done at `resume_step`.
       tensorboard: also write the numbers of steps and epochs as scalars to `workdir/tensorboard`;
         those of the steps that a resumed run repeats are purged.
+      primary: False on the hosts that neither write nor print.
 
     Raises:
       ConfigError: TensorBoard is asked for and the package that writes for it is missing.
@@ -53,14 +55,18 @@ class RunLog:
         resume_step: int | None = None,
         epochs: int = 0,
         tensorboard: bool = False,
+        primary: bool = True,
     ):
-        self._header = dict(header)
+        self._header, self._file, self._scalars = dict(header), None, None
+        if not primary:
+            return
         first_step = 0 if resume_step is None else resume_step + 1
-        self._scalars = _scalar_writer(workdir, first_step) if tensorboard else None
+        if tensorboard:
+            self._scalars = _scalar_writer(workdir, first_step)
         path = Path(workdir) / "metrics.jsonl"
         kept = [] if resume_step is None else _lines_up_to(path, resume_step, epochs)
         replace_file(path, "".join(kept).encode())
-        self._file: TextIO = path.open("a", encoding="utf-8")
+        self._file = path.open("a", encoding="utf-8")
 
     def __enter__(self) -> "RunLog":
         return self
@@ -70,15 +76,17 @@ class RunLog:
 
     def close(self) -> None:
         """Closes the files."""
-        self._file.close()
-        if self._scalars is not None:
-            self._scalars.close()
+        for file in (self._file, self._scalars):
+            if file is not None:
+                file.close()
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         """Appends a record; values may be numbers, 0-d arrays of either library, or JSON values.
 
         Not-a-number and infinity are written as null, which JSON can hold.
         """
+        if self._file is None:
+            return
         values = plain(values)
         record = {"kind": kind, "step": step, **plain(self._header), **values}
         self._file.write(json.dumps(record, allow_nan=False) + "\n")
@@ -101,8 +109,9 @@ class RunLog:
 
     def say(self, text: str) -> None:
         """Prints a line to standard output, above a progress bar if one is shown."""
-        tqdm.write(text, file=sys.stdout)
-        sys.stdout.flush()
+        if self._file is not None:
+            tqdm.write(text, file=sys.stdout)
+            sys.stdout.flush()
 
 
 class Means:
@@ -173,7 +182,7 @@ def require_tensorboard() -> None:
 
 
 def progress_bar(total: int, description: str, *, initial: int = 0) -> tqdm:
-    """A bar on standard error that counts pairs and shows their rate and the ETA.
+    """A bar on the first host's standard error: counts pairs and shows their rate and the ETA.
 
     Call `update(pairs)`, `set_postfix(loss=...)` where the loss is at hand, and `close()`, or use
     it as a context. Away from a terminal it prints a plain line every half minute, so nothing
@@ -191,6 +200,7 @@ def progress_bar(total: int, description: str, *, initial: int = 0) -> tqdm:
         delay=0 if terminal else QUIET_SECONDS,
         dynamic_ncols=terminal,
         leave=not terminal,
+        disable=not is_primary(),
     )
 
 

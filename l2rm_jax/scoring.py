@@ -25,7 +25,7 @@ class Scorer:
 
     Of a head that is `one_product`, all pairs are one product of vectors. Of another, images are
     spread over the devices, tile by tile, and meet one batch of captions at a time, so that memory
-    does not grow with the captions.
+    does not grow with the captions. Each host scores its part, and all get the whole.
     """
 
     def __init__(self, model: RetrievalModel, replicas: Replicas, batch_size: int):
@@ -39,7 +39,7 @@ class Scorer:
         self._score = replicas.map_over(self._apply("similarity"), (0, 0, 0))
         self._embed_images = replicas.map_over(self._apply("embed_images"), (0, 0, 0))
         self._embed_captions = replicas.map_over(self._apply("embed_captions"), (0, 0, 0))
-        self._gather = replicas.map(_gather)
+        self._gather = replicas.map_over(_gather, (0,))
         self._score_pairs = replicas.map_over(self._pairs, (0, 0, 0, 0, 0))
 
     def _apply(self, method: str) -> Callable:
@@ -58,8 +58,8 @@ class Scorer:
         if self._model.one_product:
             images, texts = self.embeddings(variables, dataset)
             return images @ texts.T
-        tiles = list(self._image_tiles(variables, dataset))
-        images = len(dataset.images)
+        own = self._replicas.rows(len(dataset.images))
+        tiles, images = list(self._image_tiles(variables, dataset, own)), len(own)
         sims = np.empty((images, len(dataset)), np.float32)
         size = self._batch_size
         with progress_bar(sims.size, f"scoring {dataset.split}") as bar:
@@ -70,7 +70,7 @@ class Scorer:
                 block = np.concatenate([np.reshape(b, (-1, b.shape[-1])) for b in blocks])
                 sims[:, rows[:valid]] = block[:images, :valid]
                 bar.update(images * valid)
-        return sims
+        return self._replicas.join(sims, len(dataset.images))
 
     def embeddings(
         self, variables: Any, dataset: PairDataset
@@ -85,18 +85,20 @@ class Scorer:
                 f"model.head: {self._model.head} compares words with regions, expected a head "
                 "whose similarity is a product of two vectors"
             )
-        shard, parts = self._replicas.shard, []
-        for *inputs, valid in batches.image_batches(dataset, self._images_at_once(dataset)):
-            found = self._embed_images(variables, *shard(tuple(inputs)))
+        replicas, parts = self._replicas, []
+        own = replicas.rows(len(dataset.images))
+        for *inputs, valid in batches.image_batches(dataset, self._images_at_once(own), own):
+            found = self._embed_images(variables, *replicas.shard(tuple(inputs)))
             parts.append(np.reshape(found, (-1, found.shape[-1]))[:valid])
         images = np.concatenate(parts)
-        texts = np.empty((len(dataset), images.shape[1]), np.float32)
-        devices = len(self._replicas)
+        captions = dataset.take(replicas.rows(len(dataset)))
+        texts = np.empty((len(captions), images.shape[1]), np.float32)
+        devices = replicas.local_count
         size = -(-self._batch_size // devices) * devices
-        for *inputs, rows, valid in batches.caption_batches(dataset, size):
-            found = self._embed_captions(variables, *shard(tuple(inputs)))
+        for *inputs, rows, valid in batches.caption_batches(captions, size):
+            found = self._embed_captions(variables, *replicas.shard(tuple(inputs)))
             texts[rows[:valid]] = np.reshape(found, (-1, found.shape[-1]))[:valid]
-        return images, texts
+        return replicas.join(images, len(dataset.images)), replicas.join(texts, len(dataset))
 
     def pair_similarities(
         self,
@@ -115,11 +117,14 @@ class Scorer:
           images: image row of each pair.
           captions: caption row of each pair.
         """
-        tiles = [self._gather(tile) for tile in self._image_tiles(variables, dataset)]
+        total, rows = len(captions), self._replicas.rows(len(captions))
+        images, captions = images[rows], captions[rows]
+        every = np.arange(len(dataset.images))
+        tiles = [self._gather(tile) for tile in self._image_tiles(variables, dataset, every)]
         codes = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *tiles)
         by_caption = np.argsort(captions, kind="stable")
         starts = np.searchsorted(captions[by_caption], np.arange(len(dataset) + 1))
-        size = PAIR_TILE * len(self._replicas)
+        size = PAIR_TILE * self._replicas.local_count
         sims = np.empty(len(captions), np.float32)
         with progress_bar(len(sims), f"scoring pairs of {dataset.split}") as bar:
             for tokens, lengths, rows, valid in batches.caption_batches(dataset, self._batch_size):
@@ -136,7 +141,7 @@ class Scorer:
                     )
                     sims[here] = np.reshape(found, -1)[: len(here)]
                     bar.update(len(here))
-        return sims
+        return self._replicas.join(sims, total)
 
     def _pairs(self, variables, images, texts, image_rows, text_rows) -> Float[jax.Array, " P"]:
         similarity = self._apply("similarity")
@@ -148,16 +153,19 @@ class Scorer:
 
         return jax.vmap(score)(image_rows, text_rows)
 
-    def _images_at_once(self, dataset: PairDataset) -> int:
-        devices = len(self._replicas)
-        return min(IMAGE_TILE, -(-len(dataset.images) // devices)) * devices
+    def _images_at_once(self, rows: Int[np.ndarray, " n"]) -> int:
+        devices = self._replicas.local_count
+        return min(IMAGE_TILE, -(-len(rows) // devices)) * devices
 
-    def _image_tiles(self, variables: Any, dataset: PairDataset) -> Iterator[ImageCode]:
+    def _image_tiles(
+        self, variables: Any, dataset: PairDataset, rows: Int[np.ndarray, " n"]
+    ) -> Iterator[ImageCode]:
         """Image codes `[devices, tile, ...]`, each on its device, padded with zero images."""
-        for images, regions, _ in batches.image_batches(dataset, self._images_at_once(dataset)):
+        size = self._images_at_once(rows)
+        for images, regions, _ in batches.image_batches(dataset, size, rows):
             yield self._encode_images(variables, *self._replicas.shard((images, regions)))
 
 
 def _gather(tile: ImageCode) -> ImageCode:
-    """The codes of all devices' images, in order."""
+    """The codes of the images of all devices of a host, in order."""
     return jax.tree.map(lambda x: global_rows(x, AXIS), tile)

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from l2rm_jax.data.dataset import keep_data
 from l2rm_jax.errors import DivergedError, StoppedError
 from l2rm_jax.health import require_finite
-from l2rm_jax.parallel import Replicas
+from l2rm_jax.parallel import Replicas, is_primary
 from l2rm_jax.recall import table
 from l2rm_jax.run import Run, open_run, read_data, test_rows
 from l2rm_jax.run_config import check_config, write_config
@@ -33,10 +33,12 @@ def train(
 ) -> dict:
     """Trains, validating each epoch, and tests the best model; continues what `workdir` holds.
 
+    On several hosts, each calls this with the same arguments, and `workdir` is one that all share.
+
     Args:
       config: as `l2rm_jax.config.default` describes it.
       workdir: directory of the run.
-      replicas: devices to train on; all local ones when None.
+      replicas: devices to train on; all of all hosts when None.
       on_epoch: `(run, epochs done)`, called after an epoch's validation and before its checkpoint:
         what an experiment wants to measure along the way. A run that is stopped in between calls
         it again for the same epoch.
@@ -46,8 +48,8 @@ def train(
       time.
 
     Raises:
-      L2RMError: the config, the data or the workdir's checkpoints do not fit; nothing of another
-        run is overwritten. Or the run diverged, or was stopped by SIGTERM.
+      L2RMError: the config, the data or the workdir's checkpoints do not fit, or differ between
+        hosts; nothing of another run is overwritten. Or the run diverged, or SIGTERM came.
     """
     tensorboard = config.train.tensorboard
     if tensorboard:
@@ -57,10 +59,15 @@ def train(
     replicas = replicas or Replicas()
     replicas.check_batch(config.train.batch_size)
     with open_run(config, data, workdir, replicas) as run:
-        write_config(workdir, config)
-        keep_data(data, workdir)
+        if is_primary():
+            write_config(workdir, config)
+            keep_data(data, workdir)
         resume_step = run.step if run.restore() else None
-        settings = {"epochs": run.position["epoch"], "tensorboard": tensorboard}
+        settings = {
+            "epochs": run.position["epoch"],
+            "tensorboard": tensorboard,
+            "primary": is_primary(),
+        }
         with (
             RunLog(workdir, run.header, resume_step=resume_step, **settings) as log,
             StopSignal() as stop,
@@ -89,7 +96,8 @@ def train(
         "versions": versions(),
         "config": config.to_dict(),
     }
-    write_results(workdir, results)
+    if is_primary():
+        write_results(workdir, results)
     return results
 
 
@@ -102,7 +110,7 @@ def _epochs(
         run.start_epoch(epoch)
         if run.plan is None:
             with stop.interruptible():
-                plan = run.method.plan(run.score_pairs(epoch), run.data.train, epoch)
+                plan = run.make_plan(epoch)
             run.plan = plan
             for warning in run.health.plan(epoch, plan.streams, plan.warnings):
                 log.warn(run.step, **warning)

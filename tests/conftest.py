@@ -11,7 +11,7 @@ os.environ["XLA_FLAGS"] = (
 
 import jax
 
-jax.config.update("jax_num_cpu_devices", 4)
+jax.config.update("jax_num_cpu_devices", int(os.environ.get("JAX_NUM_CPU_DEVICES", "4")))
 
 from pathlib import Path
 

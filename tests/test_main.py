@@ -44,6 +44,12 @@ MISTAKES = [
         "--proposer, --top_k: one needs the other",
     ),
     (["--mode=import", "--checkpoint=a", "--workdir=b", "--config.model.head=saf"], "the file"),
+    (["--hosts=2", "--host=0"], "--hosts, --host: go with --coordinator"),
+    (["--coordinator=auto", "--mode=check"], "--coordinator: goes with --mode=train or"),
+    (["--coordinator=auto", "--hosts=2"], "--coordinator=auto finds them by itself"),
+    (["--coordinator=10.0.0.1:8476", "--hosts=2"], "expected ADDRESS:PORT of host 0, with --hosts"),
+    (["--coordinator=localhost:1", "--hosts=2", "--host=2"], "--host: 2, expected 0 to 1"),
+    (["--coordinator=auto"], "--coordinator=auto: coordinator_address should be defined"),
     (["--config.data.path=somewhere"], "data.name is 'scenes', which is generated"),
 ]
 # Imports once what takes long, then is the command line for one list of arguments after the other.

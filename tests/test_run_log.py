@@ -32,6 +32,13 @@ def test_every_record_is_on_disk_at_once_with_the_header(tmp_path):
         ]
 
 
+def test_other_hosts_neither_write_nor_print(tmp_path, capsys):
+    with RunLog(tmp_path / "new", HEADER, tensorboard=True, primary=False) as log:
+        log.epoch(1, loss=1.0)
+        log.warn(1, message="all is lost")
+    assert not (tmp_path / "new").exists() and capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("value", [float("nan"), np.float32("inf"), jnp.array(-jnp.inf)])
 def test_non_finite_values_stay_valid_json(tmp_path, value):
     with RunLog(tmp_path, {}) as log:

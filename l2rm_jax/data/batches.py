@@ -1,7 +1,8 @@
 """Batches with few static shapes, read ahead by grain's threads.
 
 The order of every stream is a pure function of (seed, epoch, stream) and a step can be reached
-without reading what comes before it, so a run's position in its data is one integer.
+without reading what comes before it, so a run's position in its data is one integer. Every host
+knows the rows of the global batch and reads the features of its share of them.
 """
 
 import functools
@@ -16,9 +17,11 @@ from jaxtyping import Float32, Int, Int32
 from l2rm_jax.data.dataset import PairDataset
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.parallel import Share
 
 BUCKETS = (8, 12, 16, 20, 24, 32, 48, 64)
 MAX_WORDS = 64
+WHOLE = Share()
 _READ = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
 
 T = TypeVar("T")
@@ -60,6 +63,7 @@ class TrainStream:
         `batch_size`. Beyond `batch_size`, the images of the batches before it follow those of
         the batch itself, newest batch first; at the start of an epoch, images drawn at random
         stand in for the batches that were not yet.
+      share: the rows of each batch that are read; all others are left out of it.
 
     Raises:
       DataError: the data are smaller than a batch, a stream is empty, a row is out of range.
@@ -78,10 +82,11 @@ class TrainStream:
         buckets: Sequence[int] = BUCKETS,
         max_words: int = MAX_WORDS,
         queue_length: int = 0,
+        share: Share = WHOLE,
     ):
         _check_streams(dataset, streams, batch_size)
         check_queue(dataset, queue_length, batch_size)
-        self._reader = _Reader(dataset, buckets, max_words)
+        self._reader = _Reader(dataset, buckets, max_words, share)
         self._orders = {
             name: _Order(np.asarray(rows), batch_size, _words(seed, epoch, name))
             for name, rows in streams.items()
@@ -141,43 +146,46 @@ def scoring_batches(
     epoch: int,
     buckets: Sequence[int] = BUCKETS,
     max_words: int = MAX_WORDS,
-) -> Iterator[tuple[Batch, int]]:
+    share: Share = WHOLE,
+) -> Iterator[tuple[Batch, Int[np.ndarray, " valid"]]]:
     """Every pair exactly once, shuffled by (seed, epoch).
 
     Yields:
-      A batch and how many of its rows count: the last batch is completed with the first pairs.
+      The share of a global batch, and the rows of the pairs that count in that batch, which come
+      first: the last one is completed with the first pairs of all.
     """
-    reader = _Reader(dataset, buckets, max_words)
+    reader = _Reader(dataset, buckets, max_words, share)
     steps = -(-len(dataset) // batch_size)
     order = np.random.default_rng(_words(seed, epoch, "scoring")).permutation(len(dataset))
     order = np.resize(order, (steps, batch_size))  # repeats the first pairs at the end
 
-    def build(step: int) -> tuple[Batch, int]:
+    def build(step: int) -> tuple[Batch, np.ndarray]:
         batch = reader.batch(order[step], order[step], reader.bucket(order[step]))
-        return batch, min(batch_size, len(dataset) - step * batch_size)
+        return batch, order[step][: len(dataset) - step * batch_size]
 
     return _read_ahead(build, range(steps))
 
 
 def image_batches(
-    dataset: PairDataset, batch_size: int
+    dataset: PairDataset, batch_size: int, rows: Int[np.ndarray, " n"] | None = None
 ) -> Iterator[tuple[Float32[np.ndarray, "B R Dv"], Int32[np.ndarray, " B"], int]]:
-    """All images in the order of their rows.
+    """The images of these rows, in their order; all images without `rows`.
 
     Yields:
       Features, regions of each image, and how many rows count: the last batch is completed with
       images of one region, all zeros.
     """
     images = dataset.images
+    order = np.arange(len(images)) if rows is None else rows
 
     def build(step: int) -> tuple[np.ndarray, np.ndarray, int]:
-        rows = np.arange(step * batch_size, min((step + 1) * batch_size, len(images)))
+        own = order[step * batch_size : (step + 1) * batch_size]
         batch = np.zeros((batch_size, *images.shape[1:]), np.float32)
         regions = np.ones(batch_size, np.int32)
-        batch[: len(rows)], regions[: len(rows)] = images.rows(rows), images.region_counts(rows)
-        return batch, regions, len(rows)
+        batch[: len(own)], regions[: len(own)] = images.rows(own), images.region_counts(own)
+        return batch, regions, len(own)
 
-    return _read_ahead(build, range(-(-len(images) // batch_size)))
+    return _read_ahead(build, range(-(-len(order) // batch_size)))
 
 
 def caption_batches(
@@ -210,12 +218,18 @@ def bucket_of(length: int, buckets: Sequence[int] = BUCKETS) -> int:
 class _Reader:
     """Gathers rows of a data set into padded batches."""
 
-    def __init__(self, dataset: PairDataset, buckets: Sequence[int], max_words: int | None):
+    def __init__(
+        self,
+        dataset: PairDataset,
+        buckets: Sequence[int],
+        max_words: int | None,
+        share: Share = WHOLE,
+    ):
         if list(buckets) != sorted(set(buckets)) or not buckets or buckets[0] < 1:
             raise ConfigError(f"buckets are {tuple(buckets)}, expected ascending positive numbers")
         if max_words is not None and max_words < 1:
             raise ConfigError(f"max_words is {max_words}, expected at least 1")
-        self.dataset = dataset
+        self.dataset, self._share = dataset, share
         self.full_lengths = dataset.lengths
         self._vectors = dataset.tokens if isinstance(dataset.tokens, RegionFeatures) else None
         self._lengths = self.full_lengths
@@ -249,10 +263,12 @@ class _Reader:
         words: int,
         older_images: Sequence[int] = (),
     ) -> Batch:
-        """The images and the captions of these pairs; `older_images` follow the images."""
-        tokens, lengths = self.captions(caption_rows, words)
+        """The share of the images and the captions of these pairs; `older_images` follow the
+        images."""
         older = np.asarray(older_images, np.int32)
         stored = np.concatenate([self.dataset.stored_image[image_rows].astype(np.int32), older])
+        stored, image_rows, caption_rows = map(self._share.of, (stored, image_rows, caption_rows))
+        tokens, lengths = self.captions(caption_rows, words)
         images = self.dataset.images
         return Batch(
             images=images.rows(stored),

@@ -1,12 +1,14 @@
 import time
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
 from l2rm_jax.data import mismatch
 from l2rm_jax.data.batches import (
     BUCKETS,
+    WHOLE,
     Batch,
     TrainStream,
     bucket_of,
@@ -17,6 +19,7 @@ from l2rm_jax.data.batches import (
 from l2rm_jax.data.dataset import PairDataset
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.parallel import Share
 
 IMAGES, PAIRS = 40, 200
 
@@ -297,6 +300,56 @@ def test_a_bad_row_found_while_reading_ahead_reaches_the_reader(batches):
         list(batches(with_nan(dataset, row)))
 
 
+# Hosts
+
+
+def is_batch(tree) -> bool:
+    return isinstance(tree, Batch)
+
+
+def joined(parts) -> list:
+    """What several hosts read of the same batches, together."""
+    steps = zip(*parts, strict=True)
+    return [jax.tree.map(lambda *rows: np.concatenate(rows), *each) for each in steps]
+
+
+@pytest.mark.parametrize(
+    ("streams", "queue"),
+    [
+        (two_streams(make_dataset()), 0),
+        (two_streams(make_dataset()), 32),
+        ({"pairs": np.random.default_rng(0).integers(0, PAIRS, (60, 2, 2))}, 0),
+    ],
+)
+def test_hosts_read_their_shares_of_the_same_batches(streams, queue):
+    dataset = make_dataset()
+    counted = [CountedRows(dataset.images.rows(np.arange(IMAGES))) for _ in range(4)]
+
+    def batches(share=WHOLE, images=dataset.images) -> list:
+        data = replace(dataset, images=images)
+        stream = stream_of(data, streams, queue_length=queue, share=share)
+        return [batch for step in stream.iterate() for batch in jax.tree.leaves(step, is_batch)]
+
+    whole = batches(images=CountedRows(counted[0].array))
+    parts = [batches(Share(host, 4), counted[host]) for host in range(4)]
+    for batch, again in zip(whole, joined(parts), strict=True):
+        jax.tree.map(np.testing.assert_array_equal, batch, again)
+    for rows, own in zip(counted, parts, strict=True):
+        assert sorted(rows.read) == sorted(np.concatenate([batch.image_index for batch in own]))
+
+
+def test_hosts_score_their_shares_of_the_same_batches():
+    def batches(share=WHOLE) -> list:
+        return list(scoring_batches(make_dataset(), batch_size=32, seed=0, epoch=0, share=share))
+
+    parts = [batches(Share(host, 2)) for host in range(2)]
+    together = joined([[batch for batch, _ in part] for part in parts])
+    for (batch, rows), again, *of_hosts in zip(batches(), together, *parts, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, batch, again)
+        for _, known in of_hosts:
+            np.testing.assert_array_equal(known, rows)
+
+
 # Scoring and evaluation
 
 
@@ -304,10 +357,11 @@ def test_a_bad_row_found_while_reading_ahead_reaches_the_reader(batches):
 def test_scoring_sees_every_pair_exactly_once(batch_size):
     dataset = make_dataset()
     seen = []
-    for batch, valid in scoring_batches(dataset, batch_size=batch_size, seed=0, epoch=3):
+    for batch, rows in scoring_batches(dataset, batch_size=batch_size, seed=0, epoch=3):
         check_batch(dataset, batch)
-        assert len(batch.pair_index) == batch_size and 0 < valid <= batch_size
-        seen += batch.pair_index[:valid].tolist()
+        assert len(batch.pair_index) == batch_size and 0 < len(rows) <= batch_size
+        np.testing.assert_array_equal(batch.pair_index[: len(rows)], rows)
+        seen += rows.tolist()
         if batch_size <= PAIRS:  # what completes a batch is not in it already
             assert len(set(batch.pair_index)) == batch_size
     assert sorted(seen) == list(range(PAIRS))

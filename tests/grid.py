@@ -1,0 +1,70 @@
+"""Tiny runs of every method with every head, without compiling anything."""
+
+import functools
+import itertools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from l2rm_jax import config as defaults
+from l2rm_jax.data.batches import TrainStream
+from l2rm_jax.data.dataset import PairDataset, load_data
+from l2rm_jax.methods import METHODS, Method, make_method
+from l2rm_jax.models import make_model
+from l2rm_jax.models.retrieval import HEADS
+
+SIZE, VOCABULARY, WORDS = 8, 300, 12
+WARMUP, MAIN = range(2)  # the epochs of the tiny run
+CELLS = list(itertools.product(METHODS, HEADS))
+
+
+def tiny_config(method: str, head: str):
+    config = defaults.get_config("quick")
+    config.method, config.model.head = method, head
+    config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 8, 6, 6
+    config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 8, 2, 2
+    config.mismatch.protocol, config.mismatch.paired_images = "semi_paired", 3
+    config.train.batch_size, config.train.warmup_epochs, config.train.epochs = SIZE, 1, 1
+    return config
+
+
+@functools.cache
+def pairs() -> PairDataset:
+    config = tiny_config("l2rm", "saf")
+    return load_data(config.data, config.mismatch, workdir=None).train
+
+
+class Cell(NamedTuple):
+    """A method, the shapes of its state, and a batch that lends its own."""
+
+    method: Method
+    state: Any
+    sample: Any
+
+
+def make_cell(config) -> Cell:
+    method = make_method(make_model(config.model, VOCABULARY), config)
+    sample = next(_batches({"sample": np.arange(len(pairs()))}, 0))["sample"]
+    return Cell(method, jax.eval_shape(method.init, jax.random.key(0), sample), sample)
+
+
+def batches(cell: Cell, epoch: int) -> Iterator[dict]:
+    """The batches of an epoch, of one shape.
+
+    What its plan is made from is random, of the shapes that the method's score has.
+    """
+    rng = np.random.default_rng(epoch)
+
+    def score_pairs(score):
+        shapes = jax.eval_shape(score, cell.state, cell.sample)
+        return jax.tree.map(lambda x: rng.uniform(size=(len(pairs()), *x.shape[1:])), shapes)
+
+    return _batches(cell.method.plan(score_pairs, pairs(), epoch).streams, epoch)
+
+
+def _batches(streams: dict, epoch: int) -> Iterator[dict]:
+    settings = {"batch_size": SIZE, "seed": 0, "epoch": epoch}
+    stream = TrainStream(pairs(), streams, **settings, max_words=WORDS, buckets=(WORDS,))
+    return stream.iterate()

@@ -1,0 +1,236 @@
+"""One device and several compute the same thing."""
+
+import itertools
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from l2rm_jax import config as defaults
+from l2rm_jax import parallel
+from l2rm_jax.data.batches import Batch
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.methods import make_method
+from l2rm_jax.models import make_model
+from l2rm_jax.parallel import AXIS, Replicas, Share
+from tests import grid
+
+WARMUP = {"warmup": True}
+SIZE, REGIONS, FEATURES, WORDS, VOCABULARY = 20, 5, 7, 9, 30
+
+
+def small_config(head: str, **l2rm):
+    config = defaults.default()
+    config.model.head = head
+    config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 12, 8, 10
+    config.train.batch_size = SIZE
+    config.train.warmup_epochs = 0
+    config.optim.learning_rate = 2e-4
+    config.l2rm.update(l2rm)
+    return config
+
+
+def random_batch(rng: np.random.Generator, images: int = SIZE) -> Batch:
+    """Pairs whose images differ in their number of regions."""
+    return Batch(
+        images=rng.normal(size=(images, REGIONS, FEATURES)).astype(np.float32),
+        regions=rng.integers(1, REGIONS + 1, images).astype(np.int32),
+        tokens=rng.integers(4, VOCABULARY, (SIZE, WORDS)).astype(np.int32),
+        lengths=rng.integers(2, WORDS + 1, SIZE).astype(np.int32),
+        pair_index=np.arange(SIZE, dtype=np.int32),
+        image_index=rng.integers(0, SIZE // 2, images).astype(np.int32),
+    )
+
+
+def report(config, devices: int, streams: list[dict]) -> dict[str, np.ndarray]:
+    """Every metric of every step."""
+    replicas = Replicas(jax.devices()[:devices])
+    method = make_method(make_model(config.model, VOCABULARY, AXIS), config)
+    first = next(iter(streams[0].values()))
+    state = replicas.replicate(method.init(jax.random.key(3), first))
+    step = replicas.map(method.step, donate=True)
+    found = []
+    for batch in streams:
+        shards = {name: replicas.shard(b) for name, b in batch.items()}
+        state, metrics = step(state, shards)
+        found.append({name: float(x) for name, x in replicas.first(metrics).items()})
+        for value in metrics.values():  # what one device says, all say
+            np.testing.assert_allclose(value, np.full_like(value, value[0]), rtol=1e-6)
+    return {name: np.array([values[name] for values in found]) for name in found[0]}
+
+
+@pytest.mark.parametrize(
+    ("head", "settings"),
+    [
+        ("sgr", {}),
+        ("saf", {"queue_length": 2 * SIZE, "mask": "same_image", "rho": 0.5}),
+        ("saf", WARMUP),
+    ],
+)
+def test_steps_do_not_depend_on_the_device_count(head, settings):
+    """Twenty steps with dropout, on 1 and on 4 devices."""
+    warmup = settings == WARMUP
+    config = small_config(head, **({} if warmup else settings))
+    rng = np.random.default_rng(1)
+    queue = config.l2rm.queue_length or SIZE
+    if warmup:
+        streams = [{"warmup": random_batch(rng)} for _ in range(20)]
+    else:
+        streams = [
+            {"matched": random_batch(rng), "mismatched": random_batch(rng, queue)}
+            for _ in range(20)
+        ]
+    one, four = report(config, 1, streams), report(config, 4, streams)
+    # Gradient norms and iteration counts feel the rounding of Adam's first steps more than losses.
+    for name in one.keys() - {"transport_iterations", "grad_norm"}:
+        # Scored in eval mode, where a bias that train mode cancels, all noise, shows.
+        rtol = 1e-3 if name == "loss_cost" else 1e-4
+        np.testing.assert_allclose(four[name], one[name], rtol=rtol, atol=1e-6, err_msg=name)
+    # Adam hides a factor in the gradients; the first norm comes before any rounding of its steps.
+    np.testing.assert_allclose(four["grad_norm"][0], one["grad_norm"][0], rtol=1e-4)
+    assert len(np.unique(one["loss"])) == 20  # the run moves
+
+
+def augmented_config(head: str, method: str):
+    config = small_config(head)
+    config.method, config.optim.weight_decay = method, 0.1
+    config.model.update(region_mask=0.4, word_noise=0.5, margins="inter")
+    return config
+
+
+def test_augmented_steps_do_not_depend_on_the_device_count():
+    rng = np.random.default_rng(2)
+    streams = [{"pairs": random_batch(rng)} for _ in range(4)]
+    config = augmented_config("omit", "triplet")
+    one, four = report(config, 1, streams), report(config, 4, streams)
+    for name in ("loss", "grad_norm"):
+        np.testing.assert_allclose(four[name], one[name], rtol=1e-4, err_msg=name)
+    assert len(np.unique(one["loss"])) == 4 and (one["grad_norm"] > 0).all()
+
+
+# Every method with every head: `JAX_NUM_CPU_DEVICES=8 pytest -m exhaustive tests/test_devices.py`.
+# Losses, costs and moved mass are equal to 1e-5 in all ten steps, gradients and batch statistics in
+# the first, parameters in the last; what is not, and why, is said below.
+
+RATE = 2e-4  # the published one
+
+
+class Course(NamedTuple):
+    """Ten steps: what each reported, and the states after the first and the last of them."""
+
+    metrics: list[dict[str, float]]
+    first: Any
+    last: Any
+
+
+def course(method: str, head: str, devices: int) -> Course:
+    """A warm-up epoch and some more, dropout included."""
+    config = grid.tiny_config(method, head)
+    config.optim.learning_rate = RATE
+    cell = grid.make_cell(config)
+    replicas = Replicas(jax.devices()[:devices])
+    mapped = make_method(make_model(config.model, grid.VOCABULARY, AXIS), config)
+    step = replicas.map(mapped.step)
+    state = replicas.replicate(cell.method.init(jax.random.key(0), cell.sample))
+    batches = itertools.chain.from_iterable(
+        grid.batches(cell, epoch) for epoch in itertools.count(grid.MAIN)
+    )
+    states, metrics = [], []
+    warmup = itertools.islice(grid.batches(cell, grid.WARMUP), 2)
+    for batch in itertools.islice(itertools.chain(warmup, batches), 10):
+        state, values = step(state, {name: replicas.shard(each) for name, each in batch.items()})
+        states.append(jax.device_get(replicas.first(state.replace(key=()))))
+        metrics.append({name: float(x) for name, x in replicas.first(values).items()})
+    return Course(metrics, states[0], states[-1])
+
+
+# After the first step. The cost's loss is scored in eval mode, where a bias that train mode
+# cancels, all noise, shows; a gradient's norm feels the parameters' rounding more than losses do.
+LOOSER = {"loss_cost": 2e-3, "grad_norm": 1e-4}
+
+
+def leaves(tree) -> list[tuple[str, np.ndarray]]:
+    return [(jax.tree_util.keystr(path), x) for path, x in jax.tree.leaves_with_path(tree)]
+
+
+def moments(state) -> tuple[dict, dict]:
+    """Adam's means of the gradients and of their squares, like the parameters."""
+    [adam] = [part for part in jax.tree.leaves(state.opt_state, is_adam) if is_adam(part)]
+    return adam.mu, adam.nu
+
+
+def is_adam(part) -> bool:
+    return isinstance(part, optax.ScaleByAdamState)
+
+
+def check_first(found, expected) -> None:
+    """Gradients, of which Adam's first means are a tenth, and batch statistics."""
+    (ours, _), (theirs, _) = moments(found), moments(expected)
+    largest = max(np.abs(x).max() for x in jax.tree.leaves(theirs))
+    for (name, x), (_, y) in zip(leaves(ours), leaves(theirs), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5 * largest, err_msg=name)
+    for (name, x), (_, y) in zip(
+        leaves(found.batch_stats), leaves(expected.batch_stats), strict=True
+    ):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def check_last(found, expected) -> None:
+    """Parameters, but for what Adam makes of rounding: it divides a gradient by its own size."""
+    _, squares = moments(expected)
+    largest = max(np.sqrt(x).max() for x in jax.tree.leaves(squares))
+    of_all = zip(leaves(found.params), leaves(expected.params), leaves(squares), strict=True)
+    for (name, x), (_, y), (_, square) in of_all:
+        noise = 10 * RATE * 1e-6 * largest / np.sqrt(square + 1e-30)
+        assert (np.abs(x - y) <= 1e-5 * np.abs(y).max() + noise).all(), name
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("method", "head"), grid.CELLS)
+def test_ten_steps_on_one_two_four_and_eight_devices(method, head):
+    if len(jax.devices()) < 8:
+        pytest.skip("needs JAX_NUM_CPU_DEVICES=8")
+    one = course(method, head, 1)
+    assert len(one.metrics) == 10
+    for devices in (2, 4, 8):
+        found = course(method, head, devices)
+        for at, (values, expected) in enumerate(zip(found.metrics, one.metrics, strict=True)):
+            for name in expected.keys() - {"transport_iterations"}:  # feel the costs' rounding
+                rel = 1e-5 if at == 0 else LOOSER.get(name, 1e-5)
+                same = pytest.approx(expected[name], rel=rel, abs=1e-6)
+                assert values[name] == same, f"{name} of step {at + 1} on {devices} devices"
+        check_first(found.first, one.first)
+        check_last(found.last, one.last)
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    with pytest.raises(ConfigError, match=r"30 pairs .* 4 devices; the nearest sizes are 28 or 32"):
+        Replicas(jax.devices()[:4]).check_batch(30)
+    with pytest.raises(ConfigError, match=r"nearest sizes are 4$"):
+        Replicas(jax.devices()[:4]).check_batch(3)
+    Replicas(jax.devices()[:4]).check_batch(32)
+    uneven = [SimpleNamespace(process_index=host) for host in (0, 1, 0)]
+    with pytest.raises(ConfigError, match="3 devices on 2 hosts, 2 of them on this one"):
+        Replicas(uneven).check_batch(30)
+
+
+@pytest.mark.parametrize(("total", "hosts"), [(10, 1), (10, 3), (12, 4), (2, 4)])
+def test_hosts_share_rows(monkeypatch, total, hosts):
+    found = []
+    for host in range(hosts):
+        monkeypatch.setattr(Replicas, "share", Share(host, hosts))
+        found.append(Replicas().rows(total))
+    assert len({len(rows) for rows in found}) == 1  # gathered as they are
+    np.testing.assert_array_equal(np.concatenate(found)[:total], np.arange(total))
+    assert max(map(max, found)) < total
+
+
+def test_a_directory_that_a_host_does_not_see_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(parallel, "DIRECTORY_SECONDS", 0.0)
+    parallel.require_shared(tmp_path)
+    with pytest.raises(ConfigError, match="work directory that all hosts share"):
+        parallel.require_shared(tmp_path / "missing")
