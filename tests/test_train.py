@@ -43,9 +43,33 @@ def records(workdir: Path) -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> tuple[Path, dict]:
-    workdir = tmp_path_factory.mktemp("finished")
-    return workdir, train(tiny_config(), workdir, one_device())
+def traced(tmp_path_factory) -> tuple[Path, dict, list[str]]:
+    """A run's directory and results, and the shapes of a batch each time its step was traced."""
+    workdir, shapes, real = tmp_path_factory.mktemp("finished"), [], Replicas.map
+
+    def counting(self, step, *, donate=False):
+        def counted(*inputs):
+            shapes.extend([str(jax.tree.map(np.shape, inputs[1]))] if donate else [])
+            return step(*inputs)
+
+        return real(self, counted, donate=donate)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Replicas, "map", counting)
+        results = train(tiny_config(), workdir, one_device())
+    return workdir, results, shapes
+
+
+@pytest.fixture(scope="module")
+def finished(traced) -> tuple[Path, dict]:
+    return traced[:2]
+
+
+def test_a_step_is_compiled_once_for_each_phase_and_length_of_captions(traced):
+    """In three epochs, of which the first is the warm-up."""
+    shapes = traced[2]
+    assert shapes and len(shapes) == len(set(shapes))
+    assert {"warmup" in shape for shape in shapes} == {True, False}
 
 
 def test_what_a_run_leaves(finished):
