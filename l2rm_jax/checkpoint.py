@@ -259,4 +259,4 @@ def _decode(text: str) -> np.ndarray:
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    return f"{type(error).__name__}: {error}".splitlines()[0][:1000]

@@ -125,6 +125,7 @@ def _epochs(
 def _finish_epoch(
     run: Run, log: RunLog, epoch: int, means: dict[str, float], row: dict[str, float]
 ) -> None:
+    """Tells what an epoch came to, from its step metrics and its validation, and saves."""
     report = {**means, **run.plan.report, **row}
     best = max(row["rsum"], run.position["best_rsum"])
     log.epoch(run.step, epoch=epoch + 1, **report, best_rsum=best, seconds=run.seconds)

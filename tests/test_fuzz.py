@@ -42,6 +42,8 @@ from l2rm_jax.run_log import RunLog
 from l2rm_jax.torch_checkpoint import read_checkpoint
 from tests.data.test_video import config_of, write_dual_encoding, write_experts
 
+pytestmark = pytest.mark.filterwarnings("ignore:Detected pickle protocol:UserWarning")
+
 # What an input may take of the processor, of a person's time, and of memory beyond what is in use.
 SECONDS, PATIENCE, BYTES = 20.0, 120.0, 1 << 30
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND

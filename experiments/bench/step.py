@@ -24,6 +24,7 @@ from experiments.bench.measure import (
 )
 from experiments.sweep import start
 from l2rm_jax.methods import METHODS, make_method
+from l2rm_jax.methods.base import guarded
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas, products_in
 
@@ -61,7 +62,7 @@ def step_seconds(sizes: argparse.Namespace) -> list[float]:
     rng = np.random.default_rng(0)
     batches = {name: pairs(rng, sizes.batch, sizes) for name in streams(sizes.method)}
     state = replicas.replicate(method.init(jax.random.key(0), next(iter(batches.values()))))
-    train_step = replicas.map(method.step, donate=True)
+    train_step = replicas.map(guarded(method.step), donate=True)
 
     def step():
         nonlocal state

@@ -58,7 +58,9 @@ def read_pickle(path: Path) -> Any:
             raise DataError(f"{path}: cannot be read as a pickle of arrays ({error})") from error
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):
+    """Python's own form: the one in C takes memory for a memo of any size that a byte asks for."""
+
     def find_class(self, module: str, name: str) -> Any:
         try:
             return _ALLOWED[module, name]

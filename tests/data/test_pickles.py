@@ -1,6 +1,7 @@
 import collections
 import os
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -83,3 +84,15 @@ def test_damage_is_refused(tmp_path, content):
         read_pickle(path)
     with pytest.raises(DataError, match="no such file"):
         read_pickle(tmp_path / "none.pkl")
+
+
+def test_a_large_memo_takes_no_memory(tmp_path):
+    """Place 2^26 of the memo, in ten bytes."""
+    path = tmp_path / "data.pkl"
+    path.write_bytes(b"\x80\x02Nr\x00\x00\x00\x04.")
+    tracemalloc.start()
+    try:
+        assert read_pickle(path) is None
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
