@@ -97,9 +97,8 @@ class Replicas:
 
     def replicate(self, tree: Any) -> Any:
         """The tree with a leading device axis, one copy on each device of this host."""
-        sharding = NamedSharding(
-            Mesh(np.array(self._local), ("devices",)), PartitionSpec("devices")
-        )
+        # As a mapped step returns it; in another form, the second step would be compiled anew.
+        sharding = NamedSharding(Mesh(np.array(self._local), (AXIS,)), PartitionSpec(AXIS))
         stacked = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * self.local_count), tree)
         # A restored array is committed to one device, and a mapped function would refuse it.
         return jax.device_put(stacked, sharding)

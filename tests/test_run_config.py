@@ -65,7 +65,7 @@ def test_a_file_is_no_run_directory(tmp_path):
     ("key", "value", "expected"),
     [
         ("seed", -1, "at least 0"),
-        ("model.sgr_steps", 0, "at least 1"),
+        ("model.sgr_steps", 0, "1 to 64"),
         ("train.batch_size", 1, "at least 2"),
         ("l2rm.epsilon", 0.0, "more than 0"),
         ("loss.tau", float("nan"), "a finite number"),
