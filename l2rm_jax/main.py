@@ -18,8 +18,8 @@ from l2rm_jax.data import mismatch
 from l2rm_jax.data.check import check
 from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
 from l2rm_jax.evaluate import Rows, evaluate_checkpoints, evaluate_runs
+from l2rm_jax.hosts import end, is_primary, join_hosts
 from l2rm_jax.import_run import import_checkpoint
-from l2rm_jax.parallel import end, is_primary, join_hosts
 from l2rm_jax.recall import table
 from l2rm_jax.run_config import CONFIG_FILE, changed, read_config, unknown_key
 from l2rm_jax.train import train

@@ -22,10 +22,11 @@ from l2rm_jax.data.batches import (
 )
 from l2rm_jax.data.dataset import Data, PairDataset, load_data
 from l2rm_jax.health import Health, reference_of, require_finite
+from l2rm_jax.hosts import require_shared, together
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.methods.base import guarded
 from l2rm_jax.models import make_model
-from l2rm_jax.parallel import AXIS, Replicas, products_in, require_shared, together
+from l2rm_jax.parallel import AXIS, Replicas, products_in
 from l2rm_jax.recall import check_protocols, parse_protocols, recall_rows, recalls
 from l2rm_jax.run_log import progress_bar
 from l2rm_jax.scoring import Scorer

@@ -17,7 +17,7 @@ from tqdm import tqdm
 import l2rm_jax
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import CheckpointError, ConfigError
-from l2rm_jax.parallel import is_primary
+from l2rm_jax.hosts import is_primary
 
 QUIET_SECONDS = 30.0  # between two lines of a bar away from a terminal
 SCALAR_KINDS = ("step", "epoch")  # records that TensorBoard shows

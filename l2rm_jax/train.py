@@ -10,7 +10,8 @@ from ml_collections import ConfigDict
 from l2rm_jax.data.dataset import keep_data
 from l2rm_jax.errors import DivergedError, StoppedError
 from l2rm_jax.health import require_finite
-from l2rm_jax.parallel import Replicas, is_primary
+from l2rm_jax.hosts import is_primary
+from l2rm_jax.parallel import Replicas
 from l2rm_jax.recall import table
 from l2rm_jax.run import Run, open_run, read_data, test_rows
 from l2rm_jax.run_config import check_config, write_config

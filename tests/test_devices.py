@@ -10,12 +10,12 @@ import optax
 import pytest
 
 from l2rm_jax import config as defaults
-from l2rm_jax import parallel
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.hosts import Share, require_shared
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model
-from l2rm_jax.parallel import AXIS, Replicas, Share
+from l2rm_jax.parallel import AXIS, Replicas
 from tests import grid
 
 WARMUP = {"warmup": True}
@@ -236,7 +236,7 @@ def test_hosts_share_rows(monkeypatch, total, hosts):
 
 
 def test_a_directory_that_a_host_does_not_see_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(parallel, "DIRECTORY_SECONDS", 0.0)
-    parallel.require_shared(tmp_path)
+    monkeypatch.setattr("l2rm_jax.hosts.DIRECTORY_SECONDS", 0.0)
+    require_shared(tmp_path)
     with pytest.raises(ConfigError, match="work directory that all hosts share"):
-        parallel.require_shared(tmp_path / "missing")
+        require_shared(tmp_path / "missing")

@@ -17,7 +17,7 @@ from jaxtyping import Float32, Int, Int32
 from l2rm_jax.data.dataset import PairDataset
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.parallel import Share
+from l2rm_jax.hosts import Share
 
 BUCKETS = (8, 12, 16, 20, 24, 32, 48, 64)
 MAX_WORDS = 64

@@ -19,7 +19,7 @@ from l2rm_jax.data.batches import (
 from l2rm_jax.data.dataset import PairDataset
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.parallel import Share
+from l2rm_jax.hosts import Share
 
 IMAGES, PAIRS = 40, 200
 

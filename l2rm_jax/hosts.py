@@ -1,0 +1,129 @@
+"""Hosts: processes with devices of their own, which run the same program as one."""
+
+import contextlib
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import jax
+import numpy as np
+
+from l2rm_jax.errors import ConfigError
+
+_log = logging.getLogger(__name__)
+
+# Hosts may be started by hand, or where a cluster has room for them.
+JOIN_SECONDS = 300
+# A host that is killed is missed, and the others stopped, after so long without a sign of life.
+HEARTBEAT_SECONDS = 30
+# At its end, a host waits so long for the others to end too.
+SHUTDOWN_SECONDS = 60
+# A file system between hosts may show for some time what a directory held before.
+DIRECTORY_SECONDS = 60
+
+
+class Share(NamedTuple):
+    """The part of a global batch that a host reads: of `hosts` equal ones in a row, one."""
+
+    host: int = 0
+    hosts: int = 1
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        size = len(rows) // self.hosts
+        return rows[self.host * size : (self.host + 1) * size]
+
+
+def require_shared(directory: Path) -> None:
+    """Stops a host that does not see the directory that the first one has made.
+
+    Raises:
+      ConfigError: it is not there, and does not come.
+    """
+    limit = time.monotonic() + DIRECTORY_SECONDS
+    while not directory.is_dir():
+        if time.monotonic() > limit:
+            raise ConfigError(
+                f"{directory}: made by host 0 and not seen by host {jax.process_index()}; expected "
+                "a work directory that all hosts share"
+            )
+        time.sleep(1)
+
+
+def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
+    """Makes this process one of several hosts; before anything touches a device.
+
+    Args:
+      coordinator: address and port of host 0, or "auto" to find all three in the environment of
+        the cluster.
+      hosts: how many there are.
+      host: which one this is, 0 to hosts - 1.
+
+    Raises:
+      ConfigError: something is missing, or contradicts the rest; or host 0 does not answer.
+    """
+    given = hosts is not None, host is not None
+    if coordinator == "auto":
+        if any(given):
+            raise ConfigError("--hosts, --host: --coordinator=auto finds them by itself")
+        address = None
+    else:
+        if not all(given) or not re.fullmatch(r".+:\d+", coordinator):
+            raise ConfigError(
+                f"--coordinator={coordinator}: expected ADDRESS:PORT of host 0, with --hosts and "
+                "--host; or auto, without"
+            )
+        if not 0 <= host < hosts:
+            raise ConfigError(f"--host: {host}, expected 0 to {hosts - 1}")
+        address = coordinator
+    _log.info("waiting for the other hosts, at most %d s", JOIN_SECONDS)
+    # It would swallow SIGTERM, which is to end a host; the others then stop, as after a crash.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        jax.distributed.initialize(
+            address,
+            hosts,
+            host,
+            initialization_timeout=JOIN_SECONDS,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+        )
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(f"--coordinator={coordinator}: {error}") from error
+
+
+def end(message: str) -> NoReturn:
+    """Ends this process in error; one of several hosts at once.
+
+    An orderly exit would wait for the others, which may be no more, or wait for this one. They
+    notice that it is gone, in `together` or after `HEARTBEAT_SECONDS`.
+    """
+    if not jax.distributed.is_initialized():
+        sys.exit(message)
+    print(message, file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(1)
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """A block in which hosts meet. Where another one is gone, this one ends too."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not jax.distributed.is_initialized():
+            raise
+        end(
+            f"error: host {jax.process_index()} stops ({str(error).splitlines()[0]}). If another "
+            "one stopped first, its output says why. Started again with the same commands, all "
+            "continue from the newest checkpoint"
+        )
+
+
+def is_primary() -> bool:
+    """Whether this host writes and prints; all others keep quiet."""
+    return jax.process_index() == 0
