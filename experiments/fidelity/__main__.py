@@ -21,7 +21,9 @@ def main(directory: Path = GOLDEN) -> list[str]:
             print(f"| {path.stem} | {quantity} | {error:.1e}{mark} | {tolerance:.0e} |", flush=True)
         problems += [f"{path}: {quantity} is outside its tolerance" for quantity in found.outside]
         problems += [f"{path}: nothing reads {key}" for key in found.unread]
-    print(f"\nNot compared yet: {', '.join(f'{kind} ({why})' for kind, why in NOT_BUILT.items())}.")
+    if NOT_BUILT:
+        missing = ", ".join(f"{kind} ({why})" for kind, why in NOT_BUILT.items())
+        print(f"\nNot compared yet: {missing}.")
     return problems
 
 
