@@ -99,8 +99,8 @@ class RunCheckpoints:
         Raises:
           CheckpointError: this save failed, or the one before it.
         """
+        self.wait()  # on several hosts, two saves in progress would meet in one barrier
         with _saving(self._latest):
-            self._latest.wait_until_finished()
             if step in self._latest.all_steps():
                 self._latest.delete(step)
             progress = {
@@ -118,8 +118,8 @@ class RunCheckpoints:
         Raises:
           CheckpointError: this save failed, or the one before it.
         """
+        self.wait()
         with _saving(self._best):
-            self._best.wait_until_finished()
             if step not in self._best.all_steps():
                 self._best.save(step, args=_save_args(state, {}), force=True)
 
