@@ -20,7 +20,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
-from l2rm_jax.errors import CheckpointError
+from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.run_log import plain
 
 PyTree = Any
@@ -137,7 +137,7 @@ class RunCheckpoints:
         Raises:
           CheckpointError: there are checkpoints and none can be restored.
         """
-        self._latest.wait_until_finished()
+        self.wait()
         damaged: dict[int, Exception] = {}
         for step in sorted(self._latest.all_steps(), reverse=True):
             try:
@@ -150,7 +150,7 @@ class RunCheckpoints:
                 _logger.warning(
                     "checkpoint %s is damaged (%s): removed; the one of step %d is used instead",
                     self._latest.directory / str(bad_step),
-                    _first_line(error),
+                    first_line(error),
                     step,
                 )
                 self._latest.delete(bad_step)
@@ -158,7 +158,7 @@ class RunCheckpoints:
         if damaged:
             raise CheckpointError(
                 f"no checkpoint in {self._latest.directory} can be restored: "
-                + "; ".join(f"step {step}: {_first_line(e)}" for step, e in damaged.items())
+                + "; ".join(f"step {step}: {first_line(e)}" for step, e in damaged.items())
             )
         return None
 
@@ -168,7 +168,7 @@ class RunCheckpoints:
         Raises:
           CheckpointError: there is no best checkpoint, or it cannot be restored.
         """
-        self._best.wait_until_finished()
+        self.wait()
         step = self._best.latest_step()
         if step is None:
             raise CheckpointError(f"no checkpoint in {self._best.directory}: nothing trained yet")
@@ -177,7 +177,7 @@ class RunCheckpoints:
         except Exception as error:  # damage surfaces as nearly any type
             raise CheckpointError(
                 f"checkpoint {self._best.directory / str(step)} cannot be restored: "
-                f"{_first_line(error)}"
+                f"{first_line(error)}"
             ) from error
 
 
@@ -194,10 +194,12 @@ def _saving(manager: ocp.CheckpointManager) -> Iterator[None]:
     """
     try:
         yield
+    except CheckpointError:  # of the other manager
+        raise
     except Exception as error:  # a full disk surfaces as the array format's error
         raise CheckpointError(
-            f"{manager.directory}: a checkpoint cannot be written ({_first_line(error)}); the ones "
-            "before it are whole"
+            f"{manager.directory}: a checkpoint cannot be written ({first_line(error)}); the "
+            "ones before it are whole"
         ) from error
 
 
@@ -256,7 +258,3 @@ def _encode(array: np.ndarray) -> str:
 
 def _decode(text: str) -> np.ndarray:
     return np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:1000]

@@ -41,6 +41,11 @@ class CheckpointError(L2RMError, RuntimeError):
     """A checkpoint or a run directory cannot be used as asked."""
 
 
+def first_line(error: Exception, most: int = 1000) -> str:
+    """What another library raised, on one line of at most so many characters."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:most]
+
+
 def _refuse_file(error: OSError) -> None:
     raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from error
 

@@ -10,11 +10,11 @@ import time
 import jax
 import numpy as np
 
-from experiments.bench.measure import VOCABULARY, config_of, pairs, parser, report, spread
+from experiments.bench.measure import parser, report, spread
+from experiments.bench.step import prepare, streams
 from experiments.sweep import start
-from l2rm_jax.methods import METHODS, make_method
-from l2rm_jax.models import make_model
-from l2rm_jax.parallel import AXIS, Replicas, products_in
+from l2rm_jax.methods import METHODS
+from l2rm_jax.parallel import products_in
 
 
 def flags() -> argparse.ArgumentParser:
@@ -50,20 +50,14 @@ PHASES = {"warmup": ("warmup",), "main": ("matched", "mismatched")}
 
 def first_step(sizes: argparse.Namespace, phase: str) -> dict[str, float]:
     """Seconds of each part of a phase's first step, and in all."""
-    config, replicas = config_of(sizes), Replicas()
-    config.method = sizes.method
-    replicas.check_batch(sizes.batch)
-    method = make_method(make_model(config.model, VOCABULARY, AXIS), config)
-    names = PHASES[phase] if sizes.method == "l2rm" else ("pairs",)
-    batch = {name: pairs(np.random.default_rng(0), sizes.batch, sizes) for name in names}
-    state = replicas.replicate(method.init(jax.random.key(0), next(iter(batch.values()))))
-    shards = {name: replicas.shard(part) for name, part in batch.items()}
+    prepared = prepare(sizes, PHASES[phase] if sizes.method == "l2rm" else streams(sizes.method))
+    inputs = prepared.state, prepared.shards()
     times = [time.perf_counter()]
-    lowered = replicas.map(method.step, donate=True).lower(state, shards)
+    lowered = prepared.step.lower(*inputs)
     times.append(time.perf_counter())
     step = lowered.compile()
     times.append(time.perf_counter())
-    jax.block_until_ready(step(state, shards))
+    jax.block_until_ready(step(*inputs))
     times.append(time.perf_counter())
     parts = dict(zip(("trace", "compile", "step"), np.diff(times).tolist(), strict=True))
     return {**parts, "first_step": times[-1] - times[0]}

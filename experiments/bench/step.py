@@ -9,6 +9,8 @@ steps for TensorBoard or Perfetto.
 
 import argparse
 import contextlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -23,8 +25,9 @@ from experiments.bench.measure import (
     spread,
 )
 from experiments.sweep import start
+from l2rm_jax.data.batches import Batch
 from l2rm_jax.methods import METHODS, make_method
-from l2rm_jax.methods.base import guarded
+from l2rm_jax.methods.base import TrainState, guarded
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas, products_in
 
@@ -53,21 +56,38 @@ def main() -> None:
     report(results, sizes)
 
 
-def step_seconds(sizes: argparse.Namespace) -> list[float]:
-    """Seconds of each timed step."""
+class Prepared(NamedTuple):
+    """The trainer's step on all devices, nothing compiled, and what it takes."""
+
+    step: Callable
+    state: TrainState
+    batches: dict[str, Batch]
+    replicas: Replicas
+
+    def shards(self) -> dict[str, Batch]:
+        return {name: self.replicas.shard(batch) for name, batch in self.batches.items()}
+
+
+def prepare(sizes: argparse.Namespace, streams: Sequence[str]) -> Prepared:
+    """The step after the warm-up epochs, on made-up pairs for each of these streams."""
     config, replicas = config_of(sizes), Replicas()
     config.method, config.train.warmup_epochs = sizes.method, 0
     replicas.check_batch(sizes.batch)
     method = make_method(make_model(config.model, VOCABULARY, AXIS), config)
     rng = np.random.default_rng(0)
-    batches = {name: pairs(rng, sizes.batch, sizes) for name in streams(sizes.method)}
+    batches = {name: pairs(rng, sizes.batch, sizes) for name in streams}
     state = replicas.replicate(method.init(jax.random.key(0), next(iter(batches.values()))))
-    train_step = replicas.map(guarded(method.step), donate=True)
+    return Prepared(replicas.map(guarded(method.step), donate=True), state, batches, replicas)
+
+
+def step_seconds(sizes: argparse.Namespace) -> list[float]:
+    """Seconds of each timed step."""
+    prepared = prepare(sizes, streams(sizes.method))
+    state = prepared.state
 
     def step():
         nonlocal state
-        shards = {name: replicas.shard(batch) for name, batch in batches.items()}
-        state, metrics = train_step(state, shards)
+        state, metrics = prepared.step(state, prepared.shards())
         return metrics
 
     trace = jax.profiler.trace(sizes.trace) if sizes.trace else contextlib.nullcontext()

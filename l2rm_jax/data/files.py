@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from l2rm_jax.errors import DataError
-
-_SHOWN = 200  # characters of another library's message
+from l2rm_jax.errors import DataError, first_line
 
 
 def open_array(path: Path) -> np.ndarray:
@@ -36,8 +34,7 @@ def open_array(path: Path) -> np.ndarray:
             shape, _, dtype = read_header(file)
             start = file.tell()
     except Exception as error:  # a header is a Python literal, and may fail in all its ways
-        reason = f"{type(error).__name__}: {error}".splitlines()[0][:_SHOWN]
-        raise DataError(f"{path}: not a .npy file of numbers ({reason})") from error
+        raise DataError(f"{path}: not a .npy file of numbers ({first_line(error, 200)})") from error
     if dtype.hasobject:
         raise DataError(
             f"{path}: holds Python objects, which are never unpickled; expected numbers"
