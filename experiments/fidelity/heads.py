@@ -52,9 +52,7 @@ def heads(arrays: Arrays) -> Errors:
     found = CAM("naive", 4).apply({}, whole, codes[1], False)
     for theirs in ("coding/T2ICrossAttention", "cam/SCAN"):
         yield "CAM", difference(found, arrays[f"{theirs}/MeanPooling"])
-    score = jax.jit(
-        jax.vmap(partial(word_similarities, images, whole.mask, whole.mask), out_axes=1)
-    )
+    score = jax.jit(partial(word_similarities, images, whole.mask, whole.mask))
     words = np.where(masks[1] > 0, score(codes[1].words, masks[1]), -1.0)  # their padding
     yield "CAM", difference(words, arrays["cam/SCAN/word_sims"])
     yield from _losses(arrays.under("loss/"))

@@ -16,49 +16,49 @@ SMOOTHING = 9.0  # inverse temperature of the attention over regions, as in SCAN
 def attend_regions(
     regions: Float[Array, "I R D"],
     region_mask: Float[Array, "I R"],
-    words: Float[Array, "L D"],
-    mask: Float[Array, " L"],
-) -> Float[Array, "I L D"]:
-    """For each word of one caption, the region mixture of each image that answers it, unit length.
+    words: Float[Array, "C L D"],
+    mask: Float[Array, "C L"],
+) -> Float[Array, "I C L D"]:
+    """For each word of each caption, the region mixture of each image that answers it, unit length.
 
     Mixed by `region_weights`. Results at padded words are finite and meaningless.
     """
     weights = region_weights(regions, region_mask, words, mask)
-    return l2_normalise(jnp.einsum("irl,ird->ild", weights, regions))
+    return l2_normalise(jnp.einsum("ircl,ird->icld", weights, regions))
 
 
 def region_weights(
     regions: Float[Array, "I R D"],
     region_mask: Float[Array, "I R"],
-    words: Float[Array, "L D"],
-    mask: Float[Array, " L"],
-) -> Float[Array, "I R L"]:
-    """How much each word of one caption looks at each region of each image, 1 in all.
+    words: Float[Array, "C L D"],
+    mask: Float[Array, "C L"],
+) -> Float[Array, "I R C L"]:
+    """How much each word of each caption looks at each region of each image, 1 in all.
 
     Region-word cosines pass a leaky ReLU, are normalised over the caption's words, sharpened and
     turned into weights over the image's own regions (text-to-image stacked cross attention, SCAN,
     as SGRAF uses it).
     """
-    scores = jax.nn.leaky_relu(jnp.einsum("ird,ld->irl", regions, words), 0.1)
+    scores = jax.nn.leaky_relu(jnp.einsum("ird,cld->ircl", regions, words), 0.1)
     scores = l2_normalise(scores * mask)
-    return jax.nn.softmax(SMOOTHING * scores, axis=1, where=region_mask[..., None] > 0)
+    return jax.nn.softmax(SMOOTHING * scores, axis=1, where=region_mask[..., None, None] > 0)
 
 
 def alignments(
     params: dict,
     images: ImageCode,
-    words: Float[Array, "L D"],
-    mask: Float[Array, " L"],
-    overall: Float[Array, " D"],
-) -> Float[Array, "I L+1 S"]:
-    """Global (entry 0) and word-wise alignment vectors of one caption with every image.
+    words: Float[Array, "C L D"],
+    mask: Float[Array, "C L"],
+    overall: Float[Array, "C D"],
+) -> Float[Array, "I C L+1 S"]:
+    """Global (entry 0) and word-wise alignment vectors of each caption with every image.
 
     Squared differences, projected (`params["overall"]`, `params["local"]`) to unit vectors.
     """
     context = attend_regions(images.regions, images.mask, words, mask)
     local = l2_normalise(linear(params["local"], (context - words) ** 2))
-    whole = l2_normalise(linear(params["overall"], (images.overall - overall) ** 2))
-    return jnp.concatenate([whole[:, None, :], local], axis=1)
+    whole = l2_normalise(linear(params["overall"], (images.overall[:, None] - overall) ** 2))
+    return jnp.concatenate([whole[:, :, None], local], axis=2)
 
 
 def captions_at_once(
@@ -69,13 +69,13 @@ def captions_at_once(
 ) -> int:
     """`chunk` itself, unless that is 0: then as many captions as suit the device.
 
-    That is one on a CPU, whose cores one caption and all images keep busy. An accelerator wants
-    all at once; their vectors, an image's answer to every word of a caption, are given a sixteenth
-    of its memory, counted six times for those that a backward pass holds.
+    That is two on a CPU, whose caches hold no more. An accelerator wants all at once; their
+    vectors, an image's answer to every word of a caption, are given a sixteenth of its memory,
+    counted six times for those that a backward pass holds.
     """
     device = device or jax.local_devices()[0]
     if chunk or device.platform == "cpu":
-        return chunk or 1
+        return chunk or 2
     memory = (device.memory_stats() or {}).get("bytes_limit", 2**34)
     (images, _, dim), (captions, length, _) = regions.shape, words.shape
     caption = 6 * images * length * dim * words.dtype.itemsize
@@ -85,14 +85,20 @@ def captions_at_once(
 def map_captions(
     score: Callable, regions: Float[Array, "I R D"], fields: tuple[Array, ...], chunk: int
 ) -> Any:
-    """`score(*fields)` of every caption, so many of them at once (`captions_at_once`), stacked.
+    """`score(*fields)` of all captions, so many of them at once (`captions_at_once`).
 
-    The first field holds the captions' words, which meet the `regions` of all images. What a
-    caption's score needs in the backward pass is computed again there: stored, the alignments of
-    all pairs would not fit. One at a time is a plain loop and not a chunk of one, whose batched
-    products take half as long again on a CPU.
+    Fields and results have the captions on their first axis. The first field holds their words,
+    which meet the `regions` of all images. What the scores need in the backward pass is computed
+    again there: stored, the alignments of all pairs would not fit.
     """
+    captions = len(fields[0])
+    size = min(captions, captions_at_once(chunk, regions, fields[0]))
+    whole = captions // size * size
     score = jax.checkpoint(score)
-    chunk = captions_at_once(chunk, regions, fields[0])
-    batch_size = None if chunk == 1 else chunk
-    return jax.lax.map(lambda text: score(*text), fields, batch_size=batch_size)
+    chunks = [x[:whole].reshape(-1, size, *x.shape[1:]) for x in fields]
+    scores = jax.lax.map(lambda texts: score(*texts), chunks)
+    scores = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), scores)
+    if whole == captions:
+        return scores
+    last = score(*[x[whole:] for x in fields])
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), scores, last)

@@ -36,7 +36,7 @@ class CAM(nn.Module):
             regions = jnp.concatenate([masked_mean(regions, mask)[:, None], regions], axis=1)
             counts = jnp.pad(mask, ((0, 0), (1, 0)))
             mask = jnp.pad(mask, ((0, 0), (1, 0)), constant_values=1.0)
-        score = partial(_score_caption, regions, mask, counts)
+        score = partial(_score, regions, mask, counts)
         return map_captions(score, regions, (texts.words, texts.mask), self.chunk).T
 
 
@@ -44,16 +44,18 @@ def word_similarities(
     regions: Float[Array, "I R D"],
     mask: Float[Array, "I R"],
     counts: Float[Array, "I R"],
-    words: Float[Array, "L D"],
-    word_mask: Float[Array, " L"],
-) -> Float[Array, "I L"]:
+    words: Float[Array, "C L D"],
+    word_mask: Float[Array, "C L"],
+) -> Float[Array, "I C L"]:
     """Cosine of each word with the mixture of `regions` that it attends to, without what the
     regions contribute whose `counts` is 0; finite and meaningless at padded words."""
     weights = region_weights(regions, mask, words, word_mask)
-    mixture = jnp.einsum("irl,ird->ild", weights, regions)
-    answer = jnp.einsum("irl,ird,ld->il", weights * counts[..., None], regions, words)
+    mixture = jnp.einsum("ircl,ird->icld", weights, regions)
+    counted = weights * counts[..., None, None]
+    answer = jnp.einsum("ircl,ird,cld->icl", counted, regions, words)
     return answer / (l2_norm(mixture) + 1e-8)
 
 
-def _score_caption(regions, mask, counts, words, word_mask) -> Float[Array, " I"]:
-    return word_similarities(regions, mask, counts, words, word_mask) @ word_mask / word_mask.sum()
+def _score(regions, mask, counts, words, word_mask) -> Float[Array, "C I"]:
+    sims = word_similarities(regions, mask, counts, words, word_mask)
+    return jnp.einsum("icl,cl->ci", sims, word_mask / word_mask.sum(axis=1, keepdims=True))

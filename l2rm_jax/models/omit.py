@@ -41,15 +41,15 @@ class OMIT(nn.Module):
     chunk: int
 
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
-        return self._map(_score_caption, images, texts).T
+        return self._map(_score, images, texts).T
 
     def plans(self, images: ImageCode, texts: TextCode) -> Float[Array, "J I R+1 L+1"]:
         """The plans behind the similarities, dustbins first."""
-        return self._map(lambda *inputs: _plan(*inputs)[0], images, texts)
+        return self._map(lambda *inputs: jnp.swapaxes(_plan(*inputs)[0], 0, 1), images, texts)
 
     @nn.compact
     def _map(self, function: Callable, images: ImageCode, texts: TextCode) -> Array:
-        """`function` of every caption with all images, the dustbins in the global vectors' place.
+        """`function` of the captions with all images, the dustbins in the global vectors' place.
 
         "naive" has dustbins too, without weight.
         """
@@ -71,48 +71,52 @@ def _plan(
     margins: str,
     epsilon: float,
     images: ImageCode,
-    words: Float[Array, "L D"],
-    mask: Float[Array, " L"],
-    norms: Float[Array, " L"] | None,
-    dustbin: Float[Array, " D"],
-) -> tuple[Float[Array, "I R+1 L+1"], Float[Array, "I R+1 L+1"]]:
-    """The plan of one caption with each image, and the products, dustbins first."""
+    words: Float[Array, "C L D"],
+    mask: Float[Array, "C L"],
+    norms: Float[Array, "C L"] | None,
+    dustbin: Float[Array, "C D"],
+) -> tuple[Float[Array, "I C R+1 L+1"], Float[Array, "I C R+1 L+1"]]:
+    """The plan of each caption with each image, and the products, dustbins first."""
     regions = jnp.concatenate([images.overall[:, None], images.regions], axis=1)
-    sims = jnp.einsum("ird,ld->irl", regions, jnp.concatenate([dustbin[None], words]))
+    words_and_bin = jnp.concatenate([dustbin[:, None], words], axis=1)
+    sims = jnp.einsum("ird,cld->icrl", regions, words_and_bin)
     region_importance, word_importance = _importance(margins, images, words, mask, norms)
     weigh = partial(_weights, dustbin=matching != "naive")
-    a, b = weigh(region_importance, images.mask), weigh(word_importance, mask)
+    a, b = weigh(region_importance, images.mask[:, None]), weigh(word_importance, mask)
     return match(1.0 - sims, a, b, epsilon=epsilon, iterations=ITERATIONS), sims
 
 
-def _score_caption(matching: str, *inputs) -> Float[Array, " I"]:
+def _score(matching: str, *inputs) -> Float[Array, "C I"]:
     plan, sims = _plan(matching, *inputs)
     moved = plan * sims
-    return jnp.sum(moved if matching == "full" else moved[:, 1:, 1:], axis=(1, 2))
+    return jnp.sum(moved if matching == "full" else moved[..., 1:, 1:], axis=(2, 3)).T
 
 
 def _importance(
     margins: str, images: ImageCode, words: Array, mask: Array, norms: Array | None
-) -> tuple[Float[Array, "I R"], Float[Array, "#I L"]]:
+) -> tuple[Float[Array, "I #C R"], Float[Array, "#I C L"]]:
     """What the weights of regions and of words are in proportion to (Eq. 7, with tau = 1).
 
     "intra" and "inter": the exponential of the product with the mean vector of the own or of the
     other side; "norm": the norm before the vector was given unit length.
     """
     if margins == "uniform":
-        return images.mask, mask[None]
+        return images.mask[:, None], mask[None]
     if margins == "norm":
-        return images.norms, norms[None]
-    image = masked_mean(images.regions, images.mask)
-    text = masked_mean(words[None], mask[None])[0]
+        return images.norms[:, None], norms[None]
+    image, text = masked_mean(images.regions, images.mask), masked_mean(words, mask)
     if margins == "intra":
-        return jnp.exp(jnp.einsum("ird,id->ir", images.regions, image)), jnp.exp(words @ text)[None]
-    return jnp.exp(images.regions @ text), jnp.exp(image @ words.T)
+        of_regions = jnp.einsum("ird,id->ir", images.regions, image)[:, None]
+        of_words = jnp.einsum("cld,cd->cl", words, text)[None]
+    else:
+        of_regions = jnp.einsum("ird,cd->icr", images.regions, text)
+        of_words = jnp.einsum("id,cld->icl", image, words)
+    return jnp.exp(of_regions), jnp.exp(of_words)
 
 
 def _weights(
-    importance: Float[Array, "#I K"], mask: Float[Array, "#I K"], dustbin: bool
-) -> Float[Array, "#I K+1"]:
+    importance: Float[Array, "#I #C K"], mask: Float[Array, "#I #C K"], dustbin: bool
+) -> Float[Array, "#I #C K+1"]:
     """Weights of the dustbin and of the items, 1 in all."""
     items = importance * mask
     items = items / jnp.maximum(jnp.sum(items, axis=-1, keepdims=True), 1e-12)

@@ -41,7 +41,7 @@ class SAF(nn.Module):
         running_mean = self.variable("batch_stats", "mean", jnp.zeros, ())
         running_var = self.variable("batch_stats", "var", jnp.ones, ())
         running = None if train else (running_mean.value, running_var.value)
-        score = partial(_score_caption, params, running, images)
+        score = partial(_score, params, running, images)
         fields = (texts.words, texts.mask, texts.overall)
         sims, mean, var = map_captions(score, images.regions, fields, self.chunk)
         if train and not self.is_initializing():
@@ -52,28 +52,29 @@ class SAF(nn.Module):
         return sims.T
 
 
-def _score_caption(
+def _score(
     params: dict,
     running: tuple[Array, Array] | None,
     images: ImageCode,
-    words: Float[Array, "L D"],
-    mask: Float[Array, " L"],
-    overall: Float[Array, " D"],
-) -> tuple[Float[Array, " I"], Float[Array, ""], Float[Array, ""]]:
-    """Scores of one caption against every image, mean and unbiased variance of its gates."""
+    words: Float[Array, "C L D"],
+    mask: Float[Array, "C L"],
+    overall: Float[Array, "C D"],
+) -> tuple[Float[Array, "C I"], Float[Array, " C"], Float[Array, " C"]]:
+    """Scores of captions against every image, mean and unbiased variance of each one's gates."""
     vectors = alignments(params, images, words, mask, overall)
-    valid = jnp.concatenate([jnp.ones(1), mask])[None, :]
+    valid = jnp.pad(mask, ((0, 0), (1, 0)), constant_values=1.0)
     logits = linear(params["gate"], vectors)[..., 0]
-    count = logits.shape[0] * jnp.sum(valid)
-    batch_mean = jnp.sum(logits * valid) / count
-    batch_var = jnp.sum(((logits - batch_mean) ** 2) * valid) / count
-    mean, var = (batch_mean, batch_var) if running is None else running
+    count = len(logits) * jnp.sum(valid, axis=1)
+    batch_mean = jnp.einsum("icn,cn->c", logits, valid) / count
+    deviation = logits - batch_mean[:, None]
+    batch_var = jnp.einsum("icn,cn->c", deviation**2, valid) / count
+    mean, var = (batch_mean[:, None], batch_var[:, None]) if running is None else running
     gates = params["gate_scale"] * (logits - mean) * jax.lax.rsqrt(var + EPSILON)
     gates = jax.nn.sigmoid(gates + params["gate_shift"]) * valid
-    weights = gates / (jnp.sum(gates, axis=1, keepdims=True) + 1e-8)
-    filtered = l2_normalise(jnp.einsum("in,ins->is", weights, vectors))
-    sims = jax.nn.sigmoid(linear(params["score"], filtered)[:, 0])
-    return sims, batch_mean, batch_var * (count / (count - 1))
+    weights = gates / (jnp.sum(gates, axis=2, keepdims=True) + 1e-8)
+    filtered = l2_normalise(jnp.einsum("icn,icns->ics", weights, vectors))
+    sims = jax.nn.sigmoid(linear(params["score"], filtered)[..., 0])
+    return sims.T, batch_mean, batch_var * (count / (count - 1))
 
 
 def _running_update(

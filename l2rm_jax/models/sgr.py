@@ -31,9 +31,8 @@ class SGR(nn.Module):
             "score": self.param("score", linear_init, self.sim_dim, 1),
         }
         fields = (texts.words, texts.mask, texts.overall)
-        return map_captions(
-            partial(_score_caption, params, images), images.regions, fields, self.chunk
-        ).T
+        score = partial(_score, params, images)
+        return map_captions(score, images.regions, fields, self.chunk).T
 
 
 def _graph_init(key: Array, sim_dim: int) -> dict:
@@ -42,29 +41,29 @@ def _graph_init(key: Array, sim_dim: int) -> dict:
     return {name: linear_init(k, sim_dim, sim_dim) for name, k in zip(names, keys, strict=True)}
 
 
-def _score_caption(
+def _score(
     params: dict,
     images: ImageCode,
-    words: Float[Array, "L D"],
-    mask: Float[Array, " L"],
-    overall: Float[Array, " D"],
-) -> Float[Array, " I"]:
-    """Scores of one caption against every image."""
+    words: Float[Array, "C L D"],
+    mask: Float[Array, "C L"],
+    overall: Float[Array, "C D"],
+) -> Float[Array, "C I"]:
+    """Scores of captions against every image."""
     nodes = alignments(params, images, words, mask, overall)
-    node_mask = jnp.concatenate([jnp.ones(1, bool), mask > 0])
+    node_mask = jnp.pad(mask > 0, ((0, 0), (1, 0)), constant_values=True)
     for step in params["graph"][:-1]:
         nodes = _reason(step, nodes, nodes, node_mask)
     # Only the global node is read out, so the last step updates only that one.
-    nodes = _reason(params["graph"][-1], nodes[:, :1], nodes, node_mask)
-    return jax.nn.sigmoid(linear(params["score"], nodes[:, 0])[:, 0])
+    nodes = _reason(params["graph"][-1], nodes[:, :, :1], nodes, node_mask)
+    return jax.nn.sigmoid(linear(params["score"], nodes[:, :, 0])[..., 0]).T
 
 
 def _reason(
     params: dict,
-    queries: Float[Array, "I N S"],
-    nodes: Float[Array, "I M S"],
-    mask: Float[Array, " M"],
-) -> Float[Array, "I N S"]:
+    queries: Float[Array, "I C N S"],
+    nodes: Float[Array, "I C M S"],
+    mask: Float[Array, "C M"],
+) -> Float[Array, "I C N S"]:
     """One step of reasoning over the fully connected graph of a caption's alignments.
 
     The edge logits `(x_n Wq + bq) . (x_m Wk + bk)` are computed as `(x_n Wq Wk' + bq Wk') . x_m`:
@@ -75,5 +74,6 @@ def _reason(
     key_kernel = params["key"]["kernel"]
     folded = queries @ (params["query"]["kernel"] @ key_kernel.T)
     folded += key_kernel @ params["query"]["bias"]
-    edges = jax.nn.softmax(jnp.einsum("ins,ims->inm", folded, nodes), axis=-1, where=mask)
-    return jax.nn.relu(linear(params["update"], jnp.einsum("inm,ims->ins", edges, nodes)))
+    edges = jnp.einsum("icns,icms->icnm", folded, nodes)
+    edges = jax.nn.softmax(edges, axis=-1, where=mask[:, None, :])
+    return jax.nn.relu(linear(params["update"], jnp.einsum("icnm,icms->icns", edges, nodes)))

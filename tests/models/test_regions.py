@@ -125,12 +125,13 @@ def attention(regions: np.ndarray, words: np.ndarray) -> np.ndarray:
 
 def test_attention_sees_the_regions_in_any_order_and_no_padding():
     rng = np.random.default_rng(2)
-    regions, words = rng.normal(size=(SIZE, WIDER, 4)), rng.normal(size=(3, 4))
-    mask, word_mask = np.arange(WIDER) < COUNTS[:, None], np.array([1.0, 1.0, 0.0])
+    regions, words = rng.normal(size=(SIZE, WIDER, 4)), rng.normal(size=(2, 3, 4))
+    mask, word_mask = np.arange(WIDER) < COUNTS[:, None], np.array([[1.0, 1.0, 0.0], [1.0] * 3])
     attend = jax.jit(attend_regions)
     ours = attend(regions, mask, words, word_mask)
     for image, count in enumerate(COUNTS):
-        assert_close(ours[image, :2], attention(regions[image, :count], words[:2]))
+        assert_close(ours[image, 0, :2], attention(regions[image, :count], words[0, :2]))
+        assert_close(ours[image, 1], attention(regions[image, :count], words[1]))
     order = rng.permutation(WIDER)
     assert_close(attend(regions[:, order], mask[:, order], words, word_mask), ours)
 
