@@ -181,7 +181,7 @@ def rematch(
     images, captions = values.shape
     result = partial_sinkhorn(
         values,
-        settings.rho,
+        settings.rho or share_of_batch(captions),
         epsilon=settings.epsilon,
         a=jnp.full((images,), 1.0 / captions),
         b=jnp.full((captions,), 1.0 / captions),
@@ -195,6 +195,16 @@ def rematch(
         **describe(values),
     }
     return jax.lax.stop_gradient(result.plan), report
+
+
+def share_of_batch(captions: int) -> float:
+    """The share of the mass to transport in a batch of so many captions.
+
+    The more captions, the likelier an image meets one that fits it. L2RM (suppl. D.2) takes 0.05,
+    0.1 and 0.2 for batches of 64, 128 and 256; this is 0.05, 0.10 and 0.19, then 0.34 for 512 and
+    0.57 for 1024, and never more than all.
+    """
+    return 1.0 - 0.9 ** (captions / 128)
 
 
 def _cosines(model, variables, batch, key) -> Float[Array, "Q B"]:

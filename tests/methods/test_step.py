@@ -108,10 +108,11 @@ def test_plan_turns_after_the_warm_up(monkeypatch, method, after):
 
 
 def rematch(sims, **fields):
+    """The plan and the report of L2RM's transport at a learned cost that has not learned yet."""
     settings = config_of(**fields).l2rm
     state = SimpleNamespace(own={"cost": init_cost(sims.shape[1])})
     batch = SimpleNamespace(image_index=jnp.arange(len(sims)))
-    return l2rm.rematch(MODEL, settings, state, None, None, batch, sims, None)[0]
+    return l2rm.rematch(MODEL, settings, state, None, None, batch, sims, None)
 
 
 def test_target_has_no_gradient():
@@ -122,9 +123,21 @@ def test_target_has_no_gradient():
 def test_images_of_a_queue_keep_the_weight_of_the_batch():
     """Of twice as many images as captions, the better half can take all captions."""
     good = jnp.concatenate([jnp.zeros((SIZE, SIZE)), jnp.ones((SIZE, SIZE))])
-    plan = rematch(good, rho=1.0, epsilon=0.05)
+    plan, _ = rematch(good, rho=1.0, epsilon=0.05)
     np.testing.assert_allclose(plan.sum(1)[SIZE:], 1 / SIZE, rtol=1e-3)
     np.testing.assert_allclose(plan.sum(0), 1 / SIZE, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("captions", "share"), [(64, 0.05), (128, 0.1), (256, 0.19), (512, 0.34), (1024, 0.57)]
+)
+def test_the_transported_share_can_follow_the_batch(captions, share):
+    assert round(l2rm.share_of_batch(captions), 2) == share
+
+
+def test_without_a_rho_the_share_is_that_of_the_batch():
+    _, report = rematch(SIMS, rho=0.0, epsilon=0.1)
+    np.testing.assert_allclose(report["moved_mass"], l2rm.share_of_batch(SIZE), rtol=1e-4)
 
 
 def test_keys_differ_between_steps_and_uses():
