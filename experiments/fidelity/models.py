@@ -177,9 +177,9 @@ def _training_mode(arrays: Arrays) -> Errors:
 
 
 def _gradient_difference(ours, theirs, noise, scale: float) -> float:
-    """Beyond twice their noise, over their largest entry; over `scale`, the largest of all
+    """Beyond three times their noise, over their largest entry; over `scale`, the largest of all
     parameters, where theirs is nothing but noise: that gradient is zero by construction."""
-    most, noise = float(np.abs(theirs).max()), 2 * float(np.max(noise))
+    most, noise = float(np.abs(theirs).max()), 3 * float(np.max(noise))
     beyond = max(0.0, difference(ours, theirs) - noise)
     return beyond / (most if most > noise else scale)
 

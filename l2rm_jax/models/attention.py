@@ -1,13 +1,13 @@
 """Stacked cross attention and the alignment vectors that SGR and SAF start from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from l2rm_jax.models.encoders import ImageCode
+from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_normalise, linear
 
 SMOOTHING = 9.0  # inverse temperature of the attention over regions, as in SCAN and SGRAF
@@ -44,20 +44,15 @@ def region_weights(
     return jax.nn.softmax(SMOOTHING * scores, axis=1, where=region_mask[..., None, None] > 0)
 
 
-def alignments(
-    params: dict,
-    images: ImageCode,
-    words: Float[Array, "C L D"],
-    mask: Float[Array, "C L"],
-    overall: Float[Array, "C D"],
-) -> Float[Array, "I C L+1 S"]:
+def alignments(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "I C L+1 S"]:
     """Global (entry 0) and word-wise alignment vectors of each caption with every image.
 
     Squared differences, projected (`params["overall"]`, `params["local"]`) to unit vectors.
     """
-    context = attend_regions(images.regions, images.mask, words, mask)
-    local = l2_normalise(linear(params["local"], (context - words) ** 2))
-    whole = l2_normalise(linear(params["overall"], (images.overall[:, None] - overall) ** 2))
+    context = attend_regions(images.regions, images.mask, texts.words, texts.mask)
+    local = l2_normalise(linear(params["local"], (context - texts.words) ** 2))
+    whole = (images.overall[:, None] - texts.overall) ** 2
+    whole = l2_normalise(linear(params["overall"], whole))
     return jnp.concatenate([whole[:, :, None], local], axis=2)
 
 
@@ -83,22 +78,68 @@ def captions_at_once(
 
 
 def map_captions(
-    score: Callable, regions: Float[Array, "I R D"], fields: tuple[Array, ...], chunk: int
+    score: Callable, params: Any, images: ImageCode, texts: TextCode, chunk: int
 ) -> Any:
-    """`score(*fields)` of all captions, so many of them at once (`captions_at_once`).
+    """`score(params, images, texts)` of all captions, so many at once (`captions_at_once`).
 
-    Fields and results have the captions on their first axis. The first field holds their words,
-    which meet the `regions` of all images. What the scores need in the backward pass is computed
-    again there: stored, the alignments of all pairs would not fit.
+    Results have the captions on their first axis. Captions go in the order of their length, and
+    each chunk is scored at the smallest of `widths` that holds its longest one: padded to the
+    longest of a batch, half of the words would be padding. What the scores need in the backward
+    pass is computed again there: stored, the alignments of all pairs would not fit.
     """
-    captions = len(fields[0])
-    size = min(captions, captions_at_once(chunk, regions, fields[0]))
+    captions, length = texts.mask.shape
+    size = min(captions, captions_at_once(chunk, images.regions, texts.words))
     whole = captions // size * size
-    score = jax.checkpoint(score)
-    chunks = [x[:whole].reshape(-1, size, *x.shape[1:]) for x in fields]
-    scores = jax.lax.map(lambda texts: score(*texts), chunks)
+    order = jnp.argsort(jnp.sum(texts.mask, axis=1))
+    texts = jax.tree.map(lambda x: jnp.asarray(x)[order], texts)
+    score = jax.checkpoint(_at_least_width(score, widths(length)))
+    chunks = jax.tree.map(lambda x: x[:whole].reshape(-1, size, *x.shape[1:]), texts)
+    scores = jax.lax.map(lambda chunk: score(params, images, chunk), chunks)
     scores = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), scores)
-    if whole == captions:
-        return scores
-    last = score(*[x[whole:] for x in fields])
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts), scores, last)
+    if whole < captions:
+        last = score(params, images, jax.tree.map(lambda x: x[whole:], texts))
+        scores = jax.tree.map(lambda *parts: jnp.concatenate(parts), scores, last)
+    position = jnp.argsort(order)
+    return jax.tree.map(lambda x: x[position], scores)
+
+
+def widths(length: int) -> list[int]:
+    """Half of `length`, three quarters, and all, in multiples of four words; few, as each is a
+    program of its own to compile."""
+    return sorted({-(-length * quarters // 16) * 4 for quarters in (2, 3)} | {length})
+
+
+def _at_least_width(score: Callable, sizes: Sequence[int]) -> Callable:
+    """`score(params, images, texts)`, computed at the smallest of `sizes` that holds the texts.
+
+    The backward pass takes the same branch: derived from a switch, it would store what the
+    branches not taken need too.
+    """
+
+    def branch(texts: TextCode) -> Int[Array, ""]:
+        longest = jnp.sum(texts.mask, axis=1).max()
+        return jnp.searchsorted(jnp.array(sizes), longest)
+
+    def at(size: int) -> Callable:
+        return lambda params, images, texts: score(
+            params, _without_slope(images), _without_slope(texts.cut(size))
+        )
+
+    def pull_at(size: int) -> Callable:
+        return lambda inputs, slopes: jax.vjp(at(size), *inputs)[1](slopes)
+
+    @jax.custom_vjp
+    def switch(*inputs):
+        return jax.lax.switch(branch(inputs[2]), [at(size) for size in sizes], *inputs)
+
+    def backward(inputs, slopes):
+        pulls = [pull_at(size) for size in sizes]
+        return jax.lax.switch(branch(inputs[2]), pulls, inputs, slopes)
+
+    switch.defvjp(lambda *inputs: (switch(*inputs), inputs), backward)
+    return switch
+
+
+def _without_slope(code: ImageCode | TextCode) -> ImageCode | TextCode:
+    """Whose mask has no gradient, which would be computed and not used."""
+    return code.replace(mask=jax.lax.stop_gradient(code.mask))

@@ -30,14 +30,14 @@ class CAM(nn.Module):
 
     @nn.compact
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
-        regions, mask = images.regions, images.mask
-        counts = mask
-        if self.matching == "partial":
-            regions = jnp.concatenate([masked_mean(regions, mask)[:, None], regions], axis=1)
-            counts = jnp.pad(mask, ((0, 0), (1, 0)))
-            mask = jnp.pad(mask, ((0, 0), (1, 0)), constant_values=1.0)
-        score = partial(_score, regions, mask, counts)
-        return map_captions(score, regions, (texts.words, texts.mask), self.chunk).T
+        dustbin = self.matching == "partial"
+        if dustbin:
+            mean = masked_mean(images.regions, images.mask)
+            images = images.replace(
+                regions=jnp.concatenate([mean[:, None], images.regions], axis=1),
+                mask=jnp.pad(images.mask, ((0, 0), (1, 0)), constant_values=1.0),
+            )
+        return map_captions(partial(_score, dustbin), (), images, texts, self.chunk).T
 
 
 def word_similarities(
@@ -56,6 +56,8 @@ def word_similarities(
     return answer / (l2_norm(mixture) + 1e-8)
 
 
-def _score(regions, mask, counts, words, word_mask) -> Float[Array, "C I"]:
-    sims = word_similarities(regions, mask, counts, words, word_mask)
-    return jnp.einsum("icl,cl->ci", sims, word_mask / word_mask.sum(axis=1, keepdims=True))
+def _score(dustbin: bool, _, images: ImageCode, texts: TextCode) -> Float[Array, "C I"]:
+    counts = images.mask.at[:, 0].set(0.0) if dustbin else images.mask
+    sims = word_similarities(images.regions, images.mask, counts, texts.words, texts.mask)
+    shares = texts.mask / jnp.sum(texts.mask, axis=1, keepdims=True)
+    return jnp.einsum("icl,cl->ci", sims, shares)

@@ -39,6 +39,11 @@ class TextCode:
     overall: Float[Array, "J D"] | None = None
     norms: Float[Array, "J L"] | None = None
 
+    def cut(self, length: int) -> "TextCode":
+        """Without what comes after so many words of a caption."""
+        norms = None if self.norms is None else self.norms[:, :length]
+        return self.replace(words=self.words[:, :length], mask=self.mask[:, :length], norms=norms)
+
 
 class RegionEncoder(nn.Module):
     """One linear layer, and unit length if `normalise`: `[I, R, Dv] -> [I, R, D]`.

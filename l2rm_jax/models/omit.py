@@ -45,7 +45,14 @@ class OMIT(nn.Module):
 
     def plans(self, images: ImageCode, texts: TextCode) -> Float[Array, "J I R+1 L+1"]:
         """The plans behind the similarities, dustbins first."""
-        return self._map(lambda *inputs: jnp.swapaxes(_plan(*inputs)[0], 0, 1), images, texts)
+        length = texts.mask.shape[1] + 1
+
+        def of_chunk(*inputs):
+            plan, _ = _plan(*inputs)
+            padding = length - plan.shape[-1]
+            return jnp.swapaxes(jnp.pad(plan, ((0, 0),) * 3 + ((0, padding),)), 0, 1)
+
+        return self._map(of_chunk, images, texts)
 
     @nn.compact
     def _map(self, function: Callable, images: ImageCode, texts: TextCode) -> Array:
@@ -60,29 +67,21 @@ class OMIT(nn.Module):
             bins = [jnp.tile(x, (n, 1)) for x, n in zip(l2_normalise(learned), sizes, strict=True)]
         else:
             bins = masked_mean(images.regions, images.mask), masked_mean(texts.words, texts.mask)
-        images = images.replace(overall=bins[0])
-        function = partial(function, self.matching, self.margins, self.epsilon, images)
-        fields = (texts.words, texts.mask, texts.norms, bins[1])
-        return map_captions(function, images.regions, fields, self.chunk)
+        images, texts = images.replace(overall=bins[0]), texts.replace(overall=bins[1])
+        function = partial(function, self.matching, self.margins, self.epsilon)
+        return map_captions(function, (), images, texts, self.chunk)
 
 
 def _plan(
-    matching: str,
-    margins: str,
-    epsilon: float,
-    images: ImageCode,
-    words: Float[Array, "C L D"],
-    mask: Float[Array, "C L"],
-    norms: Float[Array, "C L"] | None,
-    dustbin: Float[Array, "C D"],
+    matching: str, margins: str, epsilon: float, _, images: ImageCode, texts: TextCode
 ) -> tuple[Float[Array, "I C R+1 L+1"], Float[Array, "I C R+1 L+1"]]:
     """The plan of each caption with each image, and the products, dustbins first."""
     regions = jnp.concatenate([images.overall[:, None], images.regions], axis=1)
-    words_and_bin = jnp.concatenate([dustbin[:, None], words], axis=1)
-    sims = jnp.einsum("ird,cld->icrl", regions, words_and_bin)
-    region_importance, word_importance = _importance(margins, images, words, mask, norms)
+    words = jnp.concatenate([texts.overall[:, None], texts.words], axis=1)
+    sims = jnp.einsum("ird,cld->icrl", regions, words)
+    region_importance, word_importance = _importance(margins, images, texts)
     weigh = partial(_weights, dustbin=matching != "naive")
-    a, b = weigh(region_importance, images.mask[:, None]), weigh(word_importance, mask)
+    a, b = weigh(region_importance, images.mask[:, None]), weigh(word_importance, texts.mask)
     return match(1.0 - sims, a, b, epsilon=epsilon, iterations=ITERATIONS), sims
 
 
@@ -93,7 +92,7 @@ def _score(matching: str, *inputs) -> Float[Array, "C I"]:
 
 
 def _importance(
-    margins: str, images: ImageCode, words: Array, mask: Array, norms: Array | None
+    margins: str, images: ImageCode, texts: TextCode
 ) -> tuple[Float[Array, "I #C R"], Float[Array, "#I C L"]]:
     """What the weights of regions and of words are in proportion to (Eq. 7, with tau = 1).
 
@@ -101,16 +100,16 @@ def _importance(
     other side; "norm": the norm before the vector was given unit length.
     """
     if margins == "uniform":
-        return images.mask[:, None], mask[None]
+        return images.mask[:, None], texts.mask[None]
     if margins == "norm":
-        return images.norms[:, None], norms[None]
-    image, text = masked_mean(images.regions, images.mask), masked_mean(words, mask)
+        return images.norms[:, None], texts.norms[None]
+    image, text = masked_mean(images.regions, images.mask), masked_mean(texts.words, texts.mask)
     if margins == "intra":
         of_regions = jnp.einsum("ird,id->ir", images.regions, image)[:, None]
-        of_words = jnp.einsum("cld,cd->cl", words, text)[None]
+        of_words = jnp.einsum("cld,cd->cl", texts.words, text)[None]
     else:
         of_regions = jnp.einsum("ird,cd->icr", images.regions, text)
-        of_words = jnp.einsum("id,cld->icl", image, words)
+        of_words = jnp.einsum("id,cld->icl", image, texts.words)
     return jnp.exp(of_regions), jnp.exp(of_words)
 
 

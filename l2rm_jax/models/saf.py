@@ -1,7 +1,5 @@
 """SAF: similarity attention filtration (Diao et al., AAAI 2021; a backbone of L2RM)."""
 
-from functools import partial
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -41,9 +39,7 @@ class SAF(nn.Module):
         running_mean = self.variable("batch_stats", "mean", jnp.zeros, ())
         running_var = self.variable("batch_stats", "var", jnp.ones, ())
         running = None if train else (running_mean.value, running_var.value)
-        score = partial(_score, params, running, images)
-        fields = (texts.words, texts.mask, texts.overall)
-        sims, mean, var = map_captions(score, images.regions, fields, self.chunk)
+        sims, mean, var = map_captions(_score, (params, running), images, texts, self.chunk)
         if train and not self.is_initializing():
             keep, mean = _running_update(mean, self.axis_name)
             _, var = _running_update(var, self.axis_name)
@@ -53,16 +49,12 @@ class SAF(nn.Module):
 
 
 def _score(
-    params: dict,
-    running: tuple[Array, Array] | None,
-    images: ImageCode,
-    words: Float[Array, "C L D"],
-    mask: Float[Array, "C L"],
-    overall: Float[Array, "C D"],
+    variables: tuple[dict, tuple[Array, Array] | None], images: ImageCode, texts: TextCode
 ) -> tuple[Float[Array, "C I"], Float[Array, " C"], Float[Array, " C"]]:
     """Scores of captions against every image, mean and unbiased variance of each one's gates."""
-    vectors = alignments(params, images, words, mask, overall)
-    valid = jnp.pad(mask, ((0, 0), (1, 0)), constant_values=1.0)
+    params, running = variables
+    vectors = alignments(params, images, texts)
+    valid = jnp.pad(texts.mask, ((0, 0), (1, 0)), constant_values=1.0)
     logits = linear(params["gate"], vectors)[..., 0]
     count = len(logits) * jnp.sum(valid, axis=1)
     batch_mean = jnp.einsum("icn,cn->c", logits, valid) / count

@@ -1,7 +1,5 @@
 """SGR: similarity graph reasoning (Diao et al., AAAI 2021; a backbone of L2RM)."""
 
-from functools import partial
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -30,9 +28,7 @@ class SGR(nn.Module):
             ],
             "score": self.param("score", linear_init, self.sim_dim, 1),
         }
-        fields = (texts.words, texts.mask, texts.overall)
-        score = partial(_score, params, images)
-        return map_captions(score, images.regions, fields, self.chunk).T
+        return map_captions(_score, params, images, texts, self.chunk).T
 
 
 def _graph_init(key: Array, sim_dim: int) -> dict:
@@ -41,16 +37,10 @@ def _graph_init(key: Array, sim_dim: int) -> dict:
     return {name: linear_init(k, sim_dim, sim_dim) for name, k in zip(names, keys, strict=True)}
 
 
-def _score(
-    params: dict,
-    images: ImageCode,
-    words: Float[Array, "C L D"],
-    mask: Float[Array, "C L"],
-    overall: Float[Array, "C D"],
-) -> Float[Array, "C I"]:
+def _score(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "C I"]:
     """Scores of captions against every image."""
-    nodes = alignments(params, images, words, mask, overall)
-    node_mask = jnp.pad(mask > 0, ((0, 0), (1, 0)), constant_values=True)
+    nodes = alignments(params, images, texts)
+    node_mask = jnp.pad(texts.mask > 0, ((0, 0), (1, 0)), constant_values=True)
     for step in params["graph"][:-1]:
         nodes = _reason(step, nodes, nodes, node_mask)
     # Only the global node is read out, so the last step updates only that one.
