@@ -1,0 +1,201 @@
+"""What a training step asks of each of many devices, and how long it should take them.
+
+python -m experiments.scaling                                 # a v5e pod of 256, 8 H200
+python -m experiments.scaling --machine=h200 --devices=8 --batch=512,2048 --measured=step.json
+python -m experiments.scaling --config=configs/f30k.py --set model.head=saf --machine=v5e
+
+The step is traced for that many devices, none of which need be there, and its program is read:
+the operations of its matrix products, and the bytes that each device receives from the others (the
+codes of all images, columns of similarities, gradients). The prediction is
+
+    step = operations / rate + bytes / link
+
+- rate: what `experiments.bench.step --json=FILE` measured on one device of the kind, given as
+  --measured=FILE; else 30% of the peak, an assumption. It is that of the whole step, so all that is
+  no matrix product is in it, and it is taken to be the same at every size.
+- link: what the maker says a device receives per second. Nothing is taken to overlap with the
+  products, and no latency is counted: with many devices and small batches that is too optimistic.
+- Every caption is taken to have --words words, of both streams of L2RM. Reading the input is taken
+  to keep up, which `experiments.bench.input` measures.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.extend.core
+import numpy as np
+from ml_collections import ConfigDict
+
+from experiments.bench.measure import VOCABULARY, config_of
+from experiments.bench.step import streams
+from experiments.sweep import add_settings, changed, load_config, start
+from l2rm_jax.data.batches import Batch
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.methods import make_method
+from l2rm_jax.models import make_model
+from l2rm_jax.parallel import AXIS
+
+CONFIG = Path(__file__).parents[1] / "configs" / "coco.py"
+ASSUMED_SHARE = 0.3
+
+
+class Machine(NamedTuple):
+    """Per device: bfloat16 operations and bytes received from other devices, each a second."""
+
+    devices: int
+    peak: float
+    link: float
+
+
+# Makers' data sheets: cloud.google.com/tpu/docs/v5e (1600 Gbit/s between chips); NVIDIA H200
+# (bfloat16 without sparsity, NVLink in one direction).
+MACHINES = {"v5e": Machine(256, 197e12, 200e9), "h200": Machine(8, 989e12, 450e9)}
+
+
+class Work(NamedTuple):
+    """Of one device in one step."""
+
+    operations: float
+    received: float  # bytes
+
+    def times(self, count: int) -> "Work":
+        return Work(self.operations * count, self.received * count)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--config", default=str(CONFIG), help="FILE.py or FILE.py:VARIANT")
+    parser.add_argument("--machine", choices=MACHINES, help="all, each at its size, when left out")
+    parser.add_argument("--devices", type=_sizes, help="numbers of devices")
+    parser.add_argument(
+        "--batch", type=_sizes, default=[512, 1024, 2048, 4096], help="all devices'"
+    )
+    parser.add_argument("--words", type=int, default=16, help="of a caption")
+    parser.add_argument("--regions", type=int, default=36, help="of an image")
+    parser.add_argument("--features", type=int, default=2048, help="of a region")
+    parser.add_argument("--measured", type=Path, help="JSON file of experiments.bench.step")
+    add_settings(parser, "set")
+    flags = parser.parse_args()
+    config = changed(load_config(flags.config), flags.set)
+    names = [flags.machine] if flags.machine else list(MACHINES)
+    print(f"{config.method}, {config.model.head}, {config.model.embed_dim}/{config.model.sim_dim}")
+    print("machine  devices  batch  TFLOP  MB received  products ms  exchange ms  step ms  pairs/s")
+    for name in names:
+        machine = MACHINES[name]
+        rate, source = _rate(machine, flags.measured)
+        for devices in flags.devices or [machine.devices]:
+            for batch in flags.batch:
+                print(f"{name:7}  {_row(config, flags, machine, rate, devices, batch)}")
+        print(f"{name}: {rate / 1e12:.3g} TFLOP/s a device ({source})")
+
+
+def _sizes(text: str) -> list[int]:
+    return [int(size) for size in text.split(",")]
+
+
+def _row(config: ConfigDict, flags, machine: Machine, rate: float, devices: int, batch: int) -> str:
+    if batch % devices:
+        return f"{devices:7}  {batch:5}  the devices cannot share such a batch"
+    shapes = flags.words, flags.regions, flags.features
+    work = step_work(changed(config, {"train.batch_size": batch}), devices, *shapes)
+    products, exchange = work.operations / rate, work.received / machine.link
+    step = products + exchange
+    return (
+        f"{devices:7}  {batch:5}  {work.operations / 1e12:5.2f}  {work.received / 1e6:11.1f}"
+        f"  {products * 1e3:11.2f}  {exchange * 1e3:11.2f}  {step * 1e3:7.2f}  {batch / step:7.0f}"
+    )
+
+
+def _rate(machine: Machine, measured: Path | None) -> tuple[float, str]:
+    """Operations a second of a device in a whole step, and where that is from.
+
+    Raises:
+      ConfigError: the file is none of `experiments.bench.step`.
+    """
+    if measured is None:
+        return machine.peak * ASSUMED_SHARE, f"{ASSUMED_SHARE:.0%} of the peak, assumed"
+    try:
+        record = json.loads(measured.read_text(encoding="utf-8"))
+        sizes = argparse.Namespace(**record["sizes"])
+        seconds, kind = record["step_s"]["median"], record["machine"]["device"]
+        config = config_of(sizes)
+        config.method, config.train.warmup_epochs = sizes.method, 0
+        work = step_work(config, 1, int(np.mean(sizes.words)), sizes.regions, sizes.features)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{measured}: expected what experiments.bench.step --json writes ({error!r})"
+        ) from error
+    return work.operations / seconds, f"measured in {measured.name} on {kind}"
+
+
+def step_work(
+    config: ConfigDict, devices: int, words: int, regions: int = 36, features: int = 2048
+) -> Work:
+    """Work of one device in a step after the warm-up, of `devices` that share the config's batch.
+
+    Args:
+      words, regions, features: of every caption, image and region.
+    """
+    method = make_method(make_model(config.model, VOCABULARY, AXIS), config)
+    own = config.train.batch_size // devices
+
+    def array(*shape: int, kind: str = "float32") -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((own, *shape), kind)
+
+    index = array(kind="int32")
+    pairs = Batch(array(regions, features), index, array(words, kind="int32"), index, index, index)
+    batch = dict.fromkeys(streams(config.method), pairs)
+    state = jax.eval_shape(method.init, jax.random.key(0), pairs)
+    program = jax.make_jaxpr(method.step, axis_env=[(AXIS, devices)])(state, batch)
+    return work_of(program.jaxpr, devices)
+
+
+def work_of(program: jax.extend.core.Jaxpr, devices: int) -> Work:
+    """The work of a traced function: loops as often as they turn, of branches the largest."""
+    total = Work(0.0, 0.0)
+    for equation in program.eqns:
+        own = _equation_work(equation, devices)
+        total = Work(total.operations + own.operations, total.received + own.received)
+    return total
+
+
+def _equation_work(equation, devices: int) -> Work:
+    name, others = equation.primitive.name, (devices - 1) / devices
+    if name == "dot_general":
+        (contracted, _), _ = equation.params["dimension_numbers"]
+        factor = equation.invars[0].aval
+        length = np.prod([factor.shape[axis] for axis in contracted], dtype=float)
+        return Work(2.0 * equation.outvars[0].aval.size * length, 0.0)
+    if name == "all_gather":
+        return Work(0.0, _bytes(equation.outvars) * others)
+    if name in ("reduce_scatter", "psum_scatter"):
+        return Work(0.0, _bytes(equation.invars) * others)
+    if name.startswith("psum"):  # a ring scatters the sum, then gathers it
+        return Work(0.0, 2 * _bytes(equation.invars) * others)
+    inner = [work_of(program, devices) for program in _programs(equation.params)]
+    if name == "cond":
+        return Work(*np.max(inner, axis=0))
+    turns = equation.params["length"] if name == "scan" else 1
+    return Work(*np.sum(inner, axis=0)).times(turns) if inner else Work(0.0, 0.0)
+
+
+def _bytes(variables) -> float:
+    return float(sum(x.aval.size * x.aval.dtype.itemsize for x in variables))
+
+
+def _programs(parameters: dict) -> Iterator[jax.extend.core.Jaxpr]:
+    """What an operation runs: the functions among its parameters."""
+    for leaf in jax.tree.leaves(list(parameters.values())):
+        program = getattr(leaf, "jaxpr", leaf)
+        if isinstance(program, jax.extend.core.Jaxpr):
+            yield program
+
+
+if __name__ == "__main__":
+    start(main)
