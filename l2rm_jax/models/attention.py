@@ -92,7 +92,8 @@ def map_captions(
     whole = captions // size * size
     order = jnp.argsort(jnp.sum(texts.mask, axis=1))
     texts = jax.tree.map(lambda x: jnp.asarray(x)[order], texts)
-    score = jax.checkpoint(_at_least_width(score, widths(length)))
+    sizes = widths(length) if size < captions else [length]
+    score = jax.checkpoint(_at_least_width(score, sizes))
     chunks = jax.tree.map(lambda x: x[:whole].reshape(-1, size, *x.shape[1:]), texts)
     scores = jax.lax.map(lambda chunk: score(params, images, chunk), chunks)
     scores = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), scores)
@@ -104,9 +105,9 @@ def map_captions(
 
 
 def widths(length: int) -> list[int]:
-    """Half of `length`, three quarters, and all, in multiples of four words; few, as each is a
+    """Half of `length`, three quarters, in multiples of four words, and all; few, as each is a
     program of its own to compile."""
-    return sorted({-(-length * quarters // 16) * 4 for quarters in (2, 3)} | {length})
+    return sorted({min(length, -(-length * quarters // 16) * 4) for quarters in (2, 3, 4)})
 
 
 def _at_least_width(score: Callable, sizes: Sequence[int]) -> Callable:
