@@ -154,8 +154,10 @@ class Scorer:
         return jax.vmap(score)(image_rows, text_rows)
 
     def _images_at_once(self, rows: Int[np.ndarray, " n"]) -> int:
-        devices = self._replicas.local_count
-        return min(IMAGE_TILE, -(-len(rows) // devices)) * devices
+        """As many in each tile, so that little of the last one is padding."""
+        own = -(-len(rows) // self._replicas.local_count)
+        tiles = -(-own // IMAGE_TILE)
+        return -(-own // tiles) * self._replicas.local_count
 
     def _image_tiles(
         self, variables: Any, dataset: PairDataset, rows: Int[np.ndarray, " n"]

@@ -191,23 +191,20 @@ def image_batches(
 def caption_batches(
     dataset: PairDataset, batch_size: int, buckets: Sequence[int] = BUCKETS
 ) -> Iterator[tuple[Tokens, Int32[np.ndarray, " B"], Int[np.ndarray, " B"], int]]:
-    """All captions, unclipped, those of similar length together so that little is padding.
+    """All captions, unclipped, in the order of their length so that little is padding.
 
     Beyond the last bucket, lengths are rounded up to multiples of 32.
 
     Yields:
-      Tokens, lengths, rows of the captions, and how many of these count: the last batch of a
-      bucket is completed by repeating its last caption.
+      Tokens, lengths, rows of the captions, and how many of these count: the last batch is
+      completed by repeating its last caption.
     """
     reader = _Reader(dataset, buckets, max_words=None)
-    widths = np.array([reader.width(length) for length in reader.full_lengths])
     by_length = np.argsort(reader.full_lengths, kind="stable")
-    for width in np.unique(widths):
-        rows = by_length[widths[by_length] == width]
-        for start in range(0, len(rows), batch_size):
-            part = rows[start : start + batch_size]
-            full = np.pad(part, (0, batch_size - len(part)), mode="edge")
-            yield (*reader.captions(full, int(width)), full, len(part))
+    for start in range(0, len(by_length), batch_size):
+        part = by_length[start : start + batch_size]
+        full = np.pad(part, (0, batch_size - len(part)), mode="edge")
+        yield (*reader.captions(full, reader.bucket(part)), full, len(part))
 
 
 def bucket_of(length: int, buckets: Sequence[int] = BUCKETS) -> int:

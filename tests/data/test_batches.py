@@ -407,7 +407,7 @@ def test_caption_batches_drop_and_clip_nothing(batch_size):
             assert not line[length:].any()
         seen += rows[:valid].tolist()
     assert sorted(seen) == list(range(PAIRS))
-    assert {96, 128} <= {width for _, width in shapes}
+    assert max(width for _, width in shapes) == 128
 
 
 @pytest.mark.parametrize(
