@@ -71,7 +71,7 @@ def test_a_file_is_no_run_directory(tmp_path):
         ("loss.tau", float("nan"), "a finite number"),
         ("data.train_images", 2**80, "-2147483647 to 2147483647"),
         ("train.non_finite", "go", "stop or skip"),
-        ("l2rm.rho", 1.5, "more than 0 and at most 1"),
+        ("l2rm.rho", 1.5, "0 to 1"),
         ("model.dropout", 1.0, "at least 0 and less than 1"),
     ],
 )
