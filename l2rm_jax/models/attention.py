@@ -89,11 +89,12 @@ def map_captions(
     """
     captions, length = texts.mask.shape
     size = min(captions, captions_at_once(chunk, images.regions, texts.words))
+    if size == captions:
+        return jax.checkpoint(_at_width(score, length))(params, images, texts)
     whole = captions // size * size
     order = jnp.argsort(jnp.sum(texts.mask, axis=1))
     texts = jax.tree.map(lambda x: jnp.asarray(x)[order], texts)
-    sizes = widths(length) if size < captions else [length]
-    score = jax.checkpoint(_at_least_width(score, sizes))
+    score = jax.checkpoint(_at_least_width(score, widths(length)))
     chunks = jax.tree.map(lambda x: x[:whole].reshape(-1, size, *x.shape[1:]), texts)
     scores = jax.lax.map(lambda chunk: score(params, images, chunk), chunks)
     scores = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), scores)
@@ -117,30 +118,34 @@ def _at_least_width(score: Callable, sizes: Sequence[int]) -> Callable:
     branches not taken need too.
     """
 
-    def branch(texts: TextCode) -> Int[Array, ""]:
+    def chosen(texts: TextCode) -> Int[Array, ""]:
         longest = jnp.sum(texts.mask, axis=1).max()
         return jnp.searchsorted(jnp.array(sizes), longest)
 
-    def at(size: int) -> Callable:
-        return lambda params, images, texts: score(
-            params, _without_slope(images), _without_slope(texts.cut(size))
-        )
+    branches = [_at_width(score, size) for size in sizes]
 
-    def pull_at(size: int) -> Callable:
-        return lambda inputs, slopes: jax.vjp(at(size), *inputs)[1](slopes)
+    def pull_of(branch: Callable) -> Callable:
+        return lambda inputs, slopes: jax.vjp(branch, *inputs)[1](slopes)
 
     @jax.custom_vjp
     def switch(*inputs):
-        return jax.lax.switch(branch(inputs[2]), [at(size) for size in sizes], *inputs)
+        return jax.lax.switch(chosen(inputs[2]), branches, *inputs)
 
     def backward(inputs, slopes):
-        pulls = [pull_at(size) for size in sizes]
-        return jax.lax.switch(branch(inputs[2]), pulls, inputs, slopes)
+        pulls = [pull_of(branch) for branch in branches]
+        return jax.lax.switch(chosen(inputs[2]), pulls, inputs, slopes)
 
     switch.defvjp(lambda *inputs: (switch(*inputs), inputs), backward)
     return switch
 
 
-def _without_slope(code: ImageCode | TextCode) -> ImageCode | TextCode:
-    """Whose mask has no gradient, which would be computed and not used."""
-    return code.replace(mask=jax.lax.stop_gradient(code.mask))
+def _at_width(score: Callable, size: int) -> Callable:
+    """`score(params, images, texts)` of the first `size` words, without gradients of the masks,
+    which would be computed and not used."""
+
+    def without_slope(code: ImageCode | TextCode) -> ImageCode | TextCode:
+        return code.replace(mask=jax.lax.stop_gradient(code.mask))
+
+    return lambda params, images, texts: score(
+        params, without_slope(images), without_slope(texts.cut(size))
+    )
