@@ -30,8 +30,8 @@ import jax.extend.core
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.bench.measure import VOCABULARY, config_of
-from experiments.bench.step import streams
+from experiments.bench.measure import VOCABULARY
+from experiments.bench.step import step_config, streams
 from experiments.sweep import add_settings, changed, load_config, start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
@@ -124,9 +124,8 @@ def _rate(machine: Machine, measured: Path | None) -> tuple[float, str]:
         record = json.loads(measured.read_text(encoding="utf-8"))
         sizes = argparse.Namespace(**record["sizes"])
         seconds, kind = record["step_s"]["median"], record["machine"]["device"]
-        config = config_of(sizes)
-        config.method, config.train.warmup_epochs = sizes.method, 0
-        work = step_work(config, 1, int(np.mean(sizes.words)), sizes.regions, sizes.features)
+        shapes = int(np.mean(sizes.words)), sizes.regions, sizes.features
+        work = step_work(step_config(sizes), 1, *shapes)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{measured}: expected what experiments.bench.step --json writes ({error!r})"

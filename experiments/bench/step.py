@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from experiments.bench.measure import (
     VOCABULARY,
@@ -68,10 +69,16 @@ class Prepared(NamedTuple):
         return {name: self.replicas.shard(batch) for name, batch in self.batches.items()}
 
 
+def step_config(sizes: argparse.Namespace) -> ConfigDict:
+    """The config of a run whose steps all are of the kind after the warm-up."""
+    config = config_of(sizes)
+    config.method, config.train.warmup_epochs = sizes.method, 0
+    return config
+
+
 def prepare(sizes: argparse.Namespace, streams: Sequence[str]) -> Prepared:
     """The step after the warm-up epochs, on made-up pairs for each of these streams."""
-    config, replicas = config_of(sizes), Replicas()
-    config.method, config.train.warmup_epochs = sizes.method, 0
+    config, replicas = step_config(sizes), Replicas()
     replicas.check_batch(sizes.batch)
     method = make_method(make_model(config.model, VOCABULARY, AXIS), config)
     rng = np.random.default_rng(0)
