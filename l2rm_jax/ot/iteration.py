@@ -12,11 +12,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
 from l2rm_jax.ot import anderson
-from l2rm_jax.ot.problem import Problem, total
+from l2rm_jax.ot.problem import Problem, log_total_exp, total
 from l2rm_jax.ot.projection import shares
 
 # Scalings may grow to exp(+-_DRIFT) before the kernel is computed anew; float32 ends at exp(88).
@@ -69,9 +68,9 @@ def _left(side, log_left):
 def _log_domain(problem: Problem, g: Float[Array, " m"]):
     """One iteration: the potentials, and what the rows and what the columns move."""
     exponents = g[None, :] - problem.cost
-    f, g_dummy, rows_moved = _potentials(exponents, problem.rows, problem.mass, 1)
+    f, g_dummy, rows_moved = _potentials(exponents, problem.rows, problem.mass, -1)
     exponents = f[:, None] - problem.cost
-    g, f_dummy, columns_moved = _potentials(exponents, problem.columns, problem.mass, 0)
+    g, f_dummy, columns_moved = _potentials(exponents, problem.columns, problem.mass, -2)
     return Potentials(f, g, f_dummy, g_dummy), rows_moved, columns_moved
 
 
@@ -79,7 +78,7 @@ def _potentials(exponents, side, mass, axis):
     alive = side.weights > 0
     # An item that cannot move has no finite exponent, and its potential touches nobody.
     exponents = jnp.where(jnp.expand_dims(alive, axis), exponents, 0.0)
-    log_sum = logsumexp(exponents, axis=axis)
+    log_sum = log_total_exp(exponents, axis)
     moved, dummy = shares(log_sum, side, mass, None)
     log_weight = jnp.log(jnp.where(alive, side.weights, 1.0))
     return log_weight - jnp.logaddexp(log_sum, dummy), dummy, moved

@@ -72,10 +72,20 @@ def _side(weights, mass) -> Side:
     return Side(weights, jnp.maximum(total(weights) - mass, _NOTHING))
 
 
-def total(x: Float[Array, "... n"]) -> Float[Array, "..."]:
-    """Sums over the last axis. Adding one number after another, as a plain sum may, loses a digit
-    or two of float32 where there are thousands; a product goes by blocks."""
-    return jnp.matmul(x, jnp.ones(x.shape[-1:], x.dtype), precision=lax.Precision.HIGHEST)
+def total(x: Float[Array, "... n"], axis: int = -1) -> Float[Array, "..."]:
+    """Sums over the last axis, or with -2 the one before. Adding one number after another, as a
+    plain sum may, loses a digit or two of float32 where there are thousands; a product goes by
+    blocks."""
+    ones = jnp.ones(x.shape[axis], x.dtype)
+    factors = (x, ones) if axis == -1 else (ones, x)
+    return jnp.matmul(*factors, precision=lax.Precision.HIGHEST)
+
+
+def log_total_exp(x: Float[Array, "n m"], axis: int) -> Float[Array, " k"]:
+    """`logsumexp` by way of `total`, of rows or columns with a finite entry each. XLA fuses a plain
+    sum with the exponential, which it then takes one by one on a CPU, many times slower."""
+    largest = lax.stop_gradient(x.max(axis, keepdims=True))
+    return jnp.log(total(jnp.exp(x - largest), axis)) + largest.squeeze(axis)
 
 
 def _middle(cost, mask):

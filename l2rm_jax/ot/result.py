@@ -42,7 +42,7 @@ class Transport(NamedTuple):
 
 def marginal_error(transport: Transport, a, b) -> Float[Array, ""]:
     rows = total(jnp.abs(total(transport.plan) + transport.rows_left - a))
-    columns = total(jnp.abs(total(transport.plan.T) + transport.columns_left - b))
+    columns = total(jnp.abs(total(transport.plan, axis=-2) + transport.columns_left - b))
     return jnp.maximum(rows, columns) / jnp.maximum(total(a), total(b))
 
 
