@@ -12,6 +12,7 @@ from typing import NamedTuple, NoReturn
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from l2rm_jax.errors import ConfigError
 
@@ -81,7 +82,7 @@ def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
             raise ConfigError(f"--host: {host}, expected 0 to {hosts - 1}")
         address = coordinator
     _log.info("waiting for the other hosts, at most %d s", JOIN_SECONDS)
-    # It would swallow SIGTERM, which is to end a host; the others then stop, as after a crash.
+    # It would take SIGTERM from `StopSignal`.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -122,6 +123,16 @@ def together() -> Iterator[None]:
             "one stopped first, its output says why. Started again with the same commands, all "
             "continue from the newest checkpoint"
         )
+
+
+def is_alone() -> bool:
+    """Whether this process is all there is."""
+    return jax.process_count() == 1
+
+
+def on_any_host(value: bool) -> bool:
+    """Whether the value is True on one of the hosts, all of which must ask."""
+    return value if is_alone() else bool(multihost_utils.process_allgather(np.array(value)).any())
 
 
 def is_primary() -> bool:

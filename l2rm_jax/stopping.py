@@ -5,27 +5,22 @@ import signal
 import threading
 from collections.abc import Iterator
 
-import jax
-
 from l2rm_jax.errors import StoppedError
+from l2rm_jax.hosts import is_alone, on_any_host
 
 
 class StopSignal:
     """Notices SIGTERM while it is entered, instead of dying of it.
 
-    Of several hosts that run one program, none can stop by itself: there, and outside the main
-    thread, SIGTERM does what it did before.
-
-    Attributes:
-      requested: whether the signal has come.
+    Of several hosts that run one program none can stop by itself: all stop where they ask each
+    other (`agreed`, `check`), whichever of them the signal has come to. Outside the main thread,
+    SIGTERM does what it did before.
     """
 
     def __init__(self) -> None:
-        self.requested = False
+        self._requested = False
         self._interruptible = False
-        self._notices = (
-            threading.current_thread() is threading.main_thread() and jax.process_count() == 1
-        )
+        self._notices = threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> "StopSignal":
         if self._notices:
@@ -36,15 +31,23 @@ class StopSignal:
         if self._notices:
             signal.signal(signal.SIGTERM, self._before)
 
+    def agreed(self) -> bool:
+        """Whether the signal has come, to any host; every host must ask here."""
+        agreed = on_any_host(self._requested)
+        if agreed:  # the signal may have come meanwhile, which must not be forgotten
+            self._requested = True
+        return agreed
+
     def check(self) -> None:
-        """Raises `StoppedError` if the signal has come."""
-        if self.requested:
+        """Raises `StoppedError` if the signal has come, to any host; every host must ask here."""
+        if self.agreed():
             raise StoppedError("stopped by SIGTERM")
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """A block that the signal ends at once, by a `StoppedError`: one that changes nothing."""
-        self._interruptible = True
+        """A block that changes nothing, which the signal ends at once by a `StoppedError`; on
+        several hosts, it keeps them from entering it."""
+        self._interruptible = is_alone()
         try:
             self.check()
             yield
@@ -52,7 +55,7 @@ class StopSignal:
             self._interruptible = False
 
     def _notice(self, *_: object) -> None:
-        self.requested = True
+        self._requested = True
         if self._interruptible:
             self._interruptible = False  # a second signal leaves in peace what saves the run
             self.check()

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from l2rm_jax.data.dataset import keep_data
 from l2rm_jax.errors import DivergedError, StoppedError
 from l2rm_jax.health import require_finite
-from l2rm_jax.hosts import is_primary
+from l2rm_jax.hosts import is_alone, is_primary
 from l2rm_jax.parallel import Replicas
 from l2rm_jax.recall import table
 from l2rm_jax.run import Run, open_run, read_data, test_rows
@@ -151,7 +151,8 @@ def _train_epoch(
             bar.update(size)
             tell = done % settings.log_steps == 0 or done == len(stream)
             save = done % settings.checkpoint_steps == 0 and done < len(stream)
-            end = stop.requested  # looked at once: what follows must agree
+            # Asked once: what follows must agree. Hosts meet where they wait for the device anyway.
+            end = (tell or save or is_alone()) and stop.agreed()
             if tell or save or end:
                 for ago, bad in means.fetch():
                     _judge(run, log, epoch, step - ago, bad, stream.pairs(done - 1 - ago))

@@ -4,11 +4,12 @@ import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -79,9 +80,15 @@ class TwoHosts:
         for host, process in enumerate(self.processes):
             assert process.wait(timeout=300) == 0, self.output(host)[-3000:]
 
+    def wait_for_output(self, text: str) -> None:
+        self._wait(lambda: text in self.output(0))
+
     def wait_for(self, path: Path) -> None:
+        self._wait(path.exists)
+
+    def _wait(self, happened: Callable[[], bool]) -> None:
         limit = time.monotonic() + 300
-        while not path.exists():
+        while not happened():
             ended = [process.poll() for process in self.processes]
             assert time.monotonic() < limit and ended == [None, None], self.output(0)[-3000:]
             time.sleep(0.02)
@@ -127,7 +134,8 @@ def check_parameters(workdir: Path, expected) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [1, pytest.param(0, marks=pytest.mark.exhaustive)])
 def test_two_hosts_train_as_one_even_after_a_crash(tmp_path, killed):
-    """A host is killed after the warm-up; the other stops, and both go on to the same end."""
+    """A host is killed after the warm-up; the other stops. Started again, one is asked to stop, and
+    both do. Started once more, they go on to the same end."""
     workdir, alone = tmp_path / "hosts", tmp_path / "alone"
     with two_hosts(tmp_path, *flags_of(workdir, TINY)) as hosts:
         hosts.wait_for(workdir / "checkpoints" / "latest" / "2")
@@ -135,6 +143,13 @@ def test_two_hosts_train_as_one_even_after_a_crash(tmp_path, killed):
         other = 1 - killed
         assert hosts.processes[other].wait(timeout=60) != 0
         assert re.search(f"host {other} stops|another task died", hosts.output(other))
+    with two_hosts(tmp_path, *flags_of(workdir, TINY)) as hosts:
+        hosts.wait_for_output("training in")
+        hosts.processes[0].send_signal(signal.SIGTERM)
+        for host, process in enumerate(hosts.processes):
+            assert process.wait(timeout=30) == 128 + signal.SIGTERM, hosts.output(host)[-3000:]
+            assert f"stopped by SIGTERM; saved in {workdir}" in hosts.output(host)
+    assert not (workdir / "results.json").exists()
     with two_hosts(tmp_path, *flags_of(workdir, TINY)) as hosts:
         hosts.finish()
         assert "training in" in hosts.output(0)  # one host prints

@@ -245,7 +245,7 @@ def test_only_a_block_that_changes_nothing_is_interrupted():
         signal.pause()
     with StopSignal() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.requested
+        assert stop.agreed()
 
 
 def test_outside_the_main_thread_sigterm_is_left_alone():
