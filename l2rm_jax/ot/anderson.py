@@ -24,13 +24,15 @@ class Memory(NamedTuple):
 
     residuals: Float[Array, "k m"]  # changes of the residual, weighted
     outputs: Float[Array, "k m"]  # changes of the map's value
+    gram: Float[Array, "k k"]  # products of the changes of the residual
     residual: Float[Array, " m"]  # the last one
     least: Float[Array, ""]  # smallest residual norm since the last restart
 
 
 def forget(residual: Float[Array, " m"]) -> Memory:
     nothing = jnp.zeros((_MEMORY, *residual.shape), residual.dtype)
-    return Memory(nothing, nothing, residual, jnp.asarray(jnp.inf, residual.dtype))
+    gram = jnp.zeros((_MEMORY, _MEMORY), residual.dtype)
+    return Memory(nothing, nothing, gram, residual, jnp.asarray(jnp.inf, residual.dtype))
 
 
 def extrapolate(
@@ -54,13 +56,18 @@ def extrapolate(
     residuals = remember(memory.residuals, residual - memory.residual)
     outputs = remember(memory.outputs, change)
     least = jnp.where(restart, norm, jnp.minimum(norm, memory.least))
-    gram = jnp.matmul(residuals, residuals.T, precision=lax.Precision.HIGHEST)
-    right = jnp.matmul(residuals, residual, precision=lax.Precision.HIGHEST)
+    newest = _product(residuals, residuals[-1])
+    gram = remember(jnp.pad(memory.gram[:, 1:], ((0, 0), (0, 1))), newest).at[:, -1].set(newest)
+    right = _product(residuals, residual)
     size = jnp.maximum(jnp.trace(gram), jnp.finfo(gram.dtype).tiny)
     ridge = _REGULARISATION * jnp.eye(_MEMORY, dtype=gram.dtype)
     weights = _solve(gram / size + ridge, right / size)
-    step = -jnp.matmul(weights, outputs, precision=lax.Precision.HIGHEST)
-    return Memory(residuals, outputs, residual, least), step
+    step = -_product(outputs.T, weights)
+    return Memory(residuals, outputs, gram, residual, least), step
+
+
+def _product(matrix: Float[Array, "n m"], vector: Float[Array, " m"]) -> Float[Array, " n"]:
+    return jnp.matmul(matrix, vector, precision=lax.Precision.HIGHEST)
 
 
 def _solve(matrix: Float[Array, "k k"], right: Float[Array, " k"]) -> Float[Array, " k"]:

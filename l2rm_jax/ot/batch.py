@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-# Entries of the cost matrices that a CPU core keeps close while it iterates on them.
-_CLOSE = 16384
+# Entries of the cost matrices that a CPU keeps close while it iterates on them.
+_CLOSE = 2**18
 
 
 def over_leading_axes(function: Callable, *arrays: Array, ranks: tuple[int, ...]):

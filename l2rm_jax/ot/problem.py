@@ -73,12 +73,12 @@ def _side(weights, mass) -> Side:
 
 
 def total(x: Float[Array, "... n"], axis: int = -1) -> Float[Array, "..."]:
-    """Sums over the last axis, or with -2 the one before. Adding one number after another, as a
-    plain sum may, loses a digit or two of float32 where there are thousands; a product goes by
-    blocks."""
-    ones = jnp.ones(x.shape[axis], x.dtype)
-    factors = (x, ones) if axis == -1 else (ones, x)
-    return jnp.matmul(*factors, precision=lax.Precision.HIGHEST)
+    """Sums over the last axis, or with -2 the one before, without adding thousands of float32
+    numbers one after another, which loses a digit or two: along rows a product goes by blocks,
+    along columns a plain sum."""
+    if axis == -2:
+        return jnp.sum(x, axis)
+    return jnp.matmul(x, jnp.ones(x.shape[-1:], x.dtype), precision=lax.Precision.HIGHEST)
 
 
 def log_total_exp(x: Float[Array, "n m"], axis: int) -> Float[Array, " k"]:
