@@ -15,8 +15,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from l2rm_jax.ot.problem import total
-
 # Stands for a weight of zero, whose logarithm would be infinite.
 _NO_WEIGHT = 1e-20
 
@@ -53,6 +51,6 @@ def extend(
     """
     extended = jnp.pad(jnp.where(mask, cost, jnp.inf), ((0, 1), (0, 1)), constant_values=xi)
     extended = extended.at[-1, -1].set(2 * xi + corner)
-    p = jnp.maximum(jnp.append(a, total(b) - mass), _NO_WEIGHT)
-    q = jnp.maximum(jnp.append(b, total(a) - mass), _NO_WEIGHT)
+    p = jnp.maximum(jnp.append(a, b.sum() - mass), _NO_WEIGHT)
+    q = jnp.maximum(jnp.append(b, a.sum() - mass), _NO_WEIGHT)
     return Extended(extended, p, q)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from l2rm_jax.ot.iteration import Solution, converge
-from l2rm_jax.ot.problem import Problem, total
+from l2rm_jax.ot.problem import Problem
 
 # Stands for a weight of zero: with it the row of the system means nothing instead of infinity.
 _NO_WEIGHT = 1e-20
@@ -46,7 +46,7 @@ def _backward(residuals, cotangent):
     weighted = cotangent.plan * plan
     corner = jnp.zeros((1, 1), plan.dtype)
     extended = jnp.block([[plan, rows_left[:, None]], [columns_left[None, :], corner]])
-    right = jnp.append(total(weighted), 0.0), jnp.append(total(weighted, axis=-2), 0.0)
+    right = jnp.append(weighted.sum(1), 0.0), jnp.append(weighted.sum(0), 0.0)
     if plan.shape[0] >= plan.shape[1]:
         p_bar, q_bar = _solve(extended, *right)
     else:
@@ -68,7 +68,7 @@ solve.defvjp(_forward, _backward)
 
 def _solve(plan, rows_right, columns_right):
     """Solves the system above for right-hand sides that sum to the same."""
-    rows, columns = (jnp.maximum(total(plan, axis), _NO_WEIGHT) for axis in (-1, -2))
+    rows, columns = (jnp.maximum(plan.sum(axis), _NO_WEIGHT) for axis in (1, 0))
     # Scaled to a unit diagonal; the null direction is lifted, which leaves the solution alone.
     scaled = plan / jnp.sqrt(rows)[:, None] / jnp.sqrt(columns)[None, :]
     null = jnp.sqrt(columns / columns.sum())

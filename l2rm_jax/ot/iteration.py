@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from l2rm_jax.ot import anderson
-from l2rm_jax.ot.problem import Problem, log_total_exp, total
+from l2rm_jax.ot.problem import Problem
 from l2rm_jax.ot.projection import shares
 
 # Scalings may grow to exp(+-_DRIFT) before the kernel is computed anew; float32 ends at exp(88).
@@ -23,6 +23,7 @@ _DRIFT = 10.0
 _LARGEST = 40.0  # and are never let beyond exp(+-_LARGEST), whatever underflowed
 # Iterations between looks at the drift. Problems of a batch wait for each other here.
 _BLOCK = 40
+_ROWS = 32  # of the kernel, whose products are added up before those of others
 
 
 class Potentials(NamedTuple):
@@ -56,8 +57,8 @@ def iterate(problem: Problem, start: Float[Array, " m"], iterations: int) -> Sol
     plan = jnp.exp(end.f[:, None] + end.g[None, :] - problem.cost)
     rows_left = _left(problem.rows, end.f + end.g_dummy)
     columns_left = _left(problem.columns, end.g + end.f_dummy)
-    off = total(jnp.abs(total(plan) + rows_left - problem.rows.weights))
-    error = lax.stop_gradient(off + jnp.abs(total(total(plan)) - problem.mass))
+    off = jnp.abs(plan.sum(1) + rows_left - problem.rows.weights).sum()
+    error = lax.stop_gradient(off + jnp.abs(plan.sum() - problem.mass))
     return Solution(plan, rows_left, columns_left, end, jnp.int32(iterations), error)
 
 
@@ -78,10 +79,17 @@ def _potentials(exponents, side, mass, axis):
     alive = side.weights > 0
     # An item that cannot move has no finite exponent, and its potential touches nobody.
     exponents = jnp.where(jnp.expand_dims(alive, axis), exponents, 0.0)
-    log_sum = log_total_exp(exponents, axis)
+    log_sum = _log_sum_exp(exponents, axis)
     moved, dummy = shares(log_sum, side, mass, None)
     log_weight = jnp.log(jnp.where(alive, side.weights, 1.0))
     return log_weight - jnp.logaddexp(log_sum, dummy), dummy, moved
+
+
+def _log_sum_exp(x: Float[Array, "n m"], axis: int) -> Float[Array, " k"]:
+    """Of rows or columns with a finite entry each: looking for others, as JAX's own does, takes as
+    long again on a CPU."""
+    largest = lax.stop_gradient(x.max(axis, keepdims=True))
+    return jnp.log(jnp.exp(x - largest).sum(axis)) + largest.squeeze(axis)
 
 
 class _State(NamedTuple):
@@ -115,7 +123,7 @@ def converge(
 
     def block(state):
         state = _absorb(state)
-        kernel = _kernel(problem, state.base)
+        kernel = _in_blocks(_kernel(problem, state.base))
         last = state.iterations + _BLOCK
 
         def going_on(state):
@@ -149,17 +157,33 @@ def _kernel(problem: Problem, base: Potentials):
     return jnp.exp(base.f[:, None] + base.g[None, :] - problem.cost)
 
 
-def _iterate(problem: Problem, kernel, state: _State) -> _State:
-    rows, columns, mass = problem.rows, problem.columns, problem.mass
-    base, precision = state.base, lax.Precision.HIGHEST
-    sums = jnp.matmul(kernel, state.v, precision=precision)
+def _in_blocks(kernel: Float[Array, "n m"]) -> Float[Array, "B r m"]:
+    rows = min(len(kernel), _ROWS)
+    return jnp.pad(kernel, ((0, -len(kernel) % rows), (0, 0))).reshape(-1, rows, kernel.shape[1])
+
+
+def _row_sums(kernel: Float[Array, "B r m"], v: Float[Array, " m"], n: int) -> Float[Array, " n"]:
+    return jnp.einsum("brm,m->br", kernel, v, precision=lax.Precision.HIGHEST).ravel()[:n]
+
+
+def _column_sums(u: Float[Array, " n"], kernel: Float[Array, "B r m"]) -> Float[Array, " m"]:
+    """Block by block: in one go, thousands of rows would be added one after another, which loses a
+    digit or two of float32."""
+    count, rows, _ = kernel.shape
+    u = jnp.pad(u, (0, count * rows - len(u))).reshape(count, rows)
+    return jnp.einsum("br,brm->bm", u, kernel, precision=lax.Precision.HIGHEST).sum(0)
+
+
+def _iterate(problem: Problem, kernel: Float[Array, "B r m"], state: _State) -> _State:
+    rows, columns, mass, base = problem.rows, problem.columns, problem.mass, state.base
+    sums = _row_sums(kernel, state.v, len(state.u))
     u, moved_rows, g_dummy = _scale(sums, base.f + base.g_dummy, rows, mass, state.g_dummy)
-    sums = jnp.matmul(u, kernel, precision=precision)
+    sums = _column_sums(u, kernel)
     v, moved_columns, f_dummy = _scale(sums, base.g + base.f_dummy, columns, mass, state.f_dummy)
 
     # The rows are exact before the columns' half, and the columns off by the factor v / state.v.
-    off = jnp.abs(total(moved_rows) - mass) + jnp.abs(total(moved_columns) - mass)
-    error = off + total(columns.weights * jnp.abs(1.0 - state.v / v))
+    off = jnp.abs(moved_rows.sum() - mass) + jnp.abs(moved_columns.sum() - mass)
+    error = off + jnp.sum(columns.weights * jnp.abs(1.0 - state.v / v))
     residual = jnp.log(v / state.v) * jnp.sqrt(columns.weights)
     change = jnp.log(v / state.v_out)
     memory, step = anderson.extrapolate(state.memory, residual, change, error)

@@ -20,7 +20,7 @@ from l2rm_jax.ot.authors import repeat_authors
 from l2rm_jax.ot.batch import over_leading_axes
 from l2rm_jax.ot.gradient import solve
 from l2rm_jax.ot.iteration import Solution, iterate
-from l2rm_jax.ot.problem import Problem, Scales, reduce, total
+from l2rm_jax.ot.problem import Problem, Scales, reduce
 from l2rm_jax.ot.result import (
     PartialSinkhornResult,
     Transport,
@@ -159,7 +159,7 @@ def _one(
     converged = (solution.error <= threshold) & scales.possible
     if fixed_iterations is None:
         # Then the mass is right up to the threshold; remove that last bit.
-        exact = problem.mass / jnp.maximum(total(total(solution.plan)), _LEAST)
+        exact = problem.mass / jnp.maximum(solution.plan.sum(), _LEAST)
         solution = solution._replace(plan=solution.plan * jnp.where(converged, exact, 1.0))
     transport = _in_units(solution, problem, scales, epsilon, a, b)
     goal = scales.mass * scales.weight
@@ -186,7 +186,7 @@ def _in_units(solution: Solution, problem: Problem, scales: Scales, epsilon, a, 
 
 
 def _one_as_authors(_, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start):
-    limit = jnp.minimum(total(a), total(b))
+    limit = jnp.minimum(a.sum(), b.sum())
     goal = jnp.clip(mass, 0.0, limit)
     constants = lax.stop_gradient((cost, goal, epsilon, a, b))
     solution = repeat_authors(*constants, mask, threshold, max_iterations)
@@ -202,17 +202,17 @@ def _one_as_authors(_, max_iterations, threshold, cost, mass, epsilon, a, b, mas
 
 def _result(transport, iterations, converged, cost, mass, goal, epsilon, a, b):
     cost = jnp.where(transport.plan > 0, cost, 0.0)
-    moved = total(total(transport.plan))
+    moved = transport.plan.sum()
     return PartialSinkhornResult(
         plan=transport.plan,
         f=transport.f,
         g=transport.g,
         price=transport.price,
-        cost=total(total(transport.plan * cost)),
+        cost=jnp.sum(transport.plan * cost),
         value=regularised_value(transport, cost, goal, epsilon, a, b),
         mass=moved,
         iterations=iterations,
         converged=converged & jnp.isfinite(transport.plan).all(),
         marginal_error=lax.stop_gradient(marginal_error(transport, a, b)),
-        mass_error=lax.stop_gradient(jnp.abs(moved - mass) / jnp.maximum(total(a), total(b))),
+        mass_error=lax.stop_gradient(jnp.abs(moved - mass) / jnp.maximum(a.sum(), b.sum())),
     )

@@ -51,12 +51,12 @@ def reduce(
     Items that cannot move do not touch the others: their weight stays. Centring matters for
     costs that hardly differ, of which float32 would keep few digits after the division.
     """
-    scale = lax.stop_gradient(jnp.maximum(jnp.maximum(total(a), total(b)), jnp.finfo(a.dtype).tiny))
+    scale = lax.stop_gradient(jnp.maximum(jnp.maximum(a.sum(), b.sum()), jnp.finfo(a.dtype).tiny))
     a, b, asked = a / scale, b / scale, mass / scale
     mask = mask & (a > 0)[:, None] & (b > 0)[None, :]
     a, b = jnp.where(mask.any(1), a, 0.0), jnp.where(mask.any(0), b, 0.0)
 
-    limit = jnp.minimum(total(a), total(b))
+    limit = jnp.minimum(a.sum(), b.sum())
     # A sum of weights is rounded: asking for all of it must not count as asking for more.
     possible = (asked >= 0.0) & (asked <= limit * (1.0 + 1e-5))
     moved = jnp.clip(asked, 0.0, limit)
@@ -69,23 +69,7 @@ def reduce(
 
 
 def _side(weights, mass) -> Side:
-    return Side(weights, jnp.maximum(total(weights) - mass, _NOTHING))
-
-
-def total(x: Float[Array, "... n"], axis: int = -1) -> Float[Array, "..."]:
-    """Sums over the last axis, or with -2 the one before, without adding thousands of float32
-    numbers one after another, which loses a digit or two: along rows a product goes by blocks,
-    along columns a plain sum."""
-    if axis == -2:
-        return jnp.sum(x, axis)
-    return jnp.matmul(x, jnp.ones(x.shape[-1:], x.dtype), precision=lax.Precision.HIGHEST)
-
-
-def log_total_exp(x: Float[Array, "n m"], axis: int) -> Float[Array, " k"]:
-    """`logsumexp` by way of `total`, of rows or columns with a finite entry each. XLA fuses a plain
-    sum with the exponential, which it then takes one by one on a CPU, many times slower."""
-    largest = lax.stop_gradient(x.max(axis, keepdims=True))
-    return jnp.log(total(jnp.exp(x - largest), axis)) + largest.squeeze(axis)
+    return Side(weights, jnp.maximum(weights.sum() - mass, _NOTHING))
 
 
 def _middle(cost, mask):

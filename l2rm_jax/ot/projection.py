@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from l2rm_jax.ot.problem import Side, total
+from l2rm_jax.ot.problem import Side
 
 # Newton steps: from the last half iteration's solution, the iteration doing the rest; from none,
 # at most, and the step after which two more are exact, the second in its derivative too.
@@ -47,8 +47,8 @@ def shares(
         # On the scale of log odds the mass is a line in delta where all gaps are the same.
         go = weights * jax.nn.sigmoid(gap - dummy)
         stay = weights * jax.nn.sigmoid(dummy - gap)
-        moved, left = (jnp.maximum(total(part), 1e-30) for part in (go, stay))
-        slope = total(go * jax.nn.sigmoid(dummy - gap)) * (1 / moved + 1 / left)
+        moved, left = (jnp.maximum(part.sum(), 1e-30) for part in (go, stay))
+        slope = jnp.sum(go * jax.nn.sigmoid(dummy - gap)) * (1 / moved + 1 / left)
         slope = lax.stop_gradient(jnp.maximum(slope, 1e-6))
         step = (jnp.log(moved) - jnp.log(left) - target) / slope
         return jnp.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
@@ -64,7 +64,7 @@ def shares(
 
 def _mean(gap, weights, target):
     """Delta where all gaps are equal."""
-    return total(weights * gap) / jnp.maximum(total(weights), 1e-30) - target
+    return jnp.sum(weights * gap) / jnp.maximum(weights.sum(), 1e-30) - target
 
 
 def _search(newton, start):
