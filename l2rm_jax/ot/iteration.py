@@ -17,13 +17,13 @@ from jaxtyping import Array, Float, Int
 from l2rm_jax.ot import anderson
 from l2rm_jax.ot.problem import Problem
 from l2rm_jax.ot.projection import shares
+from l2rm_jax.ot.sums import column_sums, in_blocks, row_sums, total
 
 # Scalings may grow to exp(+-_DRIFT) before the kernel is computed anew; float32 ends at exp(88).
 _DRIFT = 10.0
 _LARGEST = 40.0  # and are never let beyond exp(+-_LARGEST), whatever underflowed
 # Iterations between looks at the drift. Problems of a batch wait for each other here.
 _BLOCK = 40
-_ROWS = 32  # of the kernel, whose products are added up before those of others
 
 
 class Potentials(NamedTuple):
@@ -58,7 +58,7 @@ def iterate(problem: Problem, start: Float[Array, " m"], iterations: int) -> Sol
     rows_left = _left(problem.rows, end.f + end.g_dummy)
     columns_left = _left(problem.columns, end.g + end.f_dummy)
     off = jnp.abs(plan.sum(1) + rows_left - problem.rows.weights).sum()
-    error = lax.stop_gradient(off + jnp.abs(plan.sum() - problem.mass))
+    error = lax.stop_gradient(off + jnp.abs(total(plan) - problem.mass))
     return Solution(plan, rows_left, columns_left, end, jnp.int32(iterations), error)
 
 
@@ -123,7 +123,7 @@ def converge(
 
     def block(state):
         state = _absorb(state)
-        kernel = _in_blocks(_kernel(problem, state.base))
+        kernel = in_blocks(_kernel(problem, state.base))
         last = state.iterations + _BLOCK
 
         def going_on(state):
@@ -157,28 +157,11 @@ def _kernel(problem: Problem, base: Potentials):
     return jnp.exp(base.f[:, None] + base.g[None, :] - problem.cost)
 
 
-def _in_blocks(kernel: Float[Array, "n m"]) -> Float[Array, "B r m"]:
-    rows = min(len(kernel), _ROWS)
-    return jnp.pad(kernel, ((0, -len(kernel) % rows), (0, 0))).reshape(-1, rows, kernel.shape[1])
-
-
-def _row_sums(kernel: Float[Array, "B r m"], v: Float[Array, " m"], n: int) -> Float[Array, " n"]:
-    return jnp.einsum("brm,m->br", kernel, v, precision=lax.Precision.HIGHEST).ravel()[:n]
-
-
-def _column_sums(u: Float[Array, " n"], kernel: Float[Array, "B r m"]) -> Float[Array, " m"]:
-    """Block by block: in one go, thousands of rows would be added one after another, which loses a
-    digit or two of float32."""
-    count, rows, _ = kernel.shape
-    u = jnp.pad(u, (0, count * rows - len(u))).reshape(count, rows)
-    return jnp.einsum("br,brm->bm", u, kernel, precision=lax.Precision.HIGHEST).sum(0)
-
-
 def _iterate(problem: Problem, kernel: Float[Array, "B r m"], state: _State) -> _State:
     rows, columns, mass, base = problem.rows, problem.columns, problem.mass, state.base
-    sums = _row_sums(kernel, state.v, len(state.u))
+    sums = row_sums(kernel, state.v, len(state.u))
     u, moved_rows, g_dummy = _scale(sums, base.f + base.g_dummy, rows, mass, state.g_dummy)
-    sums = _column_sums(u, kernel)
+    sums = column_sums(u, kernel)
     v, moved_columns, f_dummy = _scale(sums, base.g + base.f_dummy, columns, mass, state.f_dummy)
 
     # The rows are exact before the columns' half, and the columns off by the factor v / state.v.

@@ -27,6 +27,7 @@ from l2rm_jax.ot.result import (
     marginal_error,
     regularised_value,
 )
+from l2rm_jax.ot.sums import total
 
 # (threshold, max_iterations) of each mode.
 _STOP = {"converged": (1e-6, 2000), "fixed": (1e-6, 100), "l2rm": (1e-3, 1000)}
@@ -159,7 +160,7 @@ def _one(
     converged = (solution.error <= threshold) & scales.possible
     if fixed_iterations is None:
         # Then the mass is right up to the threshold; remove that last bit.
-        exact = problem.mass / jnp.maximum(solution.plan.sum(), _LEAST)
+        exact = problem.mass / jnp.maximum(total(solution.plan), _LEAST)
         solution = solution._replace(plan=solution.plan * jnp.where(converged, exact, 1.0))
     transport = _in_units(solution, problem, scales, epsilon, a, b)
     goal = scales.mass * scales.weight
@@ -202,13 +203,13 @@ def _one_as_authors(_, max_iterations, threshold, cost, mass, epsilon, a, b, mas
 
 def _result(transport, iterations, converged, cost, mass, goal, epsilon, a, b):
     cost = jnp.where(transport.plan > 0, cost, 0.0)
-    moved = transport.plan.sum()
+    moved = total(transport.plan)
     return PartialSinkhornResult(
         plan=transport.plan,
         f=transport.f,
         g=transport.g,
         price=transport.price,
-        cost=jnp.sum(transport.plan * cost),
+        cost=total(transport.plan * cost),
         value=regularised_value(transport, cost, goal, epsilon, a, b),
         mass=moved,
         iterations=iterations,

@@ -6,6 +6,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from l2rm_jax.ot.sums import total
+
 
 class PartialSinkhornResult(NamedTuple):
     """A partial transport plan and how it was reached; every field has the batch's axes.
@@ -53,7 +55,7 @@ def regularised_value(transport: Transport, cost, mass, epsilon, a, b) -> Float[
     fixed = lax.stop_gradient(transport)
     masses = jnp.concatenate([fixed.plan.ravel(), fixed.rows_left, fixed.columns_left])
     logs = jnp.log(jnp.where(masses > 0, masses, 1.0))
-    value = jnp.sum(fixed.plan * cost) + epsilon * jnp.sum(masses * logs)
+    value = total(fixed.plan * cost) + epsilon * jnp.sum(masses * logs)
     # Where a weight grows, it stays: potentials are its price, and the entropy's derivative has 1.
     unit = lax.stop_gradient(epsilon)
     slope = jnp.sum(a * (fixed.f + unit)) + jnp.sum(b * (fixed.g + unit))
