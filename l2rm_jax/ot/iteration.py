@@ -165,7 +165,7 @@ def _iterate(problem: Problem, kernel: Float[Array, "B r m"], state: _State) -> 
     v, moved_columns, f_dummy = _scale(sums, base.g + base.f_dummy, columns, mass, state.f_dummy)
 
     # The rows are exact before the columns' half, and the columns off by the factor v / state.v.
-    off = jnp.abs(moved_rows.sum() - mass) + jnp.abs(moved_columns.sum() - mass)
+    off = _off(moved_rows, rows, mass) + _off(moved_columns, columns, mass)
     error = off + jnp.sum(columns.weights * jnp.abs(1.0 - state.v / v))
     residual = jnp.log(v / state.v) * jnp.sqrt(columns.weights)
     change = jnp.log(v / state.v_out)
@@ -183,6 +183,11 @@ def _iterate(problem: Problem, kernel: Float[Array, "B r m"], state: _State) -> 
         error=error,
         iterations=state.iterations + 1,
     )
+
+
+def _off(moved, side, mass):
+    """How far the sum of what moves is from the mass, term by term, where roundings do not add."""
+    return jnp.abs(jnp.sum(moved - side.weights * (mass / (mass + side.left))))
 
 
 def _scale(sums, log_left, side, mass, dummy):
