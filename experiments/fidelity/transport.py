@@ -62,10 +62,10 @@ class _Problem:
         yield "unsolved, mode converged", float(not (result.converged or hard))
         yield "mass, mode converged, relative", abs(plan.sum() / self.mass - 1)
         yield "mask and marginals", np.abs(plan[~self.mask]).max(initial=0.0)
-        rows, columns = _left(plan)
-        yield "mask and marginals", -rows.min()
-        if result.converged:
-            yield "mask and marginals", -columns.min()
+        excess = -min(left.min() for left in _left(plan))
+        # Short of convergence, the solver must know by how much.
+        known = 0.0 if result.converged else float(result.marginal_error)
+        yield "mask and marginals", excess - known
         yield from self._optimal(plan)
         if "own/pi_converged" in self.stored:
             # Some mass leaks through the corner of their problem. Without a corner, its solution
