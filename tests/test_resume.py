@@ -302,7 +302,8 @@ def test_a_step_that_is_not_finite_stops_the_run_or_is_skipped_and_counted(tmp_p
 
 @pytest.mark.exhaustive
 def test_twenty_random_kills(tmp_path):
-    """The kill log: signal, moment, delay, resumed step, equal or not. Some ten minutes."""
+    """The kill log: signal, moment, delay, resumed step, equal or not; and five SIGTERM. Some ten
+    minutes."""
     fields = {"head": "saf", "epochs": 6}
     whole = tmp_path / "whole"
     process = Process(whole, tmp_path / "trace", **fields)
@@ -311,13 +312,13 @@ def test_twenty_random_kills(tmp_path):
     expected = states(tmp_path / "trace")
     random, log, number, waits = np.random.default_rng(), [], itertools.count(), []
     entropy = random.bit_generator.seed_seq.entropy
-    while len(log) < 20:
+    while len(log) < 25:
         workdir = tmp_path / f"run {next(number)}"
         trace = workdir.with_suffix(".trace")
         told = None
         while not (workdir / "results.json").exists():
             process = Process(workdir, trace, **fields)
-            if len(log) < 20:
+            if len(log) < 25:
                 what = signal.SIGTERM if len(log) % 5 == 4 else signal.SIGKILL
                 moment = MOMENTS[len(log) % len(MOMENTS)]
                 delay = float(random.exponential(0.05))
