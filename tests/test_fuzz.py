@@ -360,6 +360,9 @@ def read_overrides(file: Path, overrides: list[tuple[str, str]]) -> None:
     finally:
         for name in [name for name in flags.FLAGS if name.startswith("config")]:
             delattr(flags.FLAGS, name)
+    for field in ("scenes_train", "scenes_dev", "scenes_test"):
+        if 1000 < config.data[field] <= 100_000:  # allowed, and minutes of drawing pictures
+            config.data[field] = 8
     read_data(config, None)
 
 
