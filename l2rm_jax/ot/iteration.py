@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
 from l2rm_jax.ot import anderson
@@ -69,9 +70,9 @@ def _left(side, log_left):
 def _log_domain(problem: Problem, g: Float[Array, " m"]):
     """One iteration: the potentials, and what the rows and what the columns move."""
     exponents = g[None, :] - problem.cost
-    f, g_dummy, rows_moved = _potentials(exponents, problem.rows, problem.mass, -1)
+    f, g_dummy, rows_moved = _potentials(exponents, problem.rows, problem.mass, 1)
     exponents = f[:, None] - problem.cost
-    g, f_dummy, columns_moved = _potentials(exponents, problem.columns, problem.mass, -2)
+    g, f_dummy, columns_moved = _potentials(exponents, problem.columns, problem.mass, 0)
     return Potentials(f, g, f_dummy, g_dummy), rows_moved, columns_moved
 
 
@@ -79,17 +80,10 @@ def _potentials(exponents, side, mass, axis):
     alive = side.weights > 0
     # An item that cannot move has no finite exponent, and its potential touches nobody.
     exponents = jnp.where(jnp.expand_dims(alive, axis), exponents, 0.0)
-    log_sum = _log_sum_exp(exponents, axis)
+    log_sum = logsumexp(exponents, axis=axis)
     moved, dummy = shares(log_sum, side, mass, None)
     log_weight = jnp.log(jnp.where(alive, side.weights, 1.0))
     return log_weight - jnp.logaddexp(log_sum, dummy), dummy, moved
-
-
-def _log_sum_exp(x: Float[Array, "n m"], axis: int) -> Float[Array, " k"]:
-    """Of rows or columns with a finite entry each: looking for others, as JAX's own does, takes as
-    long again on a CPU."""
-    largest = lax.stop_gradient(x.max(axis, keepdims=True))
-    return jnp.log(jnp.exp(x - largest).sum(axis)) + largest.squeeze(axis)
 
 
 class _State(NamedTuple):
