@@ -54,7 +54,11 @@ def reduce(
     scale = lax.stop_gradient(jnp.maximum(jnp.maximum(a.sum(), b.sum()), jnp.finfo(a.dtype).tiny))
     a, b, asked = a / scale, b / scale, mass / scale
     mask = mask & (a > 0)[:, None] & (b > 0)[None, :]
-    a, b = jnp.where(mask.any(1), a, 0.0), jnp.where(mask.any(0), b, 0.0)
+    # Finite where an item has a partner; the least cost, taken from all, keeps the digits.
+    allowed = lax.stop_gradient(jnp.where(mask, cost, jnp.inf))
+    lowest = allowed.min(1)
+    a = jnp.where(lowest < jnp.inf, a, 0.0)
+    b = jnp.where(allowed.min(0) < jnp.inf, b, 0.0)
 
     limit = jnp.minimum(a.sum(), b.sum())
     # A sum of weights is rounded: asking for all of it must not count as asking for more.
@@ -62,7 +66,7 @@ def reduce(
     moved = jnp.clip(asked, 0.0, limit)
     mass = jnp.maximum(moved, jnp.minimum(_SMALLEST_MASS, limit))
 
-    shift = lax.stop_gradient(_middle(cost, mask))
+    shift = jnp.where(lowest.min() < jnp.inf, lowest.min(), 0.0)
     centred = jnp.where(mask, cost - shift, 0.0) / epsilon
     problem = Problem(jnp.where(mask, centred, jnp.inf), _side(a, mass), _side(b, mass), mass)
     return problem, Scales(scale, shift, moved, possible)
@@ -70,11 +74,3 @@ def reduce(
 
 def _side(weights, mass) -> Side:
     return Side(weights, jnp.maximum(weights.sum() - mass, _NOTHING))
-
-
-def _middle(cost, mask):
-    low, high = (
-        pick(jnp.where(mask, cost, limit))
-        for pick, limit in ((jnp.min, jnp.inf), (jnp.max, -jnp.inf))
-    )
-    return jnp.where(mask.any(), (low + high) / 2, 0.0)
