@@ -23,7 +23,7 @@ class Side(NamedTuple):
 class Problem(NamedTuple):
     """Masked partial transport in units of epsilon, with weights of about one in total."""
 
-    cost: Float[Array, "n m"]  # cost / epsilon, centred; infinite where nothing may move
+    cost: Float[Array, "n m"]  # cost / epsilon, from 0 up; infinite where nothing may move
     rows: Side
     columns: Side
     mass: Float[Array, ""]  # > 0 unless nothing can move
@@ -46,15 +46,14 @@ def reduce(
     b: Float[Array, " m"],
     mask: Bool[Array, "n m"],
 ) -> tuple[Problem, Scales]:
-    """Takes out items without weight or without partner, and scales and centres the numbers.
+    """Takes out items without weight or without partner, and scales and shifts the numbers.
 
-    Items that cannot move do not touch the others: their weight stays. Centring matters for
-    costs that hardly differ, of which float32 would keep few digits after the division.
+    Items that cannot move do not touch the others: their weight stays. The least cost is taken from
+    all: of costs that hardly differ, float32 would keep few digits after the division.
     """
     scale = lax.stop_gradient(jnp.maximum(jnp.maximum(a.sum(), b.sum()), jnp.finfo(a.dtype).tiny))
     a, b, asked = a / scale, b / scale, mass / scale
     mask = mask & (a > 0)[:, None] & (b > 0)[None, :]
-    # Finite where an item has a partner; the least cost, taken from all, keeps the digits.
     allowed = lax.stop_gradient(jnp.where(mask, cost, jnp.inf))
     lowest = allowed.min(1)
     a = jnp.where(lowest < jnp.inf, a, 0.0)
@@ -67,8 +66,8 @@ def reduce(
     mass = jnp.maximum(moved, jnp.minimum(_SMALLEST_MASS, limit))
 
     shift = jnp.where(lowest.min() < jnp.inf, lowest.min(), 0.0)
-    centred = jnp.where(mask, cost - shift, 0.0) / epsilon
-    problem = Problem(jnp.where(mask, centred, jnp.inf), _side(a, mass), _side(b, mass), mass)
+    shifted = jnp.where(mask, cost - shift, 0.0) / epsilon
+    problem = Problem(jnp.where(mask, shifted, jnp.inf), _side(a, mass), _side(b, mass), mass)
     return problem, Scales(scale, shift, moved, possible)
 
 
