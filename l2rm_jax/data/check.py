@@ -13,16 +13,9 @@ import numpy as np
 
 from l2rm_jax.config import check_fields
 from l2rm_jax.data.batches import check_batch_size
-from l2rm_jax.data.dataset import (
-    Data,
-    PairDataset,
-    check_alike,
-    load_data,
-    open_caption_vectors,
-    open_images,
-    split_names,
-)
+from l2rm_jax.data.dataset import Data, PairDataset, load_data, split_names
 from l2rm_jax.data.features import RegionFeatures, refuse_different
+from l2rm_jax.data.stored import check_alike, open_caption_vectors, open_images
 from l2rm_jax.data.text import Vocabulary, punkt, tokenize
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.recall import check_protocols, describe_counts

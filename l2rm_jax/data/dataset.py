@@ -1,7 +1,6 @@
 """Image-caption pairs of a data set: reading, checking, and what a run trains and tests on."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +8,20 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from l2rm_jax.data import filters, mismatch, scenes, video
-from l2rm_jax.data.captions import CaptionFile, caption_files, open_captions, parse_captions
-from l2rm_jax.data.features import RegionFeatures, undo_repeats
+from l2rm_jax.data import filters, mismatch
+from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.mismatch import Mismatch
+from l2rm_jax.data.stored import (
+    StoredSplit,
+    check_alike,
+    check_captions_alike,
+    open_split,
+    read_files,
+)
 from l2rm_jax.data.text import Splitter, Vocabulary, punkt, tokenize
 from l2rm_jax.errors import ConfigError, DataError, Problems
 
 _log = logging.getLogger(__name__)
-_VIDEO_LAYOUTS = {"dual_encoding": video.read_dual_encoding, "experts": video.read_experts}
 VOCABULARY_FILE, INDEX_FILE = "vocabulary.json", "mismatch_index.npy"
 Tokens = list[Int32[np.ndarray, " words"]] | RegionFeatures
 
@@ -139,8 +143,8 @@ def read_split(
     Raises:
       DataError: a file is missing or is not what it should be; the message says where.
     """
-    raw = _read_files(path, split, in_words=True)
-    return raw.pairs([vocabulary.encode(caption, sentences) for caption in raw.captions])
+    stored = read_files(path, split, in_words=True)
+    return _pairs(stored, [vocabulary.encode(caption, sentences) for caption in stored.captions])
 
 
 def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | None) -> Data:
@@ -163,19 +167,19 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
     workdir = None if workdir is None else Path(workdir)
     problems = Problems()
     attempt = problems.attempt
-    raw = [attempt(_raw_split, data_config, split) for split in split_names(data_config)]
-    attempt(check_alike, [split.images for split in raw if split])
-    attempt(_check_captions_alike, [split for split in raw if split])
-    raw[0] = attempt(_first, raw[0], data_config.train_images, field="data.train_images")
-    first_of_dev = attempt(_first, raw[1], data_config.dev_images, field="data.dev_images")
+    stored = [attempt(open_split, data_config, split) for split in split_names(data_config)]
+    attempt(check_alike, [split.images for split in stored if split])
+    attempt(check_captions_alike, [split for split in stored if split])
+    stored[0] = attempt(_first, stored[0], data_config.train_images, field="data.train_images")
+    first_of_dev = attempt(_first, stored[1], data_config.dev_images, field="data.dev_images")
     asked = mismatch_config
     if not asked.file:  # looked at even where the training pairs cannot be read
         settings = (asked.protocol, asked.rate, asked.seed, asked.paired_images)
         attempt(mismatch.check_settings, *settings)
-    found = attempt(_run_mismatch, asked, raw[0], workdir=workdir)
+    found = attempt(_run_mismatch, asked, stored[0], workdir=workdir)
     attempt(filters.check_settings, data_config)
-    kept = attempt(_kept_pairs, found, raw[0], config=data_config)
-    in_words = not any(split and split.vectors is not None for split in raw)
+    kept = attempt(_kept_pairs, found, stored[0], config=data_config)
+    in_words = not any(split and split.vectors is not None for split in stored)
     vocabulary = attempt(
         _known_vocabulary if in_words else _no_vocabulary, data_config.vocabulary, workdir=workdir
     )
@@ -184,12 +188,12 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
 
     if in_words:
         # Tokenizing is slow on large data: once, and after all else is known to be right.
-        words = [[tokenize(caption, sentences) for caption in split.captions] for split in raw]
+        words = [[tokenize(caption, sentences) for caption in split.captions] for split in stored]
         vocabulary = vocabulary or Vocabulary.from_words(words[0] + words[1], data_config.min_count)
         tokens = [[vocabulary.encode_words(line) for line in lines] for lines in words]
     else:
-        tokens = [split.vectors for split in raw]
-    train, dev, test = (split.pairs(own) for split, own in zip(raw, tokens, strict=True))
+        tokens = [split.vectors for split in stored]
+    train, dev, test = map(_pairs, stored, tokens)
     train, dev = train.with_mismatch(found), dev.head(len(first_of_dev.images))
     if data_config.filter != "none":
         found = replace(found, filtered=filters.describe(data_config, train.matched, kept))
@@ -203,45 +207,6 @@ def split_names(data_config: Any) -> tuple[str, str, str]:
     return "train", "dev", data_config.test_split
 
 
-def open_images(data_config: Any, split: str) -> RegionFeatures:
-    """The features of a split alone, as they lie: repeated rows and all.
-
-    Raises:
-      DataError, ConfigError: as `load_data`.
-    """
-    if _in_precomp(data_config):
-        return RegionFeatures.read(_image_file(_directory(data_config.path), split))
-    return _raw_split(data_config, split).images
-
-
-def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
-    """The vectors of the captions of a split alone; None where captions are words.
-
-    Raises:
-      DataError, ConfigError: as `load_data`.
-    """
-    if not _in_precomp(data_config):
-        return None
-    file = _caption_vector_file(_directory(data_config.path), split)
-    return RegionFeatures.read(file) if file.exists() else None
-
-
-def check_alike(images: Sequence[RegionFeatures]) -> None:
-    """Refuses splits that differ in regions or dimensions: one model encodes them all.
-
-    Raises:
-      DataError: names the file that differs from the first.
-    """
-    problems = [
-        f"{other.name}: found {other.shape[1]} regions x {other.shape[2]} features, expected "
-        f"{images[0].shape[1]} x {images[0].shape[2]} as in {images[0].name}"
-        for other in images[1:]
-        if other.shape[1:] != images[0].shape[1:]
-    ]
-    if problems:
-        raise DataError(*problems)
-
-
 def keep_data(data: Data, workdir: str | Path) -> None:
     """Write the run's vocabulary and mismatch index to `workdir`, where they are not there yet."""
     vocabulary, index = Path(workdir) / VOCABULARY_FILE, Path(workdir) / INDEX_FILE
@@ -251,158 +216,13 @@ def keep_data(data: Data, workdir: str | Path) -> None:
         mismatch.write(data.mismatch, index)
 
 
-@dataclass(frozen=True)
-class _RawSplit:
-    """Images and captions of a split, before there is a vocabulary."""
-
-    split: str
-    images: RegionFeatures
-    captions: list[str]
-    caption_image: Int[np.ndarray, " pairs"]  # ascending
-    vectors: RegionFeatures | None = None  # of the captions, where they are given by vectors
-
-    def head(self, images: int) -> "_RawSplit":
-        pairs = int(np.searchsorted(self.caption_image, images))
-        return replace(
-            self,
-            images=self.images.head(images),
-            captions=self.captions[:pairs],
-            caption_image=self.caption_image[:pairs],
-            vectors=None if self.vectors is None else self.vectors.head(pairs),
-        )
-
-    def pairs(self, tokens: Tokens) -> PairDataset:
-        own = self.caption_image
-        return PairDataset(self.split, self.images, self.captions, tokens, own, own)
+def _pairs(stored: StoredSplit, tokens: Tokens) -> PairDataset:
+    """Each caption stored with the image that it was written for."""
+    own = stored.caption_image
+    return PairDataset(stored.split, stored.images, stored.captions, tokens, own, own)
 
 
-def _raw_split(config: Any, split: str) -> _RawSplit:
-    if config.name == "scenes":
-        return _scenes(config, split)
-    if _in_precomp(config):
-        return _read_files(config.path, split)
-    read = _VIDEO_LAYOUTS[config.layout]
-    found = read(config.path, split, config.features, config.max_frames)
-    return _RawSplit(split, found.videos, found.captions, found.caption_video)
-
-
-def _in_precomp(config: Any) -> bool:
-    """Whether the data are the files of SCAN and NCR.
-
-    Raises:
-      ConfigError: there is no such layout.
-    """
-    layouts = ("precomp", *_VIDEO_LAYOUTS)
-    if config.layout not in layouts:
-        raise ConfigError(f"data.layout: {config.layout!r} is none of {', '.join(layouts)}")
-    return config.name != "scenes" and config.layout == "precomp"
-
-
-def _scenes(config: Any, split: str) -> _RawSplit:
-    if config.path:
-        raise ConfigError(
-            f"data.path is {config.path!r}, but data.name is 'scenes', which is generated; "
-            "choose a config of files (--config=configs/f30k.py, say) or another data.name"
-        )
-    made = scenes.generate(getattr(config, f"scenes_{split}", 0), config.scenes_seed, split)
-    images = RegionFeatures.from_array(made.features, f"scenes/{split}")
-    return _RawSplit(split, images, made.captions, _evenly(made.captions, images))
-
-
-def _read_files(path: str | Path, split: str, in_words: bool = False) -> _RawSplit:
-    """With `in_words`, vectors of captions are not looked at."""
-    problems = Problems()
-    attempt = problems.attempt
-    directory = _directory(path)
-    images = attempt(RegionFeatures.read, _image_file(directory, split))
-    stored, vectors = _caption_vector_file(directory, split), None
-    as_vectors = stored.exists() and not in_words
-    if as_vectors:
-        vectors = attempt(RegionFeatures.read, stored)
-    if as_vectors and not caption_files(directory, split):
-        file = attempt(_places_of, vectors)
-    else:
-        file = attempt(open_captions, directory, split)
-    captions = attempt(parse_captions, file)
-    if as_vectors:
-        attempt(_check_vector_count, file, vectors)
-    images = attempt(_images_of, file, images)
-    problems.refuse()
-    return _RawSplit(split, images, captions, _evenly(captions, images), vectors)
-
-
-def _evenly(captions: list[str], images: RegionFeatures) -> Int[np.ndarray, " pairs"]:
-    """The image of each caption, where all have the same number."""
-    return np.arange(len(captions)) // (len(captions) // len(images))
-
-
-def _image_file(directory: Path, split: str) -> Path:
-    return directory / f"{split}_ims.npy"
-
-
-def _caption_vector_file(directory: Path, split: str) -> Path:
-    return directory / f"{split}_caps.npy"
-
-
-def _places_of(vectors: RegionFeatures) -> CaptionFile:
-    """What stands for captions of which there is no text."""
-    path = Path(vectors.name)
-    return CaptionFile(path, [f"{path.name} row {row}".encode() for row in range(len(vectors))])
-
-
-def _check_vector_count(file: CaptionFile, vectors: RegionFeatures) -> None:
-    if len(file.lines) != len(vectors):
-        raise DataError(
-            f"{file.path}: found {len(file.lines)} captions for the {len(vectors)} rows of "
-            f"{vectors.name}, expected one for each"
-        )
-
-
-def _directory(path: str | Path) -> Path:
-    expected = "expected the directory of train_ims.npy and train_caps.txt (or .tsv), dev and test"
-    if not path:
-        raise ConfigError(f"data.path is empty; {expected}")
-    if not Path(path).is_dir():
-        raise DataError(f"{path}: no such directory; {expected}")
-    return Path(path)
-
-
-def _check_captions_alike(splits: Sequence[_RawSplit]) -> None:
-    """Refuses splits of which only some have vectors as captions, or vectors of other sizes."""
-    vectors = {split.split: split.vectors for split in splits if split.vectors is not None}
-    if not vectors:
-        return
-    first = next(iter(vectors.values()))
-    problems = [
-        f"{split.split}: its captions are words, expected vectors ({split.split}_caps.npy) as in "
-        f"{first.name}"
-        for split in splits
-        if split.vectors is None
-    ] + [
-        f"{other.name}: found vectors of {other.shape[2]} dimensions, expected {first.shape[2]} as "
-        f"in {first.name}"
-        for other in vectors.values()
-        if other.shape[2] != first.shape[2]
-    ]
-    if problems:
-        raise DataError(*problems)
-
-
-def _images_of(file: CaptionFile, images: RegionFeatures) -> RegionFeatures:
-    """The images that the captions describe, each once."""
-    captions = len(file.lines)
-    # With one caption a row, rows may be repeats; a .tsv has one caption per image by design.
-    if captions == len(images) and file.path.suffix != ".tsv":
-        return undo_repeats(images)
-    if captions % len(images):
-        raise DataError(
-            f"{file.path}: found {captions} captions for the {len(images)} images of "
-            f"{images.name}, expected a multiple of the number of images"
-        )
-    return images
-
-
-def _first(split: _RawSplit, images: int, field: str) -> _RawSplit:
+def _first(split: StoredSplit, images: int, field: str) -> StoredSplit:
     """The first so many images of a split; 0 is all."""
     if not 0 <= images <= len(split.images):
         raise ConfigError(
@@ -437,11 +257,11 @@ def _no_vocabulary(file: str, workdir: Path | None) -> Vocabulary:
     return Vocabulary({})
 
 
-def _kept_pairs(found: Mismatch, train: _RawSplit, config: Any) -> Int[np.ndarray, " kept"]:
+def _kept_pairs(found: Mismatch, train: StoredSplit, config: Any) -> Int[np.ndarray, " kept"]:
     return filters.kept_pairs(config, found.stored_image == train.caption_image)
 
 
-def _run_mismatch(config: Any, train: _RawSplit, workdir: Path | None) -> Mismatch:
+def _run_mismatch(config: Any, train: StoredSplit, workdir: Path | None) -> Mismatch:
     """The mismatch that the config asks for; equal to the one in `workdir`, if there is one."""
     if config.file and config.paired_images:
         raise ConfigError(
