@@ -137,6 +137,7 @@ def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Row
       L2RMError: a file or the data are not what they should be, or do not fit each other.
     """
     defaults.check_fields(config)
+    products_in(config.precision)  # a name that does not exist shows before the data are read
     vocabulary = trained_vocabulary(config.data)
     sentences = punkt() if config.data.split_sentences else None
     test = read_split(config.data.path, config.data.test_split, vocabulary, sentences)

@@ -209,6 +209,14 @@ def test_warm_start():
     np.testing.assert_allclose(warm.plan, cold.plan, atol=1e-6)
 
 
+@pytest.mark.parametrize("mode", ["converged", "fixed", "l2rm"])
+def test_a_cost_that_is_no_number_is_reported(mode):
+    cost, mask = draw(8, 6, seed=2)
+    mask[3, 4] = True
+    cost[3, 4] = np.nan
+    assert not partial_sinkhorn(cost, 0.3, epsilon=0.1, mask=mask, mode=mode).converged
+
+
 def test_a_mask_that_no_count_refutes_is_reported():
     """Rows and columns weigh enough, but all pairs share one row or one column."""
     cost, mask = draw(8, 6)
@@ -267,6 +275,22 @@ def test_one_after_another_equals_alone(monkeypatch):
         alone = partial_sinkhorn(cost, 0.5, epsilon=0.1)
         assert found.iterations[i] == alone.iterations
         np.testing.assert_allclose(found.plan[i], alone.plan, atol=1e-7)
+
+
+@pytest.mark.parametrize("close", [batch._CLOSE, 2 * 8 * 6])
+def test_what_a_batch_shares_has_the_sum_of_the_gradients(monkeypatch, close):
+    """One cost and many masses, all at once and two at a time."""
+    monkeypatch.setattr(batch, "_CLOSE", close)
+    cost, mask = draw(8, 6, seed=9)
+    masses = jnp.linspace(0.1, 0.9, 5 if close == batch._CLOSE else 6)
+
+    def moved(cost, mass):
+        return partial_sinkhorn(cost, mass, epsilon=0.1, mask=mask).cost.sum()
+
+    found, alone = moved(cost, masses), [moved(cost, mass) for mass in masses]
+    np.testing.assert_allclose(found, sum(alone), rtol=1e-5)
+    gradients = [jax.grad(moved)(cost, mass) for mass in masses]
+    np.testing.assert_allclose(jax.grad(moved)(cost, masses), sum(gradients), atol=1e-6)
 
 
 @pytest.mark.slow
