@@ -14,6 +14,7 @@ finished run under --out, with a column for every key in which they differ.
 import argparse
 import ast
 import csv
+import gc
 import io
 import itertools
 import json
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 from ml_collections import ConfigDict
 
 from l2rm_jax.config import flat
@@ -143,6 +145,9 @@ def run_grid(runs: Iterable[tuple[str, ConfigDict]], out: Path) -> list[Path]:
     for workdir, config in configs.items():
         if not (workdir / "results.json").exists():
             train(config, workdir)
+            # Programs of finished runs add up until the system refuses memory for another.
+            jax.clear_caches()
+            gc.collect()
         write_csv(out)
     return list(configs)
 

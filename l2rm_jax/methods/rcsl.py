@@ -13,6 +13,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from l2rm_jax import parallel
+from l2rm_jax.data.mismatch import SEMI_PAIRED
+from l2rm_jax.errors import ConfigError
 from l2rm_jax.losses import ranking, semi_paired
 from l2rm_jax.methods import base
 from l2rm_jax.methods.base import EpochPlan, Method, TrainState
@@ -27,14 +29,24 @@ def make_rcsl(model, config) -> Method:
 
     Learning trains with Eq. 4; from the first mining epoch on, the pseudo-pairs are found anew
     before each epoch.
+
+    Raises:
+      ConfigError: the data would not say which pairs these are.
     """
+    if config.mismatch.protocol != SEMI_PAIRED:
+        raise ConfigError(
+            f"method: rcsl trusts the pairs that it is told of, and mismatch.protocol="
+            f"{config.mismatch.protocol} tells of none; expected {SEMI_PAIRED}, with "
+            "mismatch.paired_images, or the method rcsl_nc, which splits the pairs itself"
+        )
+    score = partial(embed, model)  # one function, compiled once
 
     def plan(score_pairs, dataset, epoch: int) -> EpochPlan:
         if epoch < config.train.warmup_epochs:
             share = config.rcsl.learning_share
             rows = couple(dataset.paired, _generator(config, epoch), share)
             return EpochPlan({"learning": rows[:, None]})
-        codes = score_pairs(partial(embed, model))
+        codes = score_pairs(score)
         return _mining_plan(config, dataset, epoch, dataset.paired, codes)
 
     return _make(model, config, plan)
@@ -89,8 +101,7 @@ def _make(model, config, plan) -> Method:
 def embed(model, state: TrainState, batch: Any) -> dict[str, Float[Array, "B D"]]:
     """Eval-mode unit vectors of the images and captions of the global batch."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
-    codes = model.apply(variables, batch, method=_encode)
-    images, captions = _embeddings(*codes, model.axis_name)
+    images, captions = model.apply(variables, batch, method=_embed)
     return {"images": images, "captions": captions}
 
 
@@ -138,7 +149,7 @@ def _loss(
         "loss_uniformity": sum(uneven) / 2,
     }
     if stage != "warmup":
-        # The paired part is the same in both batches of Eq. 7.
+        # Both batches of Eq. 7 have the paired part; SAF alone sees it among other images.
         margin = config.loss.margin
         terms["loss_paired"] = semi_paired.paired_triplet(sims[0], paired, margin=margin)
     if stage != "learning":
@@ -153,6 +164,10 @@ def _encode(model, batch, train: bool = False):
     return images, model.encode_captions(batch.tokens, batch.lengths, train)
 
 
+def _embed(model, batch):
+    return _embeddings(model, *_encode(model, batch))
+
+
 def _score(model, own, found=None) -> tuple[tuple, Float[Array, "B D"], Float[Array, "B D"]]:
     """Train-mode similarities of the global batch, and the unit vectors of `own`.
 
@@ -160,7 +175,7 @@ def _score(model, own, found=None) -> tuple[tuple, Float[Array, "B D"], Float[Ar
     without a pair have their image, then their caption, replaced by what was found for them.
     """
     images, texts = _encode(model, own, train=True)
-    embeddings = _embeddings(images, texts, model.axis_name)
+    embeddings = _embeddings(model, images, texts)
     if found is None:
         return ((model.similarity_of_all(images, texts, True),), *embeddings)
     found_images, found_texts = _encode(model, found, train=True)
@@ -172,14 +187,18 @@ def _score(model, own, found=None) -> tuple[tuple, Float[Array, "B D"], Float[Ar
     return (sims, *embeddings)
 
 
-def _embeddings(images: ImageCode, texts: TextCode, axis_name: str | None):
-    """A unit vector for each image and caption of all devices: the model's own, or for heads that
-    make none the mean of the local ones."""
-    own = [
-        l2_normalise(masked_mean(local, code.mask)) if code.overall is None else code.overall
-        for code, local in ((images, images.regions), (texts, texts.words))
-    ]
-    return tuple(parallel.global_rows(x, axis_name) for x in own)
+def _embeddings(model, images: ImageCode, texts: TextCode):
+    """A unit vector for each image and caption of all devices: those whose products are the
+    similarities, or for a head that compares regions with words the global vectors, or the mean."""
+    if model.one_product:
+        head = model.similarity_head
+        own = head.embed_images(images), head.embed_texts(texts)
+    else:
+        own = (
+            l2_normalise(masked_mean(local, code.mask)) if code.overall is None else code.overall
+            for code, local in ((images, images.regions), (texts, texts.words))
+        )
+    return tuple(parallel.global_rows(x, model.axis_name) for x in own)
 
 
 def _choose(rows: Bool[Array, " B"], those, others):

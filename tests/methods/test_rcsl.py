@@ -10,10 +10,13 @@ import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax.checkpoint import RunCheckpoints
-from l2rm_jax.methods import make_method, mining, rcsl
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.methods import base, make_method, mining, rcsl
 from l2rm_jax.methods.mining import couple, nearest, pseudo_pairs
+from l2rm_jax.models import make_model
 from l2rm_jax.parallel import Replicas
 from l2rm_jax.train import train
+from tests.grid import MAIN, VOCABULARY, WARMUP, batches, make_cell, tiny_config
 
 PAIRS, SIZE = 60, 6
 IMAGE_OF = np.random.default_rng(0).permutation(PAIRS // 3).repeat(3)
@@ -82,6 +85,7 @@ def dataset() -> SimpleNamespace:
 def config_of(method: str):
     config = defaults.default()
     config.method, config.train.warmup_epochs = method, 1
+    config.mismatch.protocol = "semi_paired"
     return config
 
 
@@ -115,6 +119,52 @@ def test_pseudo_pairs_are_found_anew_before_each_epoch():
     ]
     np.testing.assert_array_equal(found[0][:, 0], found[1][:, 0])
     assert not np.array_equal(found[0][:, 1], found[1][:, 1])
+
+
+def test_all_epochs_mine_with_one_function():
+    """Run compiles each function that it is given, and keeps what it compiled."""
+    method, given = make_method(MODEL, config_of("rcsl")), []
+    for epoch in (1, 2, 3):
+        method.plan(lambda score: given.append(score) or embeddings(3), dataset(), epoch)
+    assert len(given) == 3 and len(set(given)) == 1
+
+
+def test_rcsl_must_be_told_what_is_paired():
+    config = config_of("rcsl")
+    config.mismatch.protocol = "image"
+    with pytest.raises(ConfigError, match=r"mismatch.protocol=image.*expected semi_paired"):
+        make_method(MODEL, config)
+
+
+@pytest.mark.parametrize(
+    ("head", "pooling"), [("vse", "mean"), ("vse", "gpo"), ("aggregate", "mean")]
+)
+def test_what_is_mined_by_is_what_the_head_compares_by(head, pooling):
+    config = tiny_config("rcsl", head)
+    config.model.pooling = pooling
+    model, sample = make_model(config.model, VOCABULARY), make_cell(config).sample
+    state = make_method(model, config).init(jax.random.key(0), sample)
+    codes = rcsl.embed(model, state, sample)
+    expected = base.evaluate(model, state, sample)
+    np.testing.assert_allclose(codes["images"] @ codes["captions"].T, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "epoch", "terms"),
+    [
+        ("rcsl", WARMUP, {"loss_paired", "loss_alignment", "loss_uniformity"}),
+        ("rcsl_nc", WARMUP, {"loss_mining", "loss_alignment", "loss_uniformity"}),
+        ("rcsl_nc", MAIN, {"loss_paired", "loss_mining", "loss_alignment", "loss_uniformity"}),
+    ],
+)
+def test_terms_of_each_stage(method, epoch, terms):
+    """RCSL Eq. 4 has no mining, the warm-up of RCSL-NC no pair that it trusts."""
+    config = tiny_config(method, "vse")
+    cell = make_cell(config)
+    state = cell.method.init(jax.random.key(0), cell.sample).replace(epoch=np.int32(epoch))
+    _, metrics = jax.jit(cell.method.step)(state, next(batches(cell, epoch)))
+    assert {name for name in metrics if name.startswith("loss_")} == terms
+    np.testing.assert_allclose(metrics["loss"], sum(metrics[name] for name in terms), rtol=1e-6)
 
 
 def test_rcsl_nc_takes_what_the_split_calls_mismatched_for_unpaired():
