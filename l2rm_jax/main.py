@@ -13,9 +13,9 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 
 from l2rm_jax import config as defaults
+from l2rm_jax.check import check
 from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
-from l2rm_jax.data.check import check
 from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
 from l2rm_jax.evaluate import Rows, evaluate_checkpoints, evaluate_runs
 from l2rm_jax.hosts import end, is_primary, join_hosts

@@ -21,6 +21,7 @@ from l2rm_jax.data.batches import (
     scoring_batches,
 )
 from l2rm_jax.data.dataset import Data, PairDataset, load_data
+from l2rm_jax.errors import Problems
 from l2rm_jax.health import Health, reference_of, require_finite
 from l2rm_jax.hosts import require_shared, together
 from l2rm_jax.methods import EpochPlan, make_method
@@ -38,17 +39,46 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
     Raises:
       ConfigError, DataError: a field, a name or a file is not what it should be.
     """
-    check_fields(config)
-    # Names that do not exist show before the data are read; the vocabulary's size comes later.
-    parse_protocols(config.evaluation.protocol)
-    make_method(make_model(config.model, vocabulary_size=1), config)
-    products_in(config.precision)
+    check_settings(config)
     data = load_data(config.data, config.mismatch, workdir=workdir)
-    check_batch_size(data.train, config.train.batch_size)
-    check_queue(data.train, config.l2rm.queue_length, config.train.batch_size)
-    test = data.test
-    check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
+    check_train_size(config, data.train)
+    check_test_size(config, data.test)
     return data
+
+
+def check_settings(config: ConfigDict) -> None:
+    """Refuses what needs no data to be seen as wrong: values, and names that do not exist.
+
+    Raises:
+      ConfigError: all of it at once.
+    """
+    check_fields(config)  # what follows needs values of the right kinds
+    problems = Problems()
+    problems.attempt(parse_protocols, config.evaluation.protocol)
+    problems.attempt(products_in, config.precision)
+    model = problems.attempt(make_model, config.model, vocabulary_size=1)
+    problems.attempt(make_method, model, config)
+    problems.refuse()
+
+
+def check_train_size(config: ConfigDict, train: PairDataset) -> None:
+    """Refuses a training split that the batch or the queue does not fit.
+
+    Raises:
+      ConfigError, DataError: the batch is larger, or the queue is not made of batches.
+    """
+    size = config.train.batch_size
+    check_batch_size(train, size)
+    check_queue(train, config.l2rm.queue_length, size)
+
+
+def check_test_size(config: ConfigDict, test: PairDataset) -> None:
+    """Refuses a test split that is not what the evaluation's protocols are computed on.
+
+    Raises:
+      ConfigError: says what a protocol needs.
+    """
+    check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
 
 
 def test_rows(sims: np.ndarray, test: PairDataset, evaluation: ConfigDict) -> dict[str, dict]:

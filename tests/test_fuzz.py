@@ -25,10 +25,10 @@ from hypothesis import strategies as st
 
 from l2rm_jax import config as defaults
 from l2rm_jax import main, run_log
+from l2rm_jax.check import check
 from l2rm_jax.config import check_fields, flat
 from l2rm_jax.data.batches import TrainStream, caption_batches
 from l2rm_jax.data.captions import read_captions
-from l2rm_jax.data.check import check
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
 from l2rm_jax.methods import METHODS

@@ -119,16 +119,6 @@ def _count_padding(call, args, kwargs, context):
 
 
 def _batch(arrays: Arrays, number: int) -> Batch:
-    found = arrays.under(f"in/{number}/")
-    regions, lengths = (found[f"{name}_lengths"].astype(int) for name in ("image", "caption"))
-    most = max(arrays[f"in/{each}/images"].shape[1] for each in (0, 1))
-    images = found["images"]
-    images = np.pad(images, ((0, 0), (0, most - images.shape[1]), (0, 0)))
-    rows = np.arange(len(images))
-    return Batch(images, regions, found["captions"], lengths, pair_index=rows, image_index=rows)
-
-
-def _batch(arrays: Arrays, number: int) -> Batch:
     """The images of both batches are padded to as many regions, as ours are."""
     most = max(arrays[f"in/{each}/images"].shape[1] for each in (0, 1))
     found = arrays.under(f"in/{number}/")

@@ -207,6 +207,15 @@ def split_names(data_config: Any) -> tuple[str, str, str]:
     return "train", "dev", data_config.test_split
 
 
+def open_pairs(data_config: Any, split: str) -> PairDataset:
+    """The images and captions of a split alone, without tokens.
+
+    Raises:
+      DataError, ConfigError: as `load_data`.
+    """
+    return _pairs(open_split(data_config, split), tokens=[])
+
+
 def keep_data(data: Data, workdir: str | Path) -> None:
     """Write the run's vocabulary and mismatch index to `workdir`, where they are not there yet."""
     vocabulary, index = Path(workdir) / VOCABULARY_FILE, Path(workdir) / INDEX_FILE

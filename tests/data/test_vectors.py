@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
+from l2rm_jax.check import check
 from l2rm_jax.config import default
 from l2rm_jax.data.batches import TrainStream, caption_batches
-from l2rm_jax.data.check import check
 from l2rm_jax.data.dataset import keep_data, load_data, read_split
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError, DataError, L2RMError

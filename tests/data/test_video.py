@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from l2rm_jax import config as defaults
+from l2rm_jax.check import check
 from l2rm_jax.data.batches import TrainStream
-from l2rm_jax.data.check import check
 from l2rm_jax.data.dataset import load_data
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.recall import recalls

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from l2rm_jax.config import check_fields
-from l2rm_jax.data.batches import check_batch_size
-from l2rm_jax.data.dataset import Data, PairDataset, load_data, split_names
+from l2rm_jax.data.dataset import Data, PairDataset, load_data, open_pairs, split_names
 from l2rm_jax.data.features import RegionFeatures, refuse_different
 from l2rm_jax.data.stored import check_alike, open_caption_vectors, open_images
 from l2rm_jax.data.text import Vocabulary, punkt, tokenize
 from l2rm_jax.errors import DataError, Problems
-from l2rm_jax.recall import check_protocols, describe_counts
+from l2rm_jax.recall import describe_counts
+from l2rm_jax.run import check_settings, check_test_size, check_train_size
 
 SHOWN = 5  # examples of what there may be many of
 _log = logging.getLogger(__name__)
@@ -34,25 +33,26 @@ def check(config: Any) -> str:
     Nothing is written and no device is touched.
 
     Args:
-      config: of the run; what names a method or a head is not looked at.
+      config: of the run, which is looked at too.
 
     Raises:
       DataError: all that a run would refuse, sooner or later, as one message of many lines.
     """
     problems = Problems()
     attempt = problems.attempt
-    attempt(check_fields, config)
+    attempt(check_settings, config)
     data = attempt(load_data, config.data, config.mismatch, workdir=None)
-    if data is None:  # the features are read even where something else is wrong
+    if data is None:  # what can be read is, even where something else is wrong
         names = split_names(config.data)
+        train, _, test = (attempt(open_pairs, config.data, name) for name in names)
         images = [attempt(open_images, config.data, name) for name in names]
         vectors = [attempt(open_caption_vectors, config.data, name) for name in names]
     else:
-        attempt(check_batch_size, data.train, config.train.batch_size)
-        sizes = len(data.test.images), data.test.captions_per_image
-        attempt(check_protocols, config.evaluation.protocol, *sizes)
+        train, _, test = data.splits
         images = [split.images for split in data.splits]
         vectors = [None if len(data.vocabulary) else split.tokens for split in data.splits]
+    attempt(check_train_size, config, train)
+    attempt(check_test_size, config, test)
     attempt(check_alike, [features for features in images if features is not None])
     scans = [
         SplitScan(attempt(scan, ims), attempt(scan, caps))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
+from l2rm_jax.check import check
 from l2rm_jax.config import default
-from l2rm_jax.data.batches import check_batch_size, image_batches
-from l2rm_jax.data.check import check
-from l2rm_jax.data.dataset import load_data
+from l2rm_jax.data.batches import image_batches
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
+from l2rm_jax.run import read_data
 
 SIZES = {"train": 12, "dev": 5, "test": 6}
 SPECIAL = ["<pad>", "<start>", "<end>", "<unk>"]
@@ -101,6 +101,11 @@ def give_vocabulary(words: list[str]) -> Callable:
 
 
 DAMAGES = {  # a fault: what says so, {} being the directory
+    "method": (set_field("method", "l3rm"), "method: 'l3rm' is none of l2rm, "),
+    "head": (set_field("model.head", "sfa"), "model.head: 'sfa' is none of sgr, "),
+    "a name within the method": (set_field("l2rm.solver", "x"), "l2rm.solver: 'x' is none of "),
+    "precision": (set_field("precision", "fp8"), "precision: 'fp8' is none of "),
+    "queue": (set_field("l2rm.queue_length", 7), "queue_length is 7, expected 0 or a multiple"),
     "no directory": (
         set_field("data.path", "/nowhere"),
         "/nowhere: no such directory; expected the directory of train_ims.npy and train_caps.txt",
@@ -189,9 +194,7 @@ DAMAGES = {  # a fault: what says so, {} being the directory
 
 
 def read_as_a_run(config: ConfigDict) -> None:
-    data = load_data(config.data, config.mismatch, workdir=None)
-    check_batch_size(data.train, config.train.batch_size)
-    for split in data.splits:
+    for split in read_data(config, "nowhere").splits:
         list(image_batches(split, 4))
 
 
@@ -234,6 +237,15 @@ def test_everything_wrong_is_listed_at_once(config):
     expected = sorted(DAMAGES[name][1].format(config.data.path) for name in names)
     for line, start in zip(sorted(problems_of(config)), expected, strict=True):
         assert line.startswith(start)
+
+
+def test_one_problem_hides_no_other(config):
+    """Of values, of the data, of sizes."""
+    wrong = {"precision": "fp8", "evaluation.protocol": "f30k-1k", "train.batch_size": 1000}
+    config.update_from_flattened_dict({**wrong, "mismatch.rate": 1.5})
+    assert [line.split()[0] for line in problems_of(config)] == [
+        "precision:", "mismatch.rate", "train:", "evaluation.protocol:",
+    ]  # fmt: skip
 
 
 def test_many_problems_of_a_kind_are_counted(config):
