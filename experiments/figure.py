@@ -85,8 +85,13 @@ def curve(rows: Iterable[Row], x: str, y: str) -> tuple[np.ndarray, np.ndarray, 
     """Ascending values of column `x`; mean over seeds and standard deviation of `y` (0 of one).
 
     Raises:
-      DataError: a seed occurs twice at a value of `x`: the rows differ in more than the seed.
+      DataError: a row has no `x` (a mismatch index file has no asked rate), or a seed occurs twice
+        at a value of it: the rows differ in more than the seed.
     """
+    rows = list(rows)
+    for row in rows:
+        if not row[x]:
+            raise DataError(f"{x}: empty in a row of {row['method']}, seed {row['seed']}")
     values = sorted(
         ((float(at), of) for (at,), of in groups(rows, x).items()), key=lambda pair: pair[0]
     )

@@ -8,18 +8,30 @@ python -m experiments.flickr8k --out=runs/flickr8k --report
 The settings of configs/flickr8k.py, validated on the first 200 dev images, with a vocabulary of all
 30,000 training captions (written once, to --out). Stops and continues as `experiments.sweep`, which
 it is built on. --report trains nothing and prints what the runs under --out, finished or not, have
-reached.
+reached; last, the test recalls of all side by side.
 """
 
 import argparse
+import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from ml_collections import ConfigDict
 
-from experiments.sweep import RECALLS, add_settings, epochs, grid, load_config, run_grid, start
+from experiments.sweep import (
+    RECALLS,
+    add_settings,
+    differ_in_seed_alone,
+    epochs,
+    grid,
+    load_config,
+    run_grid,
+    start,
+)
+from l2rm_jax.data import mismatch
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError
@@ -29,7 +41,6 @@ from l2rm_jax.run_config import read_config
 CONFIG = Path(__file__).parents[1] / "configs" / "flickr8k.py"
 DEV_IMAGES = 200
 
-NOISE = ("protocol", "rate")
 HEAD = [f"{way} R@{k}" for way in ("i2t", "t2i") for k in RECALL_AT] + ["rSum"]
 CURVES = (  # quantity of an epoch, its title, its form
     ("rsum", "rSum after epoch", "{:.1f}"),
@@ -38,7 +49,7 @@ CURVES = (  # quantity of an epoch, its title, its form
 )
 
 # One run of the authors' public code (PyTorch, CPU) on the same pairs and validation images.
-REFERENCE_GROUP = ("l2rm", "saf", "image", 0.4)
+REFERENCE_GROUP = ("l2rm", "saf", "image0.4")
 REFERENCE = {
     "best": ("22.5", "49.0", "61.5", "14.2", "36.3", "48.7", "232.2"),
     "rsum": ("", "150", "190", "206", "220"),  # and no other epoch
@@ -75,8 +86,30 @@ def vocabulary(path: Path, out: Path, config: Any) -> Path:
     return file
 
 
+class Run(NamedTuple):
+    """What is there of a run, finished or not."""
+
+    name: str
+    config: ConfigDict
+    records: list[dict]  # of its epochs so far
+    test: dict | None  # recalls, once it is finished
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        config = self.config
+        return config.method, config.model.head, mismatch.label(config.mismatch)
+
+    @property
+    def epochs(self) -> int:
+        return self.config.train.warmup_epochs + self.config.train.epochs
+
+    @property
+    def best(self) -> dict:
+        return max(self.records, key=lambda record: record["rsum"])
+
+
 def report(out: Path) -> str:
-    """What the runs under `out` have reached, by method, head, protocol and rate.
+    """What the runs under `out` have reached, by method, head and mismatch.
 
     Raises:
       ConfigError: no run has finished an epoch.
@@ -84,54 +117,68 @@ def report(out: Path) -> str:
     groups = defaultdict(list)
     for workdir in sorted(path.parent for path in out.glob("*/metrics.jsonl")):
         if records := epochs(workdir):
-            config = read_config(workdir)
-            group = (config["method"], config["model"]["head"], *map(config["mismatch"].get, NOISE))
-            total = config["train"]["warmup_epochs"] + config["train"]["epochs"]
-            groups[group].append((workdir.name, records, total))
+            run = Run(workdir.name, read_config(workdir), records, test_recalls(workdir))
+            groups[run.group].append(run)
     if not groups:
         raise ConfigError(f"{out}: no run has finished an epoch")
-    return "\n\n".join(describe(group, runs) for group, runs in sorted(groups.items()))
+    groups = dict(sorted(groups.items()))
+    return "\n\n".join([*(describe(group, runs) for group, runs in groups.items()), tests(groups)])
 
 
-def describe(group: tuple, runs: list[tuple[str, list[dict], int]]) -> str:
-    """The tables of a group; means and deviations are over the finished runs alone.
+def test_recalls(workdir: Path) -> dict | None:
+    file = workdir / "results.json"
+    if not file.exists():
+        return None
+    return next(iter(json.loads(file.read_text())["test"].values()))
 
-    Args:
-      group: method, head, protocol, rate.
-      runs: name, records of the epochs so far, and epochs in all, of each run.
-    """
-    method, head, protocol, rate = group
+
+def tests(groups: Mapping[tuple, Sequence[Run]]) -> str:
+    """All groups side by side: test recalls of the epoch that validated best, means over seeds."""
+    lines = [f"{'test of that epoch':<32}" + "".join(f"{cell:>9}" for cell in [*HEAD, "seeds"])]
+    for group, runs in groups.items():
+        tested = [run for run in runs if run.test]
+        if tested and differ_in_seed_alone(run.config for run in tested):
+            mean = np.mean([[run.test[column] for column in RECALLS] for run in tested], axis=0)
+            cells = [*map("{:.1f}".format, mean), str(len(tested))]
+            lines.append(f"{'  '.join(group):<32}" + "".join(f"{cell:>9}" for cell in cells))
+    return "\n".join(lines)
+
+
+def describe(group: tuple[str, str, str], runs: Sequence[Run]) -> str:
+    """The tables of a group; mean and deviation are over its finished runs alone, where these
+    differ in nothing but the seed."""
     reference = REFERENCE if group == REFERENCE_GROUP else {}
-    width = 2 + max(len(name) for name in ["precision of matched set", *(run[0] for run in runs)])
+    width = 2 + max(len(name) for name in ["precision of matched set", *(run.name for run in runs)])
 
     def row(name: str, cells: Iterable[str], more: str = "") -> str:
         return f"{name:<{width}}{''.join(f'{cell:>9}' for cell in cells)}  {more}".rstrip()
 
-    lines = [f"== {method}  {head}  {protocol} {rate:g} ==", row("best validation", HEAD, "epoch")]
-    bests = []
-    for name, records, total in runs:
-        best = max(records, key=lambda record: record["rsum"])
-        values = [best[column] for column in RECALLS]
-        finished = len(records) == total
-        bests += [values] if finished else []
-        more = "" if finished else f"  ({len(records)} of {total} so far)"
-        lines.append(row(name, map("{:.1f}".format, values), f"{best['epoch']:>5}{more}"))
-    if bests:
+    lines = [f"== {'  '.join(group)} ==", row("best validation", HEAD, "epoch")]
+    for run in runs:
+        done = len(run.records)
+        more = "" if done == run.epochs else f"  ({done} of {run.epochs} so far)"
+        values = [run.best[column] for column in RECALLS]
+        lines.append(row(run.name, map("{:.1f}".format, values), f"{run.best['epoch']:>5}{more}"))
+    finished = [run for run in runs if len(run.records) == run.epochs]
+    bests = [[run.best[column] for column in RECALLS] for run in finished]
+    if bests and not differ_in_seed_alone(run.config for run in finished):
+        lines.append("no mean: the runs differ in more than the seed")
+    elif bests:
         mean = np.mean(bests, axis=0)
         lines.append(row(f"mean of {len(bests)} finished", map("{:.1f}".format, mean)))
-    if len(bests) > 1:
-        deviation = np.std(bests, axis=0, ddof=1)
-        lines.append(row("standard deviation", map("{:.1f}".format, deviation)))
+        if len(bests) > 1:
+            deviation = np.std(bests, axis=0, ddof=1)
+            lines.append(row("standard deviation", map("{:.1f}".format, deviation)))
     if reference:
         lines.append(row("authors' code", reference["best"], "one seed"))
     for column, title, form in CURVES:
-        if not any(column in record for _, records, _ in runs for record in records):
+        if not any(column in record for run in runs for record in run.records):
             continue  # a baseline splits nothing, nor does a warm-up
-        longest = max(total for *_, total in runs)
+        longest = max(run.epochs for run in runs)
         lines += ["", row(title, map(str, range(1, longest + 1)))]
-        for name, records, _ in runs:
-            cells = (form.format(record[column]) if column in record else "" for record in records)
-            lines.append(row(name, cells))
+        for run in runs:
+            cells = (form.format(each[column]) if column in each else "" for each in run.records)
+            lines.append(row(run.name, cells))
         if reference:
             lines.append(row("authors' code", reference[column]))
     return "\n".join(lines)

@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 
 from experiments import sweep
 from l2rm_jax.data.mismatch import SEMI_PAIRED
+from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import METHODS
 from l2rm_jax.models.retrieval import HEADS
 from l2rm_jax.run_log import write_json
@@ -67,21 +68,31 @@ def row(workdir: Path) -> dict[str, Any]:
 
 
 def table(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Test rSum, a line for each method and rate, a column for each head; means over seeds."""
+    """Test rSum, a line for each method and rate, a column for each head; means over seeds.
+
+    Raises:
+      ConfigError: the runs of a cell differ in more than the seed.
+    """
     heads = list(dict.fromkeys(cell["head"] for cell in cells))
-    lines = list(dict.fromkeys((cell["method"], f"{cell['rate_asked']:g}") for cell in cells))
+    lines = list(dict.fromkeys(map(_line, cells)))
 
     def rsum(method: str, rate: str, head: str) -> str:
-        found = [
-            cell["rsum"]
-            for cell in cells
-            if (cell["method"], f"{cell['rate_asked']:g}", cell["head"]) == (method, rate, head)
-        ]
-        return f"{sum(found) / len(found):.1f}" if found else ""
+        found = [c for c in cells if (*_line(c), c["head"]) == (method, rate, head)]
+        if len({cell["seed"] for cell in found}) < len(found):
+            raise ConfigError(
+                f"--json has the cells, but no table shows them: {method}, {head}, rate {rate}: "
+                f"the runs {', '.join(cell['run'] for cell in found)} differ in more than the seed"
+            )
+        return f"{sum(cell['rsum'] for cell in found) / len(found):.1f}" if found else ""
 
     rows = [["method", "rate", *heads], ["---"] * (2 + len(heads))]
     rows += [[*line, *(rsum(*line, head) for head in heads)] for line in lines]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+
+
+def _line(cell: Mapping[str, Any]) -> tuple[str, str]:
+    rate = cell["rate_asked"]
+    return cell["method"], "of a file" if rate is None else f"{rate:g}"
 
 
 if __name__ == "__main__":

@@ -185,6 +185,13 @@ def epochs(workdir: Path) -> list[dict[str, Any]]:
     return [record for record in records if record["kind"] == "epoch"]
 
 
+def differ_in_seed_alone(configs: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether runs with these configs may be averaged."""
+    found = [flat(config) for config in configs]
+    seeds = [(config.pop("seed"), config.pop("mismatch.seed")) for config in found]
+    return len(set(seeds)) == len(seeds) and all(config == found[0] for config in found)
+
+
 def start(main_function: Callable[[], None]) -> None:
     """`main` of a script; what the library refuses is one line, not a traceback."""
     try:

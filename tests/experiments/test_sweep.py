@@ -147,7 +147,7 @@ def test_flickr8k_settings(tmp_path, trained, monkeypatch, capsys):
     assert (config["data"]["train_images"], config["data"]["dev_images"]) == (2000, 200)
     words = json.loads(Path(config["data"]["vocabulary"]).read_text())["word2idx"]
     assert list(words)[4:] == ["a", "dog", "runs"]
-    assert "l2rm  saf  image 0.6" in capsys.readouterr().out
+    assert "l2rm  saf  image0.6" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="--path"):
         command(monkeypatch, flickr8k, "--out", out)
 
@@ -198,6 +198,16 @@ def test_flickr8k_report(tmp_path):
     assert ["l2rm-0", "90.0", "240.0", "180.0"] in lines
     assert ["l2rm-1", "0.700", "0.800"] in lines and ["l2rm-1", "0.450", "0.550"] in lines
     assert text.count("authors' code") == 4  # none of them under triplet
+    assert lines[-2:] == [
+        ["l2rm", "saf", "image0.4", *["83.4"] * 6, "500.5", "2"],
+        ["triplet", "saf", "image0.4", *["83.3"] * 6, "500.0", "1"],
+    ]
+    assert "more than the seed" not in text
+    config.method, config.l2rm.rho = "l2rm", 0.5
+    leave_run(config, tmp_path / "l2rm-rho", [40.0], True)
+    text = flickr8k.report(tmp_path)
+    assert "no mean: the runs differ in more than the seed" in text and "of 2 fin" not in text
+    assert text.splitlines()[-1].startswith("triplet") and "\nl2rm  saf" not in text
     with pytest.raises(ConfigError, match="no run has finished an epoch"):
         flickr8k.report(tmp_path / "elsewhere")
 
@@ -247,6 +257,13 @@ def test_the_grid_has_every_method_and_head(tmp_path, trained, monkeypatch, caps
     assert f"| triplet | 0.4 | {' | '.join(['501.0'] * len(HEADS))} |" in printed
     command(monkeypatch, grid, *arguments)
     assert len(trained) == len(expected)
+
+
+def test_a_cell_of_the_grid_is_a_mean_over_seeds_alone():
+    cell = {"run": "r", "method": "rcl", "head": "vse", "rate_asked": None, "seed": 0, "rsum": 8.0}
+    assert "| rcl | of a file | 9.0 |" in grid.table([cell, {**cell, "seed": 1, "rsum": 10.0}])
+    with pytest.raises(ConfigError, match="rcl, vse, rate of a file.*more than the seed"):
+        grid.table([cell, cell])
 
 
 def test_semi_paired_runs(tmp_path, trained, monkeypatch, capsys):
