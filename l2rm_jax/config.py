@@ -47,7 +47,7 @@ def default() -> ConfigDict:
     data.filter_value = 0.0
     data.scenes_seed = 0  # world of the built-in data set
     data.scenes_train = 1000  # pictures
-    data.scenes_dev = 200
+    data.scenes_dev = 200  # likewise
     data.scenes_test = 500
 
     config.mismatch = mismatch = ConfigDict()
@@ -56,16 +56,16 @@ def default() -> ConfigDict:
     # "semi_paired", instead of a rate: so many images keep their captions, the others are permuted
     # and known to be without a pair. triplet, infonce and rcsl then trust the first alone.
     mismatch.paired_images = 0
-    mismatch.seed = 0
+    mismatch.seed = 0  # of who is permuted; `seed` leaves it alone
     mismatch.file = ""  # an index .npy to use instead of generating one
 
     config.model = model = ConfigDict()
     model.head = "sgr"  # sgr, saf, omit, cam, vse, pem, aggregate (the model of RCSL)
-    model.embed_dim = 1024
-    model.word_dim = 300
-    model.sim_dim = 256
-    model.sgr_steps = 3
-    model.dropout = 0.4
+    model.embed_dim = 1024  # of regions, words and their global vectors
+    model.word_dim = 300  # of word embeddings, before the GRU
+    model.sim_dim = 256  # of sgr and saf: similarity vectors
+    model.sgr_steps = 3  # of sgr: rounds of reasoning
+    model.dropout = 0.4  # of word embeddings and global attentions
     model.chunk = 0  # captions scored at once: speed and memory only; 0 is chosen for the device
     model.matching = "partial"  # omit: partial, full, prompt, naive; cam: partial, naive
     model.margins = "uniform"  # of omit: uniform, intra, inter, norm (OMIT Eq. 7)
@@ -76,7 +76,7 @@ def default() -> ConfigDict:
 
     config.loss = loss = ConfigDict()
     loss.margin = 0.2  # of the triplet losses
-    loss.tau = 0.05  # temperature of everything contrastive
+    loss.tau = 0.05  # temperature of everything contrastive but RCSL's mining
 
     config.l2rm = l2rm = ConfigDict()
     l2rm.warmup_loss = "rce"  # rce (with InfoNCE), infonce, triplet: L2RM Tab. 4
@@ -87,8 +87,8 @@ def default() -> ConfigDict:
     # with the batch: 0.10 at 128, 0.34 at 512 (see `share_of_batch`).
     l2rm.rho = 0.1
     l2rm.epsilon = 0.01  # entropic regularisation (lambda in the paper)
-    l2rm.solver = "converged"  # "l2rm" stops where the authors' code does, 7-28% too much mass
-    l2rm.cost_learning_rate = 2e-6
+    l2rm.solver = "converged"  # "l2rm" stops where the authors' code does: too much mass moves
+    l2rm.cost_learning_rate = 2e-6  # of the learned cost, by Adam
     l2rm.queue_length = 0  # mismatched images per transport problem (0 = the batch)
 
     config.rcl = rcl = ConfigDict()
@@ -102,14 +102,14 @@ def default() -> ConfigDict:
     rcsl.learning_share = 1.0
 
     config.optim = optim = ConfigDict()
-    optim.learning_rate = 2e-4
+    optim.learning_rate = 2e-4  # of the model, by Adam
     optim.decay_epochs = 15  # x 0.1 every so many epochs after the warm-up
     optim.grad_clip = 2.0  # global norm
     optim.weight_decay = 0.0  # AdamW's
 
     config.train = train = ConfigDict()
     train.batch_size = 128  # of all devices together
-    train.warmup_epochs = 5
+    train.warmup_epochs = 5  # what they train, the method says; the rate decays after them
     train.epochs = 35  # after the warm-up
     train.checkpoint_steps = 1000  # also save within an epoch, every so many steps
     train.log_steps = 10
