@@ -71,7 +71,8 @@ def default() -> ConfigDict:
     model.margins = "uniform"  # of omit: uniform, intra, inter, norm (OMIT Eq. 7)
     model.match_epsilon = 0.02  # of omit: entropic regularisation (lambda in the paper)
     model.pooling = "mean"  # of vse: mean, gpo (VSE-infinity)
-    model.region_mask = 0.0  # share of an image's regions that a training step leaves out
+    # Share of an image's regions that a training step leaves out; not with sgr and saf.
+    model.region_mask = 0.0
     model.word_noise = 0.0  # share of a caption's words that it masks (half), replaces or drops
 
     config.loss = loss = ConfigDict()
