@@ -258,6 +258,24 @@ def check_variant(file: str, arg: str | None, *known: str) -> None:
         raise ConfigError(f"{file}:{arg}: no such variant, expected {file} or {names}")
 
 
+def use_omit(config: ConfigDict) -> None:
+    """Sets OMIT's settings for region features, which are the same for Flickr30K and COCO (Sec. 4.1
+    of its paper)."""
+    config.method = "triplet"
+    config.mismatch.rate = 0.0
+    config.model.head = "omit"
+    config.model.dropout = 0.0
+    config.model.region_mask = 0.4
+    config.model.word_noise = 0.2
+    config.loss.margin = 0.05
+    config.optim.learning_rate = 5e-4
+    config.optim.decay_epochs = 9  # after the warm-up's one: ten at the full rate
+    config.optim.weight_decay = 5e-4
+    config.train.batch_size = 384
+    config.train.warmup_epochs = 1  # without hard negatives
+    config.train.epochs = 14
+
+
 def get_config(arg: str | None = None) -> ConfigDict:
     """The built-in data set at sizes that a laptop CPU trains in minutes.
 
