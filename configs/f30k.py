@@ -31,17 +31,5 @@ def get_config(arg: str | None = None):
         config.method = "rcl"
         config.train.warmup_epochs, config.train.epochs = 0, 30
     elif arg == "omit":
-        config.method = "triplet"
-        config.mismatch.rate = 0.0
-        config.model.head = "omit"
-        config.model.dropout = 0.0
-        config.model.region_mask = 0.4
-        config.model.word_noise = 0.2
-        config.loss.margin = 0.05
-        config.optim.learning_rate = 5e-4
-        config.optim.decay_epochs = 9  # after the warm-up's one: ten at the full rate
-        config.optim.weight_decay = 5e-4
-        config.train.batch_size = 384
-        config.train.warmup_epochs = 1  # without hard negatives
-        config.train.epochs = 14
+        defaults.use_omit(config)
     return config

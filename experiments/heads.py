@@ -7,14 +7,18 @@ python -m experiments.heads --out=runs/heads --report
 Every variant is trained with OMIT's recipe (triplet loss, one epoch without hard negatives, regions
 and words left out) at the sizes of configs/flickr8k.py, on pairs as they come. Stops and continues
 as `experiments.sweep`, which it is built on. --only takes `table` (Tab. 3 and 4), `lambda` or
-`margins`. --report trains nothing and prints what is finished. Seconds are those of matching 500
-images of 36 regions with 2500 captions of 16 words, all encoded, on one device of this machine.
+`margins`. --report trains nothing and prints what is finished: a row is the mean of runs that
+differ in their seed alone, and names the other keys in which runs differ. Seconds are those of
+matching 500 images of 36 regions with 2500 captions of 16 words, all encoded, on one device of this
+machine, as evaluation does: a head that is one product pools each image and each caption once.
 """
 
 import argparse
 import json
 import time
 from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.sweep import RECALLS, add_settings, changed, grid, load_config, run_grid, start
+from l2rm_jax.config import flat
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models import make_model
 
@@ -40,6 +45,7 @@ RECIPE = {
     "train.epochs": 14,
 }
 BEFORE_RUN = "--"  # between the variant and the rest of a directory's name
+SEEDS = ("seed", "mismatch.seed")
 # What is timed: a multiple of the tile each.
 TILE, IMAGES, CAPTIONS = 125, 500, 2500
 REGIONS, FEATURES, WORDS, VOCABULARY = 36, 128, 16, 1000
@@ -93,48 +99,93 @@ def main() -> None:
 
 
 def report(out: Path) -> str:
-    """Test recalls of the finished runs by variant, means over seeds, and seconds of matching.
+    """Test recalls of the finished runs by variant and settings, means over seeds, and seconds of
+    matching.
 
     Raises:
       ConfigError: no run has finished.
     """
-    finished = defaultdict(list)
+    runs = []
     for file in sorted(out.glob(f"*{BEFORE_RUN}*/results.json")):
         variant = file.parent.name.partition(BEFORE_RUN)[0]
-        finished[variant].append(json.loads(file.read_text()))
-    if not finished:
+        if variant in ALL:
+            runs.append((variant, json.loads(file.read_text())))
+    if not runs:
         raise ConfigError(f"{out}: no run has finished")
-    names = [name for name in ALL if name in finished]
+    finished = defaultdict(list)
+    for (variant, result), more in zip(runs, _differences(runs), strict=True):
+        finished[variant, more].append(result)
+    order = sorted(finished, key=lambda key: (list(ALL).index(key[0]), key[1]))
+    width = max(14, *(len(variant + more) + 2 for variant, more in order))
     heading = [*RECALLS, "deviation", "runs", "seconds"]
-    lines = [f"{'':<14}" + "".join(f"{name:>10}" for name in heading)]
-    for name in names:
-        results = finished[name]
+    lines = [f"{'':<{width}}" + "".join(f"{name:>10}" for name in heading)]
+    for variant, more in order:
+        results = finished[variant, more]
         rows = [next(iter(result["test"].values())) for result in results]
         values = np.array([[row[column] for column in RECALLS] for row in rows])
         deviation = f"{values[:, -1].std(ddof=1):.1f}" if len(rows) > 1 else ""
         seconds = f"{matching_seconds(results[0]['config']['model']):.2f}"
         cells = [*map("{:.1f}".format, values.mean(0)), deviation, str(len(rows)), seconds]
-        lines.append(f"{name:<14}" + "".join(f"{cell:>10}" for cell in cells))
+        lines.append(f"{variant + more:<{width}}" + "".join(f"{cell:>10}" for cell in cells))
     return "\n".join(lines)
 
 
+def _differences(runs: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+    """What a row's name adds to each run's variant: the keys in which the runs differ, but for
+    seeds and for what the variant says."""
+    settings = [
+        {
+            key: value
+            for key, value in flat(result["config"]).items()
+            if key not in SEEDS and ALL[variant].get(key) != value
+        }
+        for variant, result in runs
+    ]
+    values = defaultdict(set)
+    for own in settings:
+        for key, value in own.items():
+            values[key].add(value)
+    return [
+        "".join(f", {key}={value}" for key, value in own.items() if len(values[key]) > 1)
+        for own in settings
+    ]
+
+
 def matching_seconds(model_config: dict[str, Any]) -> float:
-    """Seconds of `model.similarity` for all pairs, tile by tile, of codes that are at hand."""
+    """Seconds of matching all images with all captions, of codes that are at hand.
+
+    As in evaluation: tile by tile, or by one product of vectors that are pooled once.
+    """
     model = make_model(ConfigDict(model_config), vocabulary_size=VOCABULARY)
     rng = np.random.default_rng(0)
     images = rng.normal(size=(TILE, REGIONS, FEATURES)).astype(np.float32)
     tokens = rng.integers(VOCABULARY, size=(TILE, WORDS))
     lengths = np.full(TILE, WORDS)
     variables = jax.jit(model.init)(jax.random.key(0), images, tokens, lengths)
-    image_code = jax.jit(lambda v: model.apply(v, images, method="encode_images"))(variables)
-    text_code = jax.jit(lambda v: model.apply(v, tokens, lengths, method="encode_captions"))(
-        variables
-    )
-    match = jax.jit(lambda *inputs: model.apply(*inputs, method="similarity"))
-    match(variables, image_code, text_code).block_until_ready()  # compiled
+
+    def compiled(method: str | Callable) -> Callable:
+        function = jax.jit(lambda *inputs: model.apply(*inputs, method=method))
+        return partial(function, variables)  # no constants, which would be worked on beforehand
+
+    image_code = compiled("encode_images")(images)
+    text_code = compiled("encode_captions")(tokens, lengths)
+    match = compiled("similarity")
+    pool_images = compiled(lambda model, code: model.similarity_head.embed_images(code))
+    pool_texts = compiled(lambda model, code: model.similarity_head.embed_texts(code))
+
+    def tiles(of_images: int, of_captions: int) -> None:
+        for _ in range(of_images * of_captions):
+            match(image_code, text_code).block_until_ready()
+
+    def product(of_images: int, of_captions: int) -> None:
+        vectors = np.concatenate([pool_images(image_code) for _ in range(of_images)])
+        texts = np.concatenate([pool_texts(text_code) for _ in range(of_captions)])
+        vectors @ texts.T
+
+    work = product if model.one_product else tiles
+    work(1, 1)  # compiles
     begin = time.perf_counter()
-    for _ in range(IMAGES // TILE * (CAPTIONS // TILE)):
-        match(variables, image_code, text_code).block_until_ready()
+    work(IMAGES // TILE, CAPTIONS // TILE)
     return time.perf_counter() - begin
 
 

@@ -71,7 +71,8 @@ def default() -> ConfigDict:
     model.margins = "uniform"  # of omit: uniform, intra, inter, norm (OMIT Eq. 7)
     model.match_epsilon = 0.02  # of omit: entropic regularisation (lambda in the paper)
     model.pooling = "mean"  # of vse: mean, gpo (VSE-infinity)
-    model.region_mask = 0.0  # share of an image's regions that a training step leaves out
+    # Share of an image's regions that a training step leaves out; not with sgr and saf.
+    model.region_mask = 0.0
     model.word_noise = 0.0  # share of a caption's words that it masks (half), replaces or drops
 
     config.loss = loss = ConfigDict()
@@ -255,6 +256,24 @@ def check_variant(file: str, arg: str | None, *known: str) -> None:
     if arg and arg not in known:
         names = ", ".join(f"{file}:{name}" for name in known)
         raise ConfigError(f"{file}:{arg}: no such variant, expected {file} or {names}")
+
+
+def use_omit(config: ConfigDict) -> None:
+    """Sets OMIT's settings for region features, which are the same for Flickr30K and COCO (Sec. 4.1
+    of its paper)."""
+    config.method = "triplet"
+    config.mismatch.rate = 0.0
+    config.model.head = "omit"
+    config.model.dropout = 0.0
+    config.model.region_mask = 0.4
+    config.model.word_noise = 0.2
+    config.loss.margin = 0.05
+    config.optim.learning_rate = 5e-4
+    config.optim.decay_epochs = 9  # after the warm-up's one: ten at the full rate
+    config.optim.weight_decay = 5e-4
+    config.train.batch_size = 384
+    config.train.warmup_epochs = 1  # without hard negatives
+    config.train.epochs = 14
 
 
 def get_config(arg: str | None = None) -> ConfigDict:

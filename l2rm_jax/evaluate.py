@@ -12,6 +12,8 @@ from ml_collections import ConfigDict
 
 from l2rm_jax import config as defaults
 from l2rm_jax.data.dataset import PairDataset, read_split
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.stored import place_of
 from l2rm_jax.data.text import punkt
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.parallel import Replicas, products_in
@@ -24,6 +26,7 @@ from l2rm_jax.torch_import import model_from_state_dict, variables_from_state_di
 from l2rm_jax.two_stage import Shortlist
 
 Rows = dict[str, dict[str, float]]
+_BLOCK = 1024  # captions whose vectors are compared at once
 
 
 def evaluate_runs(
@@ -45,8 +48,8 @@ def evaluate_runs(
       top_k: how many candidates it proposes for a query, a table each; 0 for all pairs, without it.
 
     Raises:
-      ConfigError: a directory holds no run, the runs test on different captions, the proposer's
-        head is not one product, or `top_k` is not what one can propose.
+      ConfigError: a directory holds no run, the runs test on different images or captions, the
+        proposer's head is not one product, or `top_k` is not what one can propose.
     """
     for key in changes:
         if key != "data.path" and not key.startswith("evaluation."):
@@ -56,19 +59,20 @@ def evaluate_runs(
             )
     if bool(proposer) != bool(top_k):
         raise ConfigError("--proposer, --top_k: one needs the other")
-    first, captions, vectors = proposer or workdirs[0], None, None
+    first, expected, vectors = proposer or workdirs[0], None, None
     if proposer:
         with _opened(proposer, changes) as run:
-            vectors, captions = run.score_test(Scorer.embeddings), run.data.test.captions
+            vectors, expected = run.score_test(Scorer.embeddings), run.data.test
     rows: Rows = {}
     ways: list[_Way] = []
     totals: list[Any] = []
     for workdir in workdirs:
         with _opened(workdir, changes) as run:
             test, config = run.data.test, run.config
-            if captions is not None and captions != test.captions:
-                raise ConfigError(f"{workdir}: its test captions differ from {first}'s")
-            captions = test.captions
+            if expected is None:
+                expected = test
+            else:
+                _check_same_test(test, expected, str(workdir), str(first))
             if not ways and vectors is not None:
                 shortlist = _shortlist(vectors, test, config, top_k)
                 ways.append(_two_stage(shortlist, str(proposer)))
@@ -81,6 +85,40 @@ def evaluate_runs(
         means = [total / len(workdirs) for total in totals]
         rows |= _named(f"mean of {len(workdirs)} runs", ways, means)
     return rows
+
+
+def _check_same_test(found: PairDataset, expected: PairDataset, name: str, first: str) -> None:
+    """Refuses a run whose similarities are not of the same images and captions as the first run's.
+
+    Features of the images may differ, and vectors of captions that have text: only without it do
+    the vectors themselves say which captions they are.
+
+    Raises:
+      ConfigError: says what differs.
+    """
+    sizes = [f"{len(test.images)} images and {len(test)} captions" for test in (found, expected)]
+    if sizes[0] != sizes[1]:
+        raise ConfigError(
+            f"{name}: found {sizes[0]} in its test split, expected {first}'s {sizes[1]}"
+        )
+    if found.captions != expected.captions or (found.caption_image != expected.caption_image).any():
+        raise ConfigError(f"{name}: its test captions differ from {first}'s")
+    own, other = found.tokens, expected.tokens
+    both = isinstance(own, RegionFeatures) and isinstance(other, RegionFeatures)
+    if both and found.captions[0] == place_of(own, 0) and not _same_vectors(own, other):
+        raise ConfigError(
+            f"{name}: {own.name} and {other.name} of {first} hold different vectors, expected the "
+            "same, as there is no text that says whether the captions are"
+        )
+
+
+def _same_vectors(one: RegionFeatures, other: RegionFeatures) -> bool:
+    if one.name == other.name:
+        return True
+    if one.shape != other.shape:
+        return False
+    blocks = np.split(np.arange(len(one)), range(_BLOCK, len(one), _BLOCK))
+    return all(np.array_equal(one.rows(block), other.rows(block)) for block in blocks)
 
 
 @contextlib.contextmanager

@@ -129,8 +129,8 @@ def dual_softmax(
     then depends on the other queries: not a protocol to compare with plain rows.
 
     Args:
-      sims: similarities; where none is positive (distances, negated), counted from the lowest, for
-        a factor would turn the order of negative ones around.
+      sims: similarities. Where one is negative, all count from the lowest: a smaller factor would
+        move a negative product up.
       temperature: they are divided by it in the softmax.
       queries: the axis of the queries, 0 to rank captions and 1 to rank images.
 
@@ -138,8 +138,7 @@ def dual_softmax(
       Cheng et al., "Improving Video-Text Retrieval by Multi-Stream Corpus Alignment and Dual
       Softmax Loss", 2021, https://arxiv.org/abs/2109.04290
     """
-    if sims.max() <= 0:
-        sims = sims - sims.min()
+    sims = sims - min(sims.min(), 0)
     # In float64 because float32 would make many of the softmax zeros, and ties of their products.
     scores = sims.astype(np.float64)
     scores -= scores.max(queries, keepdims=True)

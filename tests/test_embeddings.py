@@ -1,6 +1,7 @@
 """Embeddings as input, from the files to the tables: L2RM learns from them, two stages rank."""
 
 import json
+import shutil
 from pathlib import Path
 
 import jax
@@ -98,6 +99,40 @@ def test_dual_softmax_is_a_labelled_row(proposer):
         evaluate_runs([vse], {"evaluation.dual_softmax": 0.1}, proposer=vse, top_k=[3])
     with pytest.raises(ConfigError, match=r"evaluation\.dual_softmax: -1\.0, expected"):
         evaluate_runs([vse], {"evaluation.dual_softmax": -1.0})
+
+
+def moved_copy(run: Path, directory: Path, path: Path) -> Path:
+    """The same run, its data in a directory of their own."""
+    shutil.copytree(directory, path / "data")
+    shutil.copytree(run, path / "run")
+    config = json.loads((run / "config.json").read_text())
+    config["data"]["path"] = str(path / "data")
+    (path / "run" / "config.json").write_text(json.dumps(config))
+    return path / "run"
+
+
+def test_runs_on_other_captions_are_not_averaged(directory, proposer, tmp_path):
+    """Vectors without text are called alike everywhere: they are looked at."""
+    run, _ = proposer
+    other = moved_copy(run, directory, tmp_path)
+    rows = evaluate_runs([run, other])  # the same vectors in another place
+    assert rows["mean of 2 runs, custom"] == rows[f"{run} (vse), custom"]
+    captions = tmp_path / "data" / "test_caps.npy"
+    vectors = np.load(captions)
+    np.save(captions, vectors[::-1])
+    refused = rf"run: {captions} and {directory}/test_caps.npy of {run} hold different vectors"
+    for arguments in ([run, other],), ([other], {}, run, [3]):
+        with pytest.raises(ConfigError, match=refused):
+            evaluate_runs(*arguments)
+    words = "".join(f"caption {row}\n" for row in range(len(vectors)))
+    (tmp_path / "data" / "test_caps.txt").write_text(words)
+    with pytest.raises(ConfigError, match="run: its test captions differ from"):
+        evaluate_runs([run, other])
+    (tmp_path / "data" / "test_caps.txt").unlink()
+    images = np.load(tmp_path / "data" / "test_ims.npy")
+    np.save(tmp_path / "data" / "test_ims.npy", images[:8])
+    with pytest.raises(ConfigError, match=r"found 8 images and 24 capt.*12 images and 24 capt"):
+        evaluate_runs([run, other])
 
 
 @pytest.mark.parametrize("arguments", [{"top_k": [3]}, {"proposer": "somewhere"}])

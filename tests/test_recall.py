@@ -189,7 +189,7 @@ def test_table_shows_every_column_of_every_row():
 @pytest.mark.parametrize("temperature", [0.01, 0.5])
 def test_dual_softmax_weighs_by_the_queries(temperature):
     rng = np.random.default_rng(0)
-    sims = rng.uniform(-1, 1, (15, 30)).astype(np.float32)
+    sims = rng.uniform(0, 1, (15, 30)).astype(np.float32)
     exponentials = np.exp(sims.astype(float) / temperature)
     for axis in (0, 1):
         expected = sims * exponentials / exponentials.sum(axis, keepdims=True)
@@ -200,6 +200,17 @@ def test_dual_softmax_weighs_by_the_queries(temperature):
     assert row["i2t_mean"] == recall.recalls(by_images, 2)["i2t_mean"]
     assert row["t2i_mean"] == recall.recalls(by_captions, 2)["t2i_mean"]
     assert row != recall.recalls(sims, 2)
+
+
+def test_dual_softmax_keeps_the_order_of_negative_similarities():
+    """Image 1 is nearest to caption 0, though all of its similarities are negative."""
+    sims = np.array([[-0.6, 0.9], [-0.05, -0.5]], np.float32)
+    scores = recall.dual_softmax(sims, 0.05, queries=0)
+    np.testing.assert_array_equal(scores.argmax(1), [1, 0])
+    # A query whose factors are all the same ranks as it did without them.
+    spread = np.random.default_rng(0).uniform(-1, 0.2, (1, 9)).repeat(3, axis=0)
+    scores = recall.dual_softmax(spread, 0.05, queries=0)
+    np.testing.assert_array_equal(scores.argsort(1), spread.argsort(1))
 
 
 def test_a_dual_softmax_row_is_labelled_and_stays_within_its_fold(monkeypatch):

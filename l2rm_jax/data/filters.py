@@ -20,13 +20,15 @@ def kept_pairs(config: Any, matched: Bool[np.ndarray, " pairs"]) -> Int[np.ndarr
     """Rows of the pairs that a filter leaves, in their order.
 
     Args:
-      config: fields `filter`, `filter_scores` and `filter_value`, as in `l2rm_jax.config`.
+      config: fields `filter`, `filter_scores`, `filter_value` and `train_images`, as in
+        `l2rm_jax.config`.
       matched: which pairs are known to be right.
 
     Raises:
-      ConfigError: an unknown filter, a share out of range, scores missing or given in vain.
-      DataError: the scores cannot be read or are not one finite number for each pair, or no pair
-        is left.
+      ConfigError: an unknown filter, a share out of range, scores missing, scores or a value given
+        in vain.
+      DataError: the scores cannot be read or are not one finite number for each pair, no pair is
+        left, or no score is below the threshold.
     """
     check_settings(config)
     if config.filter == "none":
@@ -34,12 +36,17 @@ def kept_pairs(config: Any, matched: Bool[np.ndarray, " pairs"]) -> Int[np.ndarr
     if config.filter == "truth":
         kept, found = np.flatnonzero(matched), "all pairs mismatched"
     else:
-        scores = read_scores(config.filter_scores, len(matched))
+        scores = read_scores(config.filter_scores, len(matched), config.train_images)
         kept, found = _best(scores, config), f"scores {scores.min():g} to {scores.max():g}"
     if not len(kept):
         raise DataError(
             f"data.filter={config.filter} leaves none of the {len(matched)} training pairs: found "
             f"{found}, data.filter_value is {config.filter_value:g}"
+        )
+    if config.filter == "score" and len(kept) == len(matched):
+        raise DataError(
+            f"data.filter_value is {config.filter_value:g} and drops none of the {len(matched)} "
+            f"training pairs: found {found}, expected a value above the lowest"
         )
     return kept
 
@@ -70,6 +77,11 @@ def check_settings(config: Any) -> None:
             f"data.filter_scores: {config.filter_scores}, expected none, as data.filter is "
             f"{config.filter}; set it to score or share"
         )
+    if config.filter_value and not by_score:
+        raise ConfigError(
+            f"data.filter_value is {config.filter_value:g}, expected 0, as data.filter is "
+            f"{config.filter}; set it to score or share"
+        )
     if config.filter == "share" and not 0 < config.filter_value <= 1:
         raise ConfigError(
             f"data.filter_value is {config.filter_value:g}, expected a share of the pairs, more "
@@ -77,17 +89,23 @@ def check_settings(config: Any) -> None:
         )
 
 
-def read_scores(path: str | Path, pairs: int) -> Real[np.ndarray, " pairs"]:
+def read_scores(path: str | Path, pairs: int, images: int = 0) -> Real[np.ndarray, " pairs"]:
     """One score for each training pair as it is stored, higher where it looks better matched.
+
+    Args:
+      path: the file.
+      pairs: how many there are.
+      images: `data.train_images`, for the message where the file is of all images.
 
     Raises:
       DataError: as `kept_pairs`.
     """
     scores = np.array(open_array(Path(path)))
     if scores.shape != (pairs,) or scores.dtype.kind not in "fiu":
+        part = f" of the first {images} images, as data.train_images says" if images else ""
         raise DataError(
             f"{path}: found {scores.dtype} {list(scores.shape)}, expected numbers [{pairs}], one "
-            "for each training pair"
+            f"for each training pair{part}"
         )
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):

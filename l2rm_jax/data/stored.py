@@ -102,6 +102,11 @@ def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
     return RegionFeatures.read(file) if file.exists() else None
 
 
+def place_of(vectors: RegionFeatures, row: int) -> str:
+    """What stands for a caption of which there is no text."""
+    return f"{Path(vectors.name).name} row {row}"
+
+
 def check_alike(images: Sequence[RegionFeatures]) -> None:
     """Refuses splits that differ in regions or dimensions: one model encodes them all.
 
@@ -184,9 +189,8 @@ def _caption_vector_file(directory: Path, split: str) -> Path:
 
 
 def _places_of(vectors: RegionFeatures) -> CaptionFile:
-    """What stands for captions of which there is no text."""
-    path = Path(vectors.name)
-    return CaptionFile(path, [f"{path.name} row {row}".encode() for row in range(len(vectors))])
+    places = [place_of(vectors, row).encode() for row in range(len(vectors))]
+    return CaptionFile(Path(vectors.name), places)
 
 
 def _check_vector_count(file: CaptionFile, vectors: RegionFeatures) -> None:

@@ -280,7 +280,9 @@ def _lines(path: Path) -> list[str]:
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        # Not `splitlines`: a caption may hold what it takes for an end of line, U+2028 say. The
+        # carriage return of Windows goes as the lines are stripped.
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: byte {error.start + 1} is not UTF-8") from error
     if not any(line.strip() for line in lines):

@@ -92,6 +92,21 @@ def test_equal_scores_leave_the_share_asked_for(config, tmp_path):
         ({"filter_value": 1e-3}, DataError, r"share leaves none of the 60 .* scores 0 to 0.98"),
         ({"filter": "score", "filter_value": 2.0}, DataError, "score leaves none of the 60"),
         ({"filter_scores": "none.npy"}, DataError, "none.npy: no such file"),
+        (
+            {"filter": "score", "filter_value": 0.0},
+            DataError,
+            r"filter_value is 0 and drops none of the 60 .* found scores 0 to 0\.98\d*, expected a",
+        ),
+        (
+            {"filter": "truth"},
+            ConfigError,
+            r"filter_value is 0\.5, expected 0, as data\.filter is tr",
+        ),
+        (
+            {"filter": "none"},
+            ConfigError,
+            r"filter_value is 0\.5, expected 0, as data\.filter is no",
+        ),
     ],
 )
 def test_settings_that_do_not_fit(config, tmp_path, changes, error, message):
@@ -122,3 +137,12 @@ def test_scores_that_do_not_fit(config, tmp_path, scores, message):
     with pytest.raises(DataError, match=message) as error:
         ask(config, tmp_path, "share", 0.5, scores="bad.npy")
     assert str(tmp_path / "bad.npy") in str(error.value)
+
+
+def test_scores_of_all_images_do_not_fit_a_part(config, tmp_path):
+    config.data.train_images = 10
+    expected = (
+        r"expected numbers \[50\], .* pair of the first 10 images, as data\.train_images says"
+    )
+    with pytest.raises(DataError, match=expected):
+        ask(config, tmp_path, "share", 0.5)

@@ -283,6 +283,16 @@ def test_what_is_wrong_is_refused_and_listed(tmp_path, fault):
         check(config)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_only_a_newline_ends_a_caption(tmp_path, end):
+    config = config_of(write_dual_encoding(tmp_path), "dual_encoding")
+    captions = ["a\u2028dog", "a\x85cat runs", "a\x0bman", "two\x1cmen", "a \rbird"]
+    lines = [f"vid_{'ef'[k % 2]}#{k} {caption}" for k, caption in enumerate(captions)]
+    text = end.join([*lines, ""])
+    (tmp_path / "TextData/msvdval.caption.txt").write_bytes(text.encode())
+    assert load(config).dev.captions == [*captions[::2], *captions[1::2]]
+
+
 def test_features_that_are_not_finite_are_listed(tmp_path):
     config = config_of(write_dual_encoding(tmp_path), "dual_encoding")
     home = tmp_path / "FeatureData" / "resnet"

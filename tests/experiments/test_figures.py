@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -22,7 +23,10 @@ from experiments.rematching import Alignment, Rematched
 from l2rm_jax import config as defaults
 from l2rm_jax.data import scenes
 from l2rm_jax.data.dataset import load_data
+from l2rm_jax.data.text import tokenize
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.parallel import Replicas
+from l2rm_jax.train import train
 
 
 class FakeRun(SimpleNamespace):
@@ -201,6 +205,25 @@ def test_plan_is_shown_word_by_word_and_thing_by_thing():
     np.testing.assert_allclose(values[-1, -1], plan[0, 0] / plan[0].sum())
     drawn = [text.get_text() for text in picture.texts]
     assert drawn == [str(n) for n in range(1, len(world.scenes[1].things) + 1)]
+
+
+def test_plan_of_a_run(tmp_path):
+    """Its shape and words, and what each region, word and dustbin weighs."""
+    config = defaults.get_config("quick")
+    config.method, config.mismatch.rate = "triplet", 0.0
+    config.model.update(head="omit", match_epsilon=1.0, embed_dim=8, word_dim=4)
+    config.data.update(scenes_train=8, scenes_dev=4, scenes_test=4, min_count=1)
+    config.train.update(batch_size=20, warmup_epochs=0, epochs=1)
+    train(config, tmp_path, Replicas(jax.devices()[:1]))
+    plan, words = plot_plan.plan_of(config, tmp_path, picture=2, caption=1)
+    test = scenes.generate(4, config.data.scenes_seed, "test")
+    assert " ".join(words[1:-1]) == " ".join(tokenize(test.captions[5 * 2 + 1]))
+    assert plan.shape == (scenes.REGIONS + 1, len(words) + 1)
+    # The last of its few iterations makes the words' weights right, and the regions' nearly.
+    np.testing.assert_allclose(plan.sum(0), 1 / plan.shape[1], rtol=1e-5)
+    np.testing.assert_allclose(plan.sum(1), 1 / plan.shape[0], rtol=0.01)
+    with pytest.raises(ConfigError, match="--picture=4 --caption=0: expected below 4 and 5"):
+        plot_plan.plan_of(config, tmp_path, picture=4, caption=0)
 
 
 def test_save_writes_a_picture(tmp_path):

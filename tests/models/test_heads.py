@@ -270,6 +270,19 @@ def test_matching_of_cam_is_refused_where_only_omit_has_it():
         make_model(config, vocabulary_size=9)
 
 
+@pytest.mark.parametrize("head", HEADS)
+def test_regions_are_left_out_only_where_each_place_is_trained(head):
+    config = defaults.default().model
+    config.head, config.region_mask = head, 0.4
+    if head not in GLOBAL:
+        assert make_model(config, vocabulary_size=9).region_mask == 0.4
+        return
+    with pytest.raises(
+        ConfigError, match=rf"region_mask: 0\.4, expected 0 with model\.head={head}"
+    ):
+        make_model(config, vocabulary_size=9)
+
+
 @pytest.mark.parametrize(
     ("field", "value"), [("region_mask", 1.0), ("word_noise", -0.1), ("match_epsilon", 0.0)]
 )
