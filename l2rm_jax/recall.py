@@ -129,8 +129,8 @@ def dual_softmax(
     then depends on the other queries: not a protocol to compare with plain rows.
 
     Args:
-      sims: similarities. Where one is negative, all count from the lowest: a smaller factor would
-        move a negative product up.
+      sims: similarities. A negative one stays as it is, behind all products: a smaller factor would
+        move it up. Where none is positive (negated distances), all count from the lowest.
       temperature: they are divided by it in the softmax.
       queries: the axis of the queries, 0 to rank captions and 1 to rank images.
 
@@ -138,7 +138,8 @@ def dual_softmax(
       Cheng et al., "Improving Video-Text Retrieval by Multi-Stream Corpus Alignment and Dual
       Softmax Loss", 2021, https://arxiv.org/abs/2109.04290
     """
-    sims = sims - min(sims.min(), 0)
+    if sims.max() <= 0:
+        sims = sims - sims.min()
     # In float64 because float32 would make many of the softmax zeros, and ties of their products.
     scores = sims.astype(np.float64)
     scores -= scores.max(queries, keepdims=True)
@@ -146,7 +147,7 @@ def dual_softmax(
     np.exp(scores, out=scores)
     scores /= scores.sum(queries, keepdims=True)
     scores *= sims
-    return scores
+    return np.where(sims > 0, scores, sims)
 
 
 def recalls(

@@ -290,7 +290,7 @@ def test_the_grid_has_every_method_and_head(tmp_path, trained, monkeypatch, caps
 def test_a_cell_of_the_grid_is_a_mean_over_seeds_alone():
     cell = {"run": "r", "method": "rcl", "head": "vse", "rate_asked": None, "seed": 0, "rsum": 8.0}
     assert "| rcl | of a file | 9.0 |" in grid.table([cell, {**cell, "seed": 1, "rsum": 10.0}])
-    with pytest.raises(ConfigError, match="rcl, vse, rate of a file.*more than the seed"):
+    with pytest.raises(ConfigError, match=r"rcl, vse, rate of a file.*more than the seed"):
         grid.table([cell, cell])
 
 
