@@ -1,9 +1,11 @@
 """Videos with captions: a small data set in each layout, and what is refused of it."""
 
+import json
 import os
 import pickle
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -12,7 +14,9 @@ from l2rm_jax.check import check
 from l2rm_jax.data.batches import TrainStream
 from l2rm_jax.data.dataset import load_data
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.parallel import Replicas
 from l2rm_jax.recall import recalls
+from l2rm_jax.train import train
 
 DIMENSIONS, MAX_FRAMES = 5, 4
 RNG = np.random.default_rng(0)
@@ -154,6 +158,19 @@ def test_videos_are_batched_checked_and_ranked(tmp_path):
     assert data.test.head(2).captions == data.test.captions[:7]
     config.data.train_images = 2
     assert load(config).train.captions == data.train.captions[:6]
+
+
+@pytest.mark.parametrize("layout", ["dual_encoding", "experts"])
+def test_a_run_trains_and_ranks_videos(tmp_path, layout):
+    config = config_of(WRITERS[layout](tmp_path / "data"), layout)
+    config.method, config.model.head = "rcl", "vse"
+    config.model.embed_dim, config.model.word_dim = 8, 6
+    config.train.warmup_epochs, config.train.epochs = 0, 2
+    found = train(config, tmp_path / "run", Replicas(jax.devices()[:1]))
+    [row] = found["test"].values()
+    assert row["images"] == 3 and 1 <= row["t2i_median"] <= 3 and 0 < row["rsum"] <= 600
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    assert [record["epoch"] for record in records if record["kind"] == "epoch"] == [1, 2]
 
 
 def test_a_feature_of_a_whole_video(tmp_path):
