@@ -76,6 +76,7 @@ def _step(arrays: Arrays, model: RetrievalModel, variables: dict, batches: list)
     own = batches[0]._replace(pair_index=np.where(labels, rows, -1))
     config = defaults.default()
     config.method = "rcsl"
+    config.mismatch.protocol = "semi_paired"
     config.rcsl.tau, config.loss.margin = TAU, MARGIN
     config.optim.learning_rate, config.optim.weight_decay = LEARNING_RATE, WEIGHT_DECAY
     config.optim.grad_clip = GRAD_CLIP
