@@ -147,7 +147,7 @@ def test_two_hosts_train_as_one_even_after_a_crash(tmp_path, killed):
         hosts.wait_for_output("training in")
         hosts.processes[0].send_signal(signal.SIGTERM)
         for host, process in enumerate(hosts.processes):
-            assert process.wait(timeout=30) == 128 + signal.SIGTERM, hosts.output(host)[-3000:]
+            assert process.wait(timeout=90) == 128 + signal.SIGTERM, hosts.output(host)[-3000:]
             assert f"stopped by SIGTERM; saved in {workdir}" in hosts.output(host)
     assert not (workdir / "results.json").exists()
     with two_hosts(tmp_path, *flags_of(workdir, TINY)) as hosts:
