@@ -26,7 +26,16 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.sweep import RECALLS, add_settings, changed, grid, load_config, run_grid, start
+from experiments.sweep import (
+    RECALLS,
+    SEEDS,
+    add_settings,
+    changed,
+    grid,
+    load_config,
+    run_grid,
+    start,
+)
 from l2rm_jax.config import flat
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models import make_model
@@ -45,7 +54,6 @@ RECIPE = {
     "train.epochs": 14,
 }
 BEFORE_RUN = "--"  # between the variant and the rest of a directory's name
-SEEDS = ("seed", "mismatch.seed")
 # What is timed: a multiple of the tile each.
 TILE, IMAGES, CAPTIONS = 125, 500, 2500
 REGIONS, FEATURES, WORDS, VOCABULARY = 36, 128, 16, 1000

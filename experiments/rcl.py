@@ -21,7 +21,17 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.sweep import add_settings, changed, grid, load_config, run_grid, run_name, start
+from experiments.sweep import (
+    add_settings,
+    changed,
+    differ_in_seed_alone,
+    grid,
+    load_config,
+    run_grid,
+    run_name,
+    start,
+)
+from l2rm_jax.errors import ConfigError
 
 CONFIG = Path(__file__).parents[1] / "configs" / "scenes.py"
 RATES = [0.2, 0.4, 0.6, 0.8]
@@ -87,13 +97,23 @@ def phases(loss: str, config: ConfigDict) -> dict[str, int]:
 
 
 def report(runs: Iterable[tuple[str, str, ConfigDict]], out: Path) -> str:
-    """The test rSum of what is finished, by loss and rate."""
-    found = defaultdict(list)
+    """The test rSum of what is finished, by loss and rate.
+
+    Raises:
+      ConfigError: the finished runs of a cell differ in more than the seed.
+    """
+    found, configs = defaultdict(list), defaultdict(list)
     rates = set()
     for loss, name, config in runs:
         rates.add(config.mismatch.rate)
         if (results := out / name / "results.json").exists():
             found[loss, config.mismatch.rate].append(json.loads(results.read_text())["rsum"])
+            configs[loss, config.mismatch.rate].append(config)
+    for (loss, rate), of in configs.items():
+        if not differ_in_seed_alone(of):
+            raise ConfigError(
+                f"{out}: the runs of {loss} at rate {rate:g} differ in more than the seed"
+            )
     columns = sorted(rates)
     lines = [f"{'test rSum at rate':<20}" + "".join(f"{rate:>8g}" for rate in columns)]
     for table, losses in TABLES.items():

@@ -41,6 +41,7 @@ COLUMNS = (
     "best_epoch", *(f"dev_{name}" for name in RECALLS),
     "split_accuracy", "split_precision", "split_auroc", "seconds", "device", "jax",
 )  # fmt: skip
+SEEDS = ("seed", "mismatch.seed")  # runs that differ in these alone may be averaged
 # Config keys that a column, and a directory's name, hold in another form.
 NAMED = ("data.name", "method", "model.head", "mismatch.protocol", "mismatch.rate", "seed")
 
@@ -188,7 +189,7 @@ def epochs(workdir: Path) -> list[dict[str, Any]]:
 def differ_in_seed_alone(configs: Iterable[Mapping[str, Any]]) -> bool:
     """Whether runs with these configs may be averaged."""
     found = [flat(config) for config in configs]
-    seeds = [(config.pop("seed"), config.pop("mismatch.seed")) for config in found]
+    seeds = [tuple(config.pop(key) for key in SEEDS) for config in found]
     return len(set(seeds)) == len(seeds) and all(config == found[0] for config in found)
 
 

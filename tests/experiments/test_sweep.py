@@ -260,6 +260,11 @@ def test_losses_of_rcl_train_as_long_and_are_tabled(tmp_path, trained, monkeypat
     assert len(trained) == 20
     command(monkeypatch, rcl, *arguments, "--vary", "mismatch.rate=0.6,0.8", "--report")
     assert len(trained) == 20 and "500.0       -" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r"mae\* at rate 0.6 differ in more than the seed"):
+        command(
+            monkeypatch, rcl, "--out", tmp_path / "two", *arguments[2:], "--vary", "rcl.q=0.2,0.3"
+        )
+    del trained[20:]
     command(monkeypatch, rcl, "--out", tmp_path / "quick", "--quick", "--vary", "seed=1,2")
     assert len(trained) == 60 and trained[-1] == "CL-infonce-saf-image0.6-seed2"
     assert "501.5" in capsys.readouterr().out
