@@ -1,5 +1,6 @@
 """The training loop: one for every method and every head."""
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from l2rm_jax.data.dataset import keep_data
 from l2rm_jax.errors import DivergedError, StoppedError
 from l2rm_jax.health import require_finite
 from l2rm_jax.hosts import is_alone, is_primary
+from l2rm_jax.lock import only_run_in
 from l2rm_jax.parallel import Replicas
 from l2rm_jax.recall import table
 from l2rm_jax.run import Run, open_run, read_data, test_rows
@@ -50,7 +52,8 @@ def train(
 
     Raises:
       L2RMError: the config, the data or the workdir's checkpoints do not fit, or differ between
-        hosts; nothing of another run is overwritten. Or the run diverged, or SIGTERM came.
+        hosts, or another process trains in the workdir; nothing of another run is overwritten. Or
+        the run diverged, or SIGTERM came.
     """
     tensorboard = config.train.tensorboard
     if tensorboard:
@@ -59,7 +62,10 @@ def train(
     data = read_data(config, workdir)
     replicas = replicas or Replicas()
     replicas.check_batch(config.train.batch_size)
-    with open_run(config, data, workdir, replicas) as run:
+    with (
+        only_run_in(workdir) if is_primary() else contextlib.nullcontext(),
+        open_run(config, data, workdir, replicas) as run,
+    ):
         if is_primary():
             write_config(workdir, config)
             keep_data(data, workdir)

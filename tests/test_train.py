@@ -12,6 +12,7 @@ from experiments.rematching import rematch
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError, DataError, DivergedError
 from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.lock import LOCK_FILE, only_run_in
 from l2rm_jax.parallel import Replicas
 from l2rm_jax.train import train
 
@@ -121,6 +122,12 @@ def test_another_config_is_refused_and_nothing_is_touched(finished):
     with pytest.raises(ConfigError, match=r"mismatch\.rate: 0\.4 -> 0\.2"):
         train(config, workdir, one_device())
     assert {p: p.stat().st_mtime_ns for p in workdir.rglob("*") if p.is_file()} == before
+
+
+def test_a_run_that_goes_on_elsewhere_is_left_alone(tmp_path):
+    with only_run_in(tmp_path), pytest.raises(ConfigError, match="another process trains in it"):
+        train(tiny_config(), tmp_path, one_device())
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
 
 
 def test_a_refused_config_leaves_no_trace(tmp_path):

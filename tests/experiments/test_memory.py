@@ -1,0 +1,23 @@
+"""Memory of a real training process beside its feature file."""
+
+from pathlib import Path
+
+import pytest
+
+from experiments import memory
+
+SMALL, LARGE = 64, 640  # images, half a GiB and five
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+def test_anonymous_memory_does_not_grow_with_the_features(tmp_path):
+    peaks = {}
+    for images in (SMALL, LARGE):
+        directory = tmp_path / str(images)
+        directory.mkdir()
+        memory.write_data(directory, images)
+        peaks[images] = memory.train(directory, steps=3)["RssAnon"]
+    grown = (peaks[LARGE] - peaks[SMALL]) * 1024
+    assert peaks[SMALL] > 0
+    assert grown < (LARGE - SMALL) * memory.ROW_BYTES / 50
