@@ -196,7 +196,7 @@ def _norm(weights: Mapping[str, np.ndarray], name: str) -> tuple[dict, dict]:
 
 
 def _gru(weights: Mapping[str, np.ndarray], suffix: str) -> dict[str, np.ndarray]:
-    """A GRU direction; torch orders the gates reset, update, new, as `encoders.GRU` does."""
+    """A GRU direction; torch orders the gates reset, update, new, as `gru.GRU` does."""
     name = "txt_enc.cap_rnn"
     return {
         "input_kernel": weights[f"{name}.weight_ih_l0{suffix}"].T,

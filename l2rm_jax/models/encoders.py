@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from l2rm_jax.models.gru import GRU
 from l2rm_jax.models.layers import (
     BatchNorm,
     Dropout,
@@ -13,6 +14,7 @@ from l2rm_jax.models.layers import (
     l2_norm,
     l2_normalise,
     masked_mean,
+    uniform_init,
 )
 
 
@@ -60,52 +62,6 @@ class RegionEncoder(nn.Module):
         return l2_normalise(regions) if self.normalise else regions
 
 
-def _uniform(bound: float):
-    return lambda key, shape: jax.random.uniform(key, shape, jnp.float32, -bound, bound)
-
-
-class GRU(nn.Module):
-    """One direction of a GRU over padded sequences, `[J, L, E] -> [J, L, H]`, zero past the end.
-
-    The input projection of all steps is one matrix product outside the scan. Gates are ordered
-    reset, update, new; both bias vectors of the reference are kept, because under Adam two biases
-    that only ever appear as a sum move twice as far as one.
-    """
-
-    hidden: int
-    reverse: bool = False
-
-    @nn.compact
-    def __call__(
-        self, inputs: Float[Array, "J L E"], mask: Float[Array, "J L"]
-    ) -> Float[Array, "J L H"]:
-        init = _uniform(self.hidden**-0.5)
-        gates = 3 * self.hidden
-        input_kernel = self.param("input_kernel", init, (inputs.shape[-1], gates))
-        input_bias = self.param("input_bias", init, (gates,))
-        hidden_kernel = self.param("hidden_kernel", init, (self.hidden, gates))
-        hidden_bias = self.param("hidden_bias", init, (gates,))
-
-        def step(state, xs):
-            projected, valid = xs
-            recurrent = state @ hidden_kernel + hidden_bias
-            x_reset, x_update, x_new = jnp.split(projected, 3, axis=-1)
-            h_reset, h_update, h_new = jnp.split(recurrent, 3, axis=-1)
-            reset = nn.sigmoid(x_reset + h_reset)
-            update = nn.sigmoid(x_update + h_update)
-            new = nn.tanh(x_new + reset * h_new)
-            # A padded step leaves the state alone. Run backwards, padding comes first and the
-            # state is still zero when the last word is reached.
-            state = jnp.where(valid[:, None] > 0, (1.0 - update) * new + update * state, state)
-            return state, state
-
-        projected = inputs @ input_kernel + input_bias
-        start = jnp.zeros((inputs.shape[0], self.hidden), projected.dtype)
-        by_step = (jnp.swapaxes(projected, 0, 1), mask.T)
-        _, states = jax.lax.scan(step, start, by_step, reverse=self.reverse)
-        return jnp.swapaxes(states, 0, 1) * mask[..., None]
-
-
 class WordEncoder(nn.Module):
     """Word embedding and bidirectional GRU, mean of both directions, of unit length if `normalise`:
     `[J, L] -> [J, L, D]`, zero past the end."""
@@ -121,7 +77,7 @@ class WordEncoder(nn.Module):
     def __call__(
         self, tokens: Int[Array, "J L"], mask: Float[Array, "J L"], train: bool
     ) -> Float[Array, "J L D"]:
-        table = self.param("embedding", _uniform(0.1), (self.vocabulary_size, self.word_dim))
+        table = self.param("embedding", uniform_init(0.1), (self.vocabulary_size, self.word_dim))
         inputs = Dropout(self.dropout, self.axis_name)(table[tokens], train)
         forward = GRU(self.embed_dim, name="forward")(inputs, mask)
         backward = GRU(self.embed_dim, reverse=True, name="backward")(inputs, mask)

@@ -1,6 +1,7 @@
 """Small building blocks shared by the encoders and the heads."""
 
 import math
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -28,6 +29,11 @@ def masked_mean(x: Float[Array, "n l d"], mask: Float[Array, "n l"]) -> Float[Ar
     """Mean over `l` of the entries whose mask is 1 (at least one each)."""
     total = jnp.einsum("nld,nl->nd", x, mask)
     return total / jnp.sum(mask, axis=1, keepdims=True)
+
+
+def uniform_init(bound: float) -> Callable:
+    """Initialiser `(key, shape)`: float32, uniform within `bound` of zero."""
+    return lambda key, shape: jax.random.uniform(key, shape, jnp.float32, -bound, bound)
 
 
 def linear_init(key: Array, inputs: int, outputs: int) -> dict[str, Array]:

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.encoders import GRU, ImageCode, TextCode
+from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.gru import GRU
 from l2rm_jax.models.layers import l2_normalise, masked_mean
 
 POOLINGS = ("mean", "gpo")
