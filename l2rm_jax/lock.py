@@ -1,33 +1,36 @@
-"""One process at a time in the directory of a run."""
+"""One process at a time trains in a work directory."""
 
 import contextlib
+import fcntl
+import logging
 from collections.abc import Iterator
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from l2rm_jax.errors import ConfigError
 
 LOCK_FILE = "lock"
 
+_log = logging.getLogger(__name__)
+
 
 @contextlib.contextmanager
 def only_run_in(workdir: str | Path) -> Iterator[None]:
-    """Holds `workdir`, created where missing; the system lets go of it however the process ends.
+    """Holds `workdir`, which is there; however the process ends, the system lets go of it.
+
+    A file system without locks is used without one, and a warning says so.
 
     Raises:
       ConfigError: another process holds it.
     """
-    Path(workdir).mkdir(parents=True, exist_ok=True)
-    lock = FileLock(Path(workdir) / LOCK_FILE, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise ConfigError(
-            f"{workdir}: another process trains in it; expected a directory of its own for each "
-            "run, or to wait until that one has ended"
-        ) from None
-    try:
+    path = Path(workdir) / LOCK_FILE
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"{workdir}: another process trains in it; expected a directory of its own for "
+                f"each run. If that process was on a machine that is gone, remove {path}"
+            ) from None
+        except OSError as error:
+            _log.warning("%s: no lock (%s); let no second run use this directory", path, error)
         yield
-    finally:
-        lock.release()

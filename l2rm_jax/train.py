@@ -63,10 +63,11 @@ def train(
     replicas = replicas or Replicas()
     replicas.check_batch(config.train.batch_size)
     with (
-        only_run_in(workdir) if is_primary() else contextlib.nullcontext(),
         open_run(config, data, workdir, replicas) as run,
+        only_run_in(workdir) if is_primary() else contextlib.nullcontext(),
     ):
         if is_primary():
+            check_config(workdir, config)  # another run may have begun and ended meanwhile
             write_config(workdir, config)
             keep_data(data, workdir)
         resume_step = run.step if run.restore() else None

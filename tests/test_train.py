@@ -1,5 +1,6 @@
 """The loop end to end on small generated data: learning, resuming, refusing, evaluating."""
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -12,7 +13,7 @@ from experiments.rematching import rematch
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError, DataError, DivergedError
 from l2rm_jax.evaluate import evaluate_runs
-from l2rm_jax.lock import LOCK_FILE, only_run_in
+from l2rm_jax.lock import only_run_in
 from l2rm_jax.parallel import Replicas
 from l2rm_jax.train import train
 
@@ -127,7 +128,16 @@ def test_another_config_is_refused_and_nothing_is_touched(finished):
 def test_a_run_that_goes_on_elsewhere_is_left_alone(tmp_path):
     with only_run_in(tmp_path), pytest.raises(ConfigError, match="another process trains in it"):
         train(tiny_config(), tmp_path, one_device())
-    assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
+    assert not (tmp_path / "config.json").exists() and not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path, monkeypatch, caplog):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with only_run_in(tmp_path):
+        assert "No locks available" in caplog.text
 
 
 def test_a_refused_config_leaves_no_trace(tmp_path):
