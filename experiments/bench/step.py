@@ -9,7 +9,7 @@ steps for TensorBoard or Perfetto.
 
 import argparse
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -33,17 +33,19 @@ from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas, products_in
 
 
-def flags() -> argparse.ArgumentParser:
-    flags = parser(__doc__)
+def flags(description: str | None = __doc__) -> argparse.ArgumentParser:
+    """Those of a benchmark that trains."""
+    flags = parser(description)
     flags.add_argument("--method", default="l2rm", choices=METHODS)
     flags.add_argument("--batch", type=int, default=128, help="pairs of a stream, all devices")
     flags.add_argument("--chunk", type=int, help="captions scored at once (the config's default)")
-    flags.add_argument("--trace", help="directory for a profile")
     return flags
 
 
 def main() -> None:
-    sizes = flags().parse_args()
+    known = flags()
+    known.add_argument("--trace", help="directory for a profile")
+    sizes = known.parse_args()
     with products_in(sizes.precision):
         seconds = step_seconds(sizes)
     median = float(np.median(seconds))
@@ -65,8 +67,10 @@ class Prepared(NamedTuple):
     batches: dict[str, Batch]
     replicas: Replicas
 
-    def shards(self) -> dict[str, Batch]:
-        return {name: self.replicas.shard(batch) for name, batch in self.batches.items()}
+    def shards(self, batches: Mapping[str, Batch] | None = None) -> dict[str, Batch]:
+        """`batches` on the devices; its own when None."""
+        batches = self.batches if batches is None else batches
+        return {name: self.replicas.shard(batch) for name, batch in batches.items()}
 
 
 def step_config(sizes: argparse.Namespace) -> ConfigDict:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from experiments.bench import compile, input, score, step
+from experiments.bench import compile, epoch, input, score, step
 
 TINY = ("--embed_dim=8", "--sim_dim=8", "--regions=3", "--features=6", "--repeats=2")
 
@@ -17,6 +17,7 @@ TINY = ("--embed_dim=8", "--sim_dim=8", "--regions=3", "--features=6", "--repeat
         (compile, ("--head=vse", "--method=infonce", "--batch=4"), "warmup_first_step_s"),
         (score, ("--head=saf", "--images=3", "--captions=6"), "score_s"),
         (input, ("--batch=4", "--images=4", "--steps=2"), "pairs_per_s"),
+        (epoch, ("--head=vse", "--method=infonce", "--batch=4", "--images=8"), "step_s"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -1,0 +1,74 @@
+"""How busy a device is while it trains from disk: python -m experiments.bench.epoch --images=29000
+
+Writes a feature file of the given size (Flickr30K's 29,000 images of 36 x 2048 take 8.6 GB), then
+trains on it as the loop does, five captions an image: features gathered from the mapped file in
+shuffled order while the device works. `busy` is the time of as many steps on a batch that is at
+hand, as a share of the time taken. `--dir` chooses the disk; `--steps` ends the epoch early.
+"""
+
+import argparse
+import itertools
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from experiments.bench.input import write_features
+from experiments.bench.measure import dataset, measure, report, spread
+from experiments.bench.step import Prepared, flags, prepare, streams
+from experiments.sweep import start
+from l2rm_jax.data.batches import TrainStream
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.parallel import products_in
+
+LOG_STEPS = 10  # the loop waits for the device this often, to log
+
+
+def main() -> None:
+    known = flags(__doc__)
+    known.add_argument("--images", type=int, default=2000)
+    known.add_argument("--steps", type=int, help="of the epoch (all)")
+    known.add_argument("--dir", help="where the file goes while it runs (the system's default)")
+    sizes = known.parse_args()
+    with tempfile.TemporaryDirectory(dir=sizes.dir) as directory, products_in(sizes.precision):
+        path = Path(directory) / "train_ims.npy"
+        write_features(path, sizes)
+        rng = np.random.default_rng(0)
+        pairs = dataset(rng, RegionFeatures.read(path), 5 * sizes.images, sizes.words)
+        parts = streams(sizes.method)
+        split = dict(zip(parts, np.array_split(np.arange(len(pairs)), len(parts)), strict=True))
+        stream = TrainStream(pairs, split, batch_size=sizes.batch, seed=0, epoch=0)
+        prepared = prepare(sizes, parts)
+        alone, seconds, steps = run(prepared, stream, sizes)
+    busy = steps * float(np.median(alone)) / seconds
+    rate = steps * sizes.batch * len(parts) / seconds
+    report({"step_s": spread(alone), "epoch_s": seconds, "pairs_per_s": rate, "busy": busy}, sizes)
+
+
+def run(
+    prepared: Prepared, stream: TrainStream, sizes: argparse.Namespace
+) -> tuple[list[float], float, int]:
+    """Seconds of each step on a batch at hand, seconds of the epoch, and its steps."""
+    state = prepared.state
+
+    def step(shards):
+        nonlocal state
+        state, metrics = prepared.step(state, shards)
+        return metrics
+
+    batches = itertools.islice(stream.iterate(), sizes.steps)
+    first = next(batches)
+    alone = measure(lambda: step(prepared.shards(first)), sizes.repeats)
+    begin, steps = time.perf_counter(), 0
+    for steps, batch in enumerate(batches, 1):
+        metrics = step(prepared.shards(batch))
+        if steps % LOG_STEPS == 0:
+            jax.block_until_ready(metrics)
+    jax.block_until_ready(state)
+    return alone, time.perf_counter() - begin, steps
+
+
+if __name__ == "__main__":
+    start(main)
