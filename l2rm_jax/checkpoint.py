@@ -38,6 +38,9 @@ class Resumed(NamedTuple):
 class RunCheckpoints:
     """The checkpoints in `directory`: `latest/<step>` (newest 2) and `best/<step>` (the best).
 
+    A step that is saved again takes the next free number: nothing is removed before what takes its
+    place is complete.
+
     A context manager; leaving it waits for the saves in progress.
     """
 
@@ -85,12 +88,12 @@ class RunCheckpoints:
         plan: Mapping[str, np.ndarray],
         position: Mapping[str, Any],
     ) -> None:
-        """Saves what a resume needs; a second save of the same step replaces the first.
+        """Saves what a resume needs; of two saves of a step, the second one is the newer.
 
         What is given may be donated or changed as soon as this returns.
 
         Args:
-          step: global step, the name of the checkpoint.
+          step: global step, the name of the checkpoint unless that or a later one is taken.
           state: pytree of arrays, typed PRNG keys among them; no Python scalars, no strings.
           plan: arrays of any shape and any numeric dtype; shapes may differ from save to save.
           position: JSON values and numbers of either array library (epoch, step in the epoch,
@@ -101,13 +104,13 @@ class RunCheckpoints:
         """
         self.wait()  # on several hosts, two saves in progress would meet in one barrier
         with _saving(self._latest):
-            if step in self._latest.all_steps():
-                self._latest.delete(step)
+            newest = self._latest.latest_step()
+            number = step if newest is None else max(step, newest + 1)
             progress = {
                 "plan": {name: _encode(array) for name, array in plan.items()},
                 "position": json.loads(json.dumps(position, default=plain)),
             }
-            self._latest.save(step, args=_save_args(state, progress), force=True)
+            self._latest.save(number, args=_save_args(state, progress), force=True)
 
     def save_best(self, step: int, state: PyTree) -> None:
         """Saves `state` as the best model so far, in place of the one before.

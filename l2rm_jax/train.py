@@ -167,10 +167,10 @@ def _train_epoch(
                     log.write("step", step, epoch=epoch + 1, **values)
                     bar.set_postfix(loss=f"{values.get('loss', math.nan):.3f}")
                 run.position |= {"step_in_epoch": done, **means.state}
+            if end:  # which saves too
+                stop.check()
             if save:
                 run.save()
-            if end:
-                stop.check()
     if not means.means():
         raise DivergedError(
             f"epoch {epoch + 1}: no step had a finite loss and gradient, expected some. Try, in "
