@@ -13,10 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 import pytest
 from flax import struct
 
 import l2rm_jax
+from l2rm_jax import checkpoint
 from l2rm_jax.checkpoint import RunCheckpoints
 from l2rm_jax.errors import CheckpointError
 
@@ -28,6 +30,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(checkpoint, "PAUSES", (0.0, 0.0))
 
 
 @pytest.fixture
@@ -216,11 +223,36 @@ def test_run_goes_on_after_a_damaged_newest(tmp_path):
     shutil.rmtree(tmp_path / "latest" / "20" / "state")
     with RunCheckpoints(tmp_path) as checkpoints:
         assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 1}
-        assert os.listdir(tmp_path / "latest") == ["10"]
+        assert sorted(os.listdir(tmp_path / "latest")) == ["10", "20.damaged"]
         checkpoints.save(15, make_state(15), {}, {"epoch": 15})
         assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 15}
         checkpoints.save(20, make_state(20), {}, {"epoch": 20})
         assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 20}
+
+
+def test_a_read_that_fails_once_is_no_damage(tmp_path, monkeypatch):
+    save_steps(tmp_path, (10, 20))
+    real, errors = ocp.StandardCheckpointHandler.restore, [OSError(116, "Stale file handle")]
+
+    def restore(*args, **kwargs):
+        if errors:
+            raise errors.pop()
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(ocp.StandardCheckpointHandler, "restore", restore)
+    with RunCheckpoints(tmp_path) as checkpoints:
+        assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 2}
+    assert not errors
+    assert sorted(os.listdir(tmp_path / "latest")) == ["10", "20"]
+
+
+def test_what_another_host_cannot_read_no_host_uses(tmp_path, monkeypatch, caplog):
+    save_steps(tmp_path, (10, 20))
+    elsewhere = iter([True, False])
+    monkeypatch.setattr(checkpoint, "on_any_host", lambda value: value or next(elsewhere))
+    with RunCheckpoints(tmp_path) as checkpoints:
+        assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 1}
+    assert "20.damaged: another host cannot read it; the one of step 10" in caplog.text
 
 
 @pytest.mark.usefixtures("abandoned_reads")
