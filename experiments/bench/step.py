@@ -27,10 +27,13 @@ from experiments.bench.measure import (
 )
 from experiments.sweep import start
 from l2rm_jax.data.batches import Batch
+from l2rm_jax.data.mismatch import SEMI_PAIRED
 from l2rm_jax.methods import METHODS, make_method
 from l2rm_jax.methods.base import TrainState, guarded
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas, products_in
+
+MINING = "mining"  # the stream of RCSL
 
 
 def flags() -> argparse.ArgumentParser:
@@ -62,10 +65,10 @@ class Prepared(NamedTuple):
 
     step: Callable
     state: TrainState
-    batches: dict[str, Batch]
+    batches: dict[str, Batch | tuple[Batch, ...]]
     replicas: Replicas
 
-    def shards(self) -> dict[str, Batch]:
+    def shards(self) -> dict[str, Batch | tuple[Batch, ...]]:
         return {name: self.replicas.shard(batch) for name, batch in self.batches.items()}
 
 
@@ -73,6 +76,8 @@ def step_config(sizes: argparse.Namespace) -> ConfigDict:
     """The config of a run whose steps all are of the kind after the warm-up."""
     config = config_of(sizes)
     config.method, config.train.warmup_epochs = sizes.method, 0
+    if sizes.method == "rcsl":
+        config.mismatch.protocol = SEMI_PAIRED
     return config
 
 
@@ -82,8 +87,8 @@ def prepare(sizes: argparse.Namespace, streams: Sequence[str]) -> Prepared:
     replicas.check_batch(sizes.batch)
     method = make_method(make_model(config.model, VOCABULARY, AXIS), config)
     rng = np.random.default_rng(0)
-    batches = {name: pairs(rng, sizes.batch, sizes) for name in streams}
-    state = replicas.replicate(method.init(jax.random.key(0), next(iter(batches.values()))))
+    batches = step_batches(streams, lambda: pairs(rng, sizes.batch, sizes))
+    state = replicas.replicate(method.init(jax.random.key(0), pairs(rng, sizes.batch, sizes)))
     return Prepared(replicas.map(guarded(method.step), donate=True), state, batches, replicas)
 
 
@@ -104,13 +109,23 @@ def step_seconds(sizes: argparse.Namespace) -> list[float]:
 
 
 def streams(method: str) -> tuple[str, ...]:
-    return ("matched", "mismatched") if method == "l2rm" else ("pairs",)
+    """Those of a step after the warm-up."""
+    own = {"l2rm": ("matched", "mismatched"), "rcsl": (MINING,), "rcsl_nc": (MINING,)}
+    return own.get(method, ("pairs",))
+
+
+def step_batches(
+    streams: Sequence[str], make: Callable[[], Batch]
+) -> dict[str, Batch | tuple[Batch, ...]]:
+    """What a step takes; RCSL's mining takes two couples a row."""
+    return {name: (make(), make()) if name == MINING else make() for name in streams}
 
 
 def product_flops(sizes: argparse.Namespace) -> float | None:
     """Floating-point operations of a step in the head's matrix products; None for other heads.
 
-    Forward, and twice that for the gradients, for every image with every caption of each stream.
+    Forward, and twice that for the gradients, for every image with every caption of each stream;
+    mining has two such matrices.
     """
     if sizes.head not in ("sgr", "saf"):
         return None
@@ -121,7 +136,8 @@ def product_flops(sizes: argparse.Namespace) -> float | None:
         pair += 2 * nodes * (4 * sim * sim + 4 * nodes * sim) + 4 * nodes * sim
     else:
         pair += 4 * nodes * sim
-    return 3.0 * pair * sizes.batch**2 * len(streams(sizes.method))
+    matrices = 1 if streams(sizes.method) == ("pairs",) else 2
+    return 3.0 * pair * sizes.batch**2 * matrices
 
 
 if __name__ == "__main__":

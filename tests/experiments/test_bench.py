@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from experiments import scaling
 from experiments.bench import compile, input, score, step
 
 TINY = ("--embed_dim=8", "--sim_dim=8", "--regions=3", "--features=6", "--repeats=2")
@@ -13,8 +14,8 @@ TINY = ("--embed_dim=8", "--sim_dim=8", "--regions=3", "--features=6", "--repeat
 @pytest.mark.parametrize(
     ("script", "flags", "quantity"),
     [
-        (step, ("--head=saf", "--method=infonce", "--batch=4"), "step_s"),
-        (compile, ("--head=vse", "--method=infonce", "--batch=4"), "warmup_first_step_s"),
+        (step, ("--head=vse", "--method=rcsl", "--batch=4"), "step_s"),
+        (compile, ("--head=vse", "--method=infonce", "--batch=4"), "main_first_step_s"),
         (score, ("--head=saf", "--images=3", "--captions=6"), "score_s"),
         (input, ("--batch=4", "--images=4", "--steps=2"), "pairs_per_s"),
     ],
@@ -27,6 +28,13 @@ def test_writes_what_it_measured(script, flags, quantity, tmp_path, monkeypatch)
     found = json.loads(file.read_text())
     assert 0 < found[quantity]["min"] <= found[quantity]["median"] <= found[quantity]["max"]
     assert found["sizes"]["embed_dim"] == 8 and found["machine"]["devices"] >= 1
+
+
+def test_a_step_of_mining_is_traced_with_its_two_matrices():
+    flags = step.flags().parse_args([*TINY, "--head=saf", "--method=rcsl_nc", "--batch=64"])
+    work = scaling.step_work(step.step_config(flags), 1, 14, 3, 6)
+    head = step.product_flops(flags)
+    assert 2 * head < work.operations < 4 * head  # with the encoders, and what is computed again
 
 
 def test_products_of_a_step_are_counted():
