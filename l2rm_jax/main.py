@@ -18,7 +18,7 @@ from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
 from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
 from l2rm_jax.evaluate import Rows, evaluate_checkpoints, evaluate_runs
-from l2rm_jax.hosts import end, is_primary, join_hosts
+from l2rm_jax.hosts import OUT_OF_MEMORY, end, explained, is_primary, join_hosts
 from l2rm_jax.import_run import import_checkpoint
 from l2rm_jax.recall import table
 from l2rm_jax.run_config import CONFIG_FILE, changed, read_config, unknown_key
@@ -76,6 +76,10 @@ def main(arguments: list[str]) -> None:
         sys.exit(128 + signal.SIGTERM)  # as the shell says of a process that the signal ended
     except (L2RMError, OSError) as error:  # a disk that is full, a directory that is not ours
         end(f"error: {error}")
+    except jax.errors.JaxRuntimeError as error:
+        if OUT_OF_MEMORY not in str(error):
+            raise
+        end(f"error: {explained(error)}")
     except KeyboardInterrupt:
         end("stopped; a training run continues with the same command")
 

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
+from absl import flags
 
 from l2rm_jax import config as defaults
+from l2rm_jax import main
 from l2rm_jax.errors import CheckpointError, ConfigError
 from l2rm_jax.methods.base import Optimiser
 from l2rm_jax.run_config import write_config
@@ -146,6 +149,13 @@ def test_data_are_refused_before_a_device_is_touched_or_a_file_written(tmp_path,
     assert "train: found 500 pairs, expected at least one batch of 600" in done.stderr
     assert "nosuchdevice" not in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_device_without_memory_left_is_one_line(monkeypatch):
+    monkeypatch.setitem(main._MODES, "train", lambda: jnp.zeros((2**20, 2**28)) + 1)
+    flags.FLAGS(["main"])
+    with pytest.raises(SystemExit, match=r"error: RESOURCE_EXHAUSTED.*; a smaller train\.batch_s"):
+        main.main(["main"])
 
 
 def test_check_describes_the_built_in_data(monkeypatch):
