@@ -1,7 +1,6 @@
 """Command line: `python -m l2rm_jax.main [--config=configs/f30k.py] [--config.key=value ...]`."""
 
 import logging
-import os
 import re
 import signal
 import sys
@@ -20,6 +19,7 @@ from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
 from l2rm_jax.evaluate import Rows, evaluate_checkpoints, evaluate_runs
 from l2rm_jax.hosts import OUT_OF_MEMORY, end, explained, is_primary, join_hosts
 from l2rm_jax.import_run import import_checkpoint
+from l2rm_jax.parallel import keep_compiled_programs
 from l2rm_jax.recall import table
 from l2rm_jax.run_config import CONFIG_FILE, changed, read_config, unknown_key
 from l2rm_jax.train import train
@@ -190,16 +190,6 @@ def parse_flags(argv: list[str]) -> list[str]:
             else f"the config file: {type(error).__name__}: {error}"
         )
     sys.exit(f"error: {reason}")
-
-
-def keep_compiled_programs() -> None:
-    """Keeps what is compiled for the next run, in the user's cache; JAX_COMPILATION_CACHE_DIR wins.
-
-    A damaged entry costs a warning and a compilation.
-    """
-    if jax.config.jax_compilation_cache_dir is None:
-        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        jax.config.update("jax_compilation_cache_dir", str(Path(caches, "l2rm_jax", "compiled")))
 
 
 if __name__ == "__main__":

@@ -202,9 +202,8 @@ def test_every_config_is_complete_and_locked(name):
 
 def test_a_damaged_compiled_program_costs_a_compilation(tmp_path):
     code = (
-        "import jax; from l2rm_jax.main import keep_compiled_programs\n"
-        "keep_compiled_programs()\n"
-        "print(jax.jit(lambda x: (x @ x.T).sum())(jax.numpy.ones((3, 3))))"
+        "import jax; from experiments.sweep import start\n"
+        "start(lambda: print(jax.jit(lambda x: (x @ x.T).sum())(jax.numpy.ones((3, 3)))))"
     )
     settings = {**os.environ, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     settings.pop("JAX_COMPILATION_CACHE_DIR", None)  # it would win
@@ -212,7 +211,7 @@ def test_a_damaged_compiled_program_costs_a_compilation(tmp_path):
 
     def run_it() -> subprocess.CompletedProcess:
         command = [sys.executable, "-c", code]
-        return subprocess.run(command, env=settings, capture_output=True, text=True)
+        return subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True)
 
     assert run_it().stdout == "27.0\n"
     kept = list((tmp_path / "l2rm_jax" / "compiled").glob("*-cache"))
