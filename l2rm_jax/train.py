@@ -9,7 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.dataset import keep_data
-from l2rm_jax.errors import DivergedError, StoppedError
+from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
 from l2rm_jax.health import require_finite
 from l2rm_jax.hosts import is_alone, is_primary
 from l2rm_jax.lock import only_run_in
@@ -53,7 +53,7 @@ def train(
     Raises:
       L2RMError: the config, the data or the workdir's checkpoints do not fit, or differ between
         hosts, or another process trains in the workdir; nothing of another run is overwritten. Or
-        the run diverged, or SIGTERM came.
+        the run diverged, the disk is full, or SIGTERM came.
     """
     tensorboard = config.train.tensorboard
     if tensorboard:
@@ -90,6 +90,9 @@ def train(
                 raise StoppedError(
                     f"{error}; saved in {workdir}, and continues with the same command"
                 ) from None
+            except OSError as error:  # a full disk, say
+                newest = run.checkpoints.newest() or "none yet"
+                raise CheckpointError(f"{error}; the last good checkpoint is {newest}") from error
             rows = test_rows(sims, data.test, config.evaluation)
             log.say(f"\n{run.title}\n{table(rows)}")
     results = {
