@@ -22,6 +22,7 @@ from experiments.bench.measure import (
     measure,
     pairs,
     parser,
+    peak_memory,
     report,
     spread,
 )
@@ -54,10 +55,7 @@ def main() -> None:
     flops = product_flops(sizes)
     if flops is not None:
         results["matrix_gflops"] = flops / median / 1e9
-    memory = jax.local_devices()[0].memory_stats() or {}
-    if "peak_bytes_in_use" in memory:
-        results["device_peak_gib"] = memory["peak_bytes_in_use"] / 2**30
-    report(results, sizes)
+    report({**results, **peak_memory()}, sizes)
 
 
 class Prepared(NamedTuple):
