@@ -161,7 +161,7 @@ class RunCheckpoints:
                 damaged[step] = reason
                 continue
             for bad_step, reason in damaged.items():
-                self._set_aside(bad_step, f"{reason}; the one of step {step} is used instead")
+                self._set_aside(bad_step, f"{reason}; {step} is used instead")
             return resumed
         if damaged:
             raise CheckpointError(

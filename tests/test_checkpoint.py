@@ -228,6 +228,10 @@ def test_run_goes_on_after_a_damaged_newest(tmp_path):
         assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 15}
         checkpoints.save(20, make_state(20), {}, {"epoch": 20})
         assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 20}
+    with RunCheckpoints(tmp_path) as checkpoints:  # beside the damaged one
+        assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 20}
+        checkpoints.save(25, make_state(25), {}, {})
+    assert sorted(os.listdir(tmp_path / "latest")) == ["20", "20.damaged", "25"]
 
 
 def test_a_read_that_fails_once_is_no_damage(tmp_path, monkeypatch):
@@ -252,7 +256,7 @@ def test_what_another_host_cannot_read_no_host_uses(tmp_path, monkeypatch, caplo
     monkeypatch.setattr(checkpoint, "on_any_host", lambda value: value or next(elsewhere))
     with RunCheckpoints(tmp_path) as checkpoints:
         assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 1}
-    assert "20.damaged: another host cannot read it; the one of step 10" in caplog.text
+    assert "20.damaged: another host cannot read it; 10 is used" in caplog.text
 
 
 @pytest.mark.usefixtures("abandoned_reads")
