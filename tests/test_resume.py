@@ -34,7 +34,7 @@ MOMENTS = ("step", "save", "split", "evaluation")  # as `traced` names them
 CHILD = """
 import sys
 import jax
-jax.config.update("jax_num_cpu_devices", 4)  # as here: threads per device shape the rounding
+jax.config.update("jax_num_cpu_devices", {devices})  # as here: their threads shape the rounding
 sys.path[:0] = [{tests!r}]
 import test_resume
 test_resume.child({workdir!r}, {trace!r}, {fields!r})
@@ -129,7 +129,8 @@ class Process:
     def __init__(self, workdir: Path, trace: Path, **fields: Any):
         trace.touch()
         self._trace, self._start = trace, len(trace.read_text())
-        text = CHILD.format(tests=str(TESTS), workdir=str(workdir), trace=str(trace), fields=fields)
+        values = {"tests": str(TESTS), "workdir": str(workdir), "trace": str(trace)}
+        text = CHILD.format(**values, fields=fields, devices=len(jax.devices()))
         environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
         self._process = subprocess.Popen(
             [sys.executable, "-c", text],
