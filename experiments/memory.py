@@ -31,7 +31,7 @@ def main() -> None:
     peaks = []
     print("features GB   images   steps   peak anonymous MiB   peak file pages MiB")
     for gigabytes in (arguments.small, arguments.large):
-        images = max(64, int(gigabytes * 1e9 / ROW_BYTES))
+        images = uneven(max(64, int(gigabytes * 1e9 / ROW_BYTES)))
         with tempfile.TemporaryDirectory(dir=arguments.dir) as directory:
             write_data(Path(directory), images)
             peak = train(Path(directory), arguments.steps)
@@ -57,6 +57,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=20, help="training steps on each")
     parser.add_argument("--dir", help="where the files go while it runs (the system's default)")
     return parser.parse_args()
+
+
+def uneven(images: int) -> int:
+    """About so many: the images are all alike, and of a multiple of 5 they would be taken for one
+    repeated for each caption, which is another way of reading."""
+    return images + (images % 5 == 0)
 
 
 def write_data(directory: Path, images: int) -> None:

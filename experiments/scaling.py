@@ -2,7 +2,7 @@
 
 python -m experiments.scaling                                 # a v5e pod of 256, 8 H200
 python -m experiments.scaling --machine=h200 --devices=8 --batch=512,2048 --measured=step.json
-python -m experiments.scaling --config=configs/f30k.py --set model.head=saf --machine=v5e
+python -m experiments.scaling --set precision=bfloat16 --set model.head=saf --machine=v5e
 
 The step is traced for that many devices, none of which need be there, and its program is read:
 the operations of its matrix products, and the bytes that each device receives from the others (the
@@ -10,8 +10,9 @@ codes of all images, columns of similarities, gradients). The prediction is
 
     step = operations / rate + bytes / link
 
-- rate: what `experiments.bench.step --json=FILE` measured on one device of the kind, given as
-  --measured=FILE; else 30% of the peak, an assumption. It is that of the whole step, so all that is
+- rate: what `experiments.bench.step --json=FILE` measured on one device of the kind, in the
+  config's precision, given as --measured=FILE; else 30% of the peak at that precision, an
+  assumption. It is that of the whole step, so all that is
   no matrix product is in it, and it is taken to be the same at every size.
 - link: what the maker says a device receives per second. Nothing is taken to overlap with the
   products, and no latency is counted: with many devices and small batches that is too optimistic.
@@ -31,7 +32,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.bench.measure import VOCABULARY
-from experiments.bench.step import step_config, streams
+from experiments.bench.step import step_batches, step_config, streams
 from experiments.sweep import add_settings, changed, load_config, start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
@@ -44,16 +45,21 @@ ASSUMED_SHARE = 0.3
 
 
 class Machine(NamedTuple):
-    """Per device: bfloat16 operations and bytes received from other devices, each a second."""
+    """Per device: operations by precision, bytes received from other devices, each a second."""
 
+    kind: str  # what JAX's name of the device contains
     devices: int
-    peak: float
+    peak: dict[str, float]
     link: float
 
 
 # Makers' data sheets: cloud.google.com/tpu/docs/v5e (1600 Gbit/s between chips); NVIDIA H200
-# (bfloat16 without sparsity, NVLink in one direction).
-MACHINES = {"v5e": Machine(256, 197e12, 200e9), "h200": Machine(8, 989e12, 450e9)}
+# (bfloat16 without sparsity, NVLink in one direction). A TPU makes a product in all digits of
+# float32 from six in bfloat16; a GPU makes it outside its tensor cores.
+MACHINES = {
+    "v5e": Machine("TPU v5 lite", 256, {"float32": 197e12 / 6, "bfloat16": 197e12}, 200e9),
+    "h200": Machine("H200", 8, {"float32": 67e12, "bfloat16": 989e12}, 450e9),
+}
 
 
 class Work(NamedTuple):
@@ -82,13 +88,16 @@ def main() -> None:
     parser.add_argument("--measured", type=Path, help="JSON file of experiments.bench.step")
     add_settings(parser, "set")
     flags = parser.parse_args()
+    if flags.measured and not flags.machine:
+        parser.error("--measured: goes with --machine, the one that was measured")
     config = changed(load_config(flags.config), flags.set)
     names = [flags.machine] if flags.machine else list(MACHINES)
-    print(f"{config.method}, {config.model.head}, {config.model.embed_dim}/{config.model.sim_dim}")
+    sizes = f"{config.model.embed_dim}/{config.model.sim_dim}"
+    print(f"{config.method}, {config.model.head}, {sizes}, {config.precision}")
     print("machine  devices  batch  TFLOP  MB received  products ms  exchange ms  step ms  pairs/s")
     for name in names:
         machine = MACHINES[name]
-        rate, source = _rate(machine, flags.measured)
+        rate, source = _rate(machine, config.precision, flags.measured)
         for devices in flags.devices or [machine.devices]:
             for batch in flags.batch:
                 print(f"{name:7}  {_row(config, flags, machine, rate, devices, batch)}")
@@ -112,14 +121,15 @@ def _row(config: ConfigDict, flags, machine: Machine, rate: float, devices: int,
     )
 
 
-def _rate(machine: Machine, measured: Path | None) -> tuple[float, str]:
+def _rate(machine: Machine, precision: str, measured: Path | None) -> tuple[float, str]:
     """Operations a second of a device in a whole step, and where that is from.
 
     Raises:
-      ConfigError: the file is none of `experiments.bench.step`.
+      ConfigError: the file is none of `experiments.bench.step`, or of another device or precision.
     """
     if measured is None:
-        return machine.peak * ASSUMED_SHARE, f"{ASSUMED_SHARE:.0%} of the peak, assumed"
+        share = f"{ASSUMED_SHARE:.0%} of the peak in {precision}, assumed"
+        return machine.peak[precision] * ASSUMED_SHARE, share
     try:
         record = json.loads(measured.read_text(encoding="utf-8"))
         sizes = argparse.Namespace(**record["sizes"])
@@ -130,6 +140,11 @@ def _rate(machine: Machine, measured: Path | None) -> tuple[float, str]:
         raise ConfigError(
             f"{measured}: expected what experiments.bench.step --json writes ({error!r})"
         ) from error
+    if machine.kind not in kind or sizes.precision != precision:
+        raise ConfigError(
+            f"{measured}: measured on {kind} in {sizes.precision}, expected {machine.kind} in "
+            f"{precision}"
+        )
     return work.operations / seconds, f"measured in {measured.name} on {kind}"
 
 
@@ -149,7 +164,7 @@ def step_work(
 
     index = array(kind="int32")
     pairs = Batch(array(regions, features), index, array(words, kind="int32"), index, index, index)
-    batch = dict.fromkeys(streams(config.method), pairs)
+    batch = step_batches(streams(config.method), lambda: pairs)
     state = jax.eval_shape(method.init, jax.random.key(0), pairs)
     program = jax.make_jaxpr(method.step, axis_env=[(AXIS, devices)])(state, batch)
     return work_of(program.jaxpr, devices)

@@ -10,10 +10,12 @@ import contextlib
 import io
 import json
 import logging
+import shutil
+import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -21,9 +23,13 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from l2rm_jax.errors import CheckpointError, first_line
+from l2rm_jax.hosts import is_primary, on_any_host
 from l2rm_jax.run_log import plain
 
+PAUSES = (1.0, 4.0)  # seconds, before what cannot be read is tried again
+
 PyTree = Any
+T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 
 
@@ -37,6 +43,9 @@ class Resumed(NamedTuple):
 
 class RunCheckpoints:
     """The checkpoints in `directory`: `latest/<step>` (newest 2) and `best/<step>` (the best).
+
+    A step that is saved again takes the next free number: nothing is removed before what takes its
+    place is complete.
 
     A context manager; leaving it waits for the saves in progress.
     """
@@ -85,12 +94,12 @@ class RunCheckpoints:
         plan: Mapping[str, np.ndarray],
         position: Mapping[str, Any],
     ) -> None:
-        """Saves what a resume needs; a second save of the same step replaces the first.
+        """Saves what a resume needs; of two saves of a step, the second one is the newer.
 
         What is given may be donated or changed as soon as this returns.
 
         Args:
-          step: global step, the name of the checkpoint.
+          step: global step, the name of the checkpoint unless that or a later one is taken.
           state: pytree of arrays, typed PRNG keys among them; no Python scalars, no strings.
           plan: arrays of any shape and any numeric dtype; shapes may differ from save to save.
           position: JSON values and numbers of either array library (epoch, step in the epoch,
@@ -101,13 +110,13 @@ class RunCheckpoints:
         """
         self.wait()  # on several hosts, two saves in progress would meet in one barrier
         with _saving(self._latest):
-            if step in self._latest.all_steps():
-                self._latest.delete(step)
+            newest = self._latest.latest_step()
+            number = step if newest is None else max(step, newest + 1)
             progress = {
                 "plan": {name: _encode(array) for name, array in plan.items()},
                 "position": json.loads(json.dumps(position, default=plain)),
             }
-            self._latest.save(step, args=_save_args(state, progress), force=True)
+            self._latest.save(number, args=_save_args(state, progress), force=True)
 
     def save_best(self, step: int, state: PyTree) -> None:
         """Saves `state` as the best model so far, in place of the one before.
@@ -126,8 +135,9 @@ class RunCheckpoints:
     def restore_latest(self, abstract_state: PyTree) -> Resumed | None:
         """Returns the newest intact checkpoint, or None where nothing was ever saved.
 
-        A damaged checkpoint is named in a warning, the one before it is used, and the
-        damaged one is removed, so that it cannot be taken for the newest again.
+        A damaged checkpoint is named in a warning and set aside as `<step>.damaged`, and the one
+        before it is used. Damaged is what cannot be read, tried repeatedly, on one of the hosts,
+        all of which must call this.
 
         Args:
           abstract_state: pytree like the saved state, of arrays or `jax.ShapeDtypeStruct`
@@ -138,29 +148,37 @@ class RunCheckpoints:
           CheckpointError: there are checkpoints and none can be restored.
         """
         self.wait()
-        damaged: dict[int, Exception] = {}
+        damaged: dict[int, str] = {}
         for step in sorted(self._latest.all_steps(), reverse=True):
+            resumed, reason = None, "another host cannot read it"
             try:
-                state, progress = _restore(self._latest, step, abstract_state)
+                state, progress = _restore(self._latest.directory / str(step), abstract_state)
                 plan = {name: _decode(text) for name, text in progress["plan"].items()}
+                resumed = Resumed(state, plan, progress["position"])
             except Exception as error:  # damage surfaces as nearly any type
-                damaged[step] = error
+                reason = first_line(error)
+            if on_any_host(resumed is None):
+                damaged[step] = reason
                 continue
-            for bad_step, error in damaged.items():
-                _logger.warning(
-                    "checkpoint %s is damaged (%s): removed; the one of step %d is used instead",
-                    self._latest.directory / str(bad_step),
-                    first_line(error),
-                    step,
-                )
-                self._latest.delete(bad_step)
-            return Resumed(state, plan, progress["position"])
+            for bad_step, reason in damaged.items():
+                self._set_aside(bad_step, f"{reason}; {step} is used instead")
+            return resumed
         if damaged:
             raise CheckpointError(
                 f"no checkpoint in {self._latest.directory} can be restored: "
-                + "; ".join(f"step {step}: {first_line(e)}" for step, e in damaged.items())
+                + "; ".join(f"step {step}: {reason}" for step, reason in damaged.items())
             )
         return None
+
+    def _set_aside(self, step: int, why: str) -> None:
+        """Renames a damaged checkpoint, so that it cannot be taken for the newest again."""
+        path = self._latest.directory / str(step)
+        aside = path.with_name(f"{step}.damaged")
+        _logger.warning("checkpoint %s is damaged, and now %s: %s", path, aside.name, why)
+        if is_primary():
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+        self._latest.delete(step)  # from the manager's list, on every host
 
     def restore_best(self, abstract_state: PyTree) -> PyTree:
         """Returns the best model's state; `abstract_state` as in `restore_latest`.
@@ -173,7 +191,7 @@ class RunCheckpoints:
         if step is None:
             raise CheckpointError(f"no checkpoint in {self._best.directory}: nothing trained yet")
         try:
-            return _restore(self._best, step, abstract_state)[0]
+            return _restore(self._best.directory / str(step), abstract_state)[0]
         except Exception as error:  # damage surfaces as nearly any type
             raise CheckpointError(
                 f"checkpoint {self._best.directory / str(step)} cannot be restored: "
@@ -208,28 +226,41 @@ def _save_args(state: PyTree, progress: dict[str, Any]) -> ocp.args.Composite:
     return ocp.args.Composite(state=ocp.args.StandardSave(state), record=ocp.args.JsonSave(record))
 
 
-def _restore(
-    manager: ocp.CheckpointManager, step: int, abstract_state: PyTree
-) -> tuple[PyTree, dict[str, Any]]:
-    """Returns (state, progress); raises on any damage, the checksum's included."""
+def _restore(directory: Path, abstract_state: PyTree) -> tuple[PyTree, dict[str, Any]]:
+    """Returns (state, progress); raises on any damage, the checksum's included.
+
+    Hosts read by themselves: orbax's manager would have one that succeeds wait for one that fails.
+    """
     targets = jax.tree.map(_target, abstract_state)
-    restored = manager.restore(
-        step,
-        args=ocp.args.Composite(
-            state=ocp.args.StandardRestore(targets), record=ocp.args.JsonRestore()
-        ),
+    state, record = _patiently(
+        lambda: (
+            ocp.StandardCheckpointHandler().restore(
+                directory / "state", args=ocp.args.StandardRestore(targets)
+            ),
+            ocp.JsonCheckpointHandler().restore(directory / "record", args=ocp.args.JsonRestore()),
+        )
     )
     for leaf, target in zip(
-        jax.tree.leaves(restored.state), jax.tree.leaves(targets), strict=True
+        jax.tree.leaves(state), jax.tree.leaves(targets), strict=True
     ):  # where orbax's own metadata are lost, a typed PRNG key comes back as plain integers
         if (leaf.shape, leaf.dtype) != (target.shape, target.dtype):
             raise CheckpointError(
                 f"found {leaf.dtype}{leaf.shape}, expected {target.dtype}{target.shape}"
             )
-    record = restored.record
-    if _checksum(restored.state, record["progress"]) != record["checksum"]:
+    if _checksum(state, record["progress"]) != record["checksum"]:
         raise CheckpointError("the contents do not agree with the checksum saved beside them")
-    return restored.state, record["progress"]
+    return state, record["progress"]
+
+
+def _patiently(read: Callable[[], T]) -> T:
+    """What it returns, tried again after pauses: a network file system may fail for a moment."""
+    for pause in PAUSES:
+        try:
+            return read()
+        except Exception as error:  # of the system, or of the array format about it
+            _logger.info("a checkpoint cannot be read (%s); trying again", first_line(error))
+            time.sleep(pause)
+    return read()
 
 
 def _target(leaf: Any) -> jax.ShapeDtypeStruct:

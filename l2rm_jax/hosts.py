@@ -24,6 +24,8 @@ JOIN_SECONDS = 300
 HEARTBEAT_SECONDS = 30
 # At its end, a host waits so long for the others to end too.
 SHUTDOWN_SECONDS = 60
+# In the first line of a device's error where it has no memory left.
+OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 # A file system between hosts may show for some time what a directory held before.
 DIRECTORY_SECONDS = 60
 
@@ -110,6 +112,17 @@ def end(message: str) -> NoReturn:
     os._exit(1)
 
 
+def explained(error: jax.errors.JaxRuntimeError) -> str:
+    """The first line of a device's error; where its memory did not suffice, also what to try."""
+    first = str(error).splitlines()[0]
+    if OUT_OF_MEMORY not in first:
+        return first
+    return (
+        f"{first}; a smaller train.batch_size, evaluation.batch_size or model.chunk (captions "
+        "scored at once) takes less, or more devices share the batch"
+    )
+
+
 @contextlib.contextmanager
 def together() -> Iterator[None]:
     """A block in which hosts meet. Where another one is gone, this one ends too."""
@@ -119,7 +132,7 @@ def together() -> Iterator[None]:
         if not jax.distributed.is_initialized():
             raise
         end(
-            f"error: host {jax.process_index()} stops ({str(error).splitlines()[0]}). If another "
+            f"error: host {jax.process_index()} stops ({explained(error)}). If another "
             "one stopped first, its output says why. Started again with the same commands, all "
             "continue from the newest checkpoint"
         )

@@ -1,7 +1,6 @@
 """Command line: `python -m l2rm_jax.main [--config=configs/f30k.py] [--config.key=value ...]`."""
 
 import logging
-import os
 import re
 import signal
 import sys
@@ -18,8 +17,9 @@ from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
 from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
 from l2rm_jax.evaluate import Rows, evaluate_checkpoints, evaluate_runs
-from l2rm_jax.hosts import end, is_primary, join_hosts
+from l2rm_jax.hosts import OUT_OF_MEMORY, end, explained, is_primary, join_hosts
 from l2rm_jax.import_run import import_checkpoint
+from l2rm_jax.parallel import keep_compiled_programs
 from l2rm_jax.recall import table
 from l2rm_jax.run_config import CONFIG_FILE, changed, read_config, unknown_key
 from l2rm_jax.train import train
@@ -76,6 +76,10 @@ def main(arguments: list[str]) -> None:
         sys.exit(128 + signal.SIGTERM)  # as the shell says of a process that the signal ended
     except (L2RMError, OSError) as error:  # a disk that is full, a directory that is not ours
         end(f"error: {error}")
+    except jax.errors.JaxRuntimeError as error:
+        if OUT_OF_MEMORY not in str(error):
+            raise
+        end(f"error: {explained(error)}")
     except KeyboardInterrupt:
         end("stopped; a training run continues with the same command")
 
@@ -186,16 +190,6 @@ def parse_flags(argv: list[str]) -> list[str]:
             else f"the config file: {type(error).__name__}: {error}"
         )
     sys.exit(f"error: {reason}")
-
-
-def keep_compiled_programs() -> None:
-    """Keeps what is compiled for the next run, in the user's cache; JAX_COMPILATION_CACHE_DIR wins.
-
-    A damaged entry costs a warning and a compilation.
-    """
-    if jax.config.jax_compilation_cache_dir is None:
-        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        jax.config.update("jax_compilation_cache_dir", str(Path(caches, "l2rm_jax", "compiled")))
 
 
 if __name__ == "__main__":

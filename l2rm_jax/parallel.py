@@ -1,13 +1,15 @@
-"""Devices: the only file that knows how many there are, how work is mapped over them, and in what
-precision they multiply.
+"""Devices: the only file that knows how many there are, how work is mapped over them, in what
+precision they multiply, and where programs compiled for them are kept.
 
 A step maps over the devices of all hosts, which meet in it and in the gathers below.
 """
 
 import contextlib
 import json
+import os
 import zlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -158,6 +160,16 @@ def products_in(precision: str) -> contextlib.AbstractContextManager:
     if precision not in PRECISIONS:
         raise ConfigError(f"precision: {precision!r} is none of {', '.join(PRECISIONS)}")
     return jax.default_matmul_precision(PRECISIONS[precision])
+
+
+def keep_compiled_programs() -> None:
+    """Keeps what is compiled for the next run, in the user's cache; JAX_COMPILATION_CACHE_DIR wins.
+
+    A damaged entry costs a warning and a compilation.
+    """
+    if jax.config.jax_compilation_cache_dir is None:
+        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        jax.config.update("jax_compilation_cache_dir", str(Path(caches, "l2rm_jax", "compiled")))
 
 
 def global_rows(x: jax.Array, axis_name: str | None) -> jax.Array:

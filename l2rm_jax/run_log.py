@@ -1,14 +1,16 @@
 """The log of a run: `metrics.jsonl`, lines and a progress bar on screen, `results.json`."""
 
+import errno
 import importlib.metadata
 import importlib.util
 import json
 import math
+import os
 import platform
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import jax
 import numpy as np
@@ -66,7 +68,7 @@ class RunLog:
         path = Path(workdir) / "metrics.jsonl"
         kept = [] if resume_step is None else _lines_up_to(path, resume_step, epochs)
         replace_file(path, "".join(kept).encode())
-        self._file = path.open("a", encoding="utf-8")
+        self._file = path.open("ab", buffering=0)
 
     def __enter__(self) -> "RunLog":
         return self
@@ -84,13 +86,15 @@ class RunLog:
         """Appends a record; values may be numbers, 0-d arrays of either library, or JSON values.
 
         Not-a-number and infinity are written as null, which JSON can hold.
+
+        Raises:
+          OSError: the file, which it names, cannot be written: the disk is full, for example.
         """
         if self._file is None:
             return
         values = plain(values)
         record = {"kind": kind, "step": step, **plain(self._header), **values}
-        self._file.write(json.dumps(record, allow_nan=False) + "\n")
-        self._file.flush()
+        _append(self._file, json.dumps(record, allow_nan=False) + "\n")
         if self._scalars is not None and kind in SCALAR_KINDS:
             for name, value in values.items():
                 if isinstance(value, int | float):
@@ -276,6 +280,16 @@ def _scalar_writer(workdir: str | Path, first_step: int) -> Any:
         flush_secs=FLUSH_SECONDS,
         filename_suffix=f".{earlier:04d}",
     )
+
+
+def _append(file: BinaryIO, text: str) -> None:
+    """Appends to an unbuffered file, and names it where that fails; a full disk may take a part."""
+    line = text.encode()
+    try:
+        if file.write(line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, file.name) from error
 
 
 def _lines_up_to(path: Path, step: int, epochs: int) -> list[str]:

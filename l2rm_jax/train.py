@@ -9,7 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.dataset import keep_data
-from l2rm_jax.errors import DivergedError, StoppedError
+from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
 from l2rm_jax.health import require_finite
 from l2rm_jax.hosts import is_alone, is_primary
 from l2rm_jax.lock import only_run_in
@@ -53,7 +53,7 @@ def train(
     Raises:
       L2RMError: the config, the data or the workdir's checkpoints do not fit, or differ between
         hosts, or another process trains in the workdir; nothing of another run is overwritten. Or
-        the run diverged, or SIGTERM came.
+        the run diverged, the disk is full, or SIGTERM came.
     """
     tensorboard = config.train.tensorboard
     if tensorboard:
@@ -91,6 +91,9 @@ def train(
                 raise StoppedError(
                     f"{error}; saved in {workdir}, and continues with the same command"
                 ) from None
+            except OSError as error:  # a full disk, say
+                newest = run.checkpoints.newest() or "none yet"
+                raise CheckpointError(f"{error}; the last good checkpoint is {newest}") from error
             rows = test_rows(sims, data.test, config.evaluation)
             log.say(f"\n{run.title}\n{table(rows)}")
     results = {
@@ -168,10 +171,10 @@ def _train_epoch(
                     log.write("step", step, epoch=epoch + 1, **values)
                     bar.set_postfix(loss=f"{values.get('loss', math.nan):.3f}")
                 run.position |= {"step_in_epoch": done, **means.state}
+            if end:  # which saves too
+                stop.check()
             if save:
                 run.save()
-            if end:
-                stop.check()
     if not means.means():
         raise DivergedError(
             f"epoch {epoch + 1}: no step had a finite loss and gradient, expected some. Try, in "

@@ -12,19 +12,19 @@ if version("jaxlib").startswith("0.10."):
         os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
     ).strip()
 
-import jax
-
-jax.config.update("jax_num_cpu_devices", int(os.environ.get("JAX_NUM_CPU_DEVICES", "4")))
-
 from pathlib import Path
 
+import jax
 import pytest
 
 TESTS = Path(__file__).resolve().parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Programs that several tests compile, in this worker or the other, are compiled once."""
+    """Simulated devices; programs that several tests compile, in this worker or the other, are
+    compiled once."""
+    devices = "8" if config.option.markexpr == "exhaustive" else "4"
+    jax.config.update("jax_num_cpu_devices", int(os.environ.get("JAX_NUM_CPU_DEVICES", devices)))
     if hasattr(config, "cache"):  # pytest's own, which --cache-clear empties
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(config.cache.mkdir("compiled"))
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"

@@ -13,10 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 import pytest
 from flax import struct
 
 import l2rm_jax
+from l2rm_jax import checkpoint
 from l2rm_jax.checkpoint import RunCheckpoints
 from l2rm_jax.errors import CheckpointError
 
@@ -28,6 +30,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(checkpoint, "PAUSES", (0.0, 0.0))
 
 
 @pytest.fixture
@@ -107,13 +114,15 @@ def test_newest_two_are_kept_and_newest_is_used(tmp_path):
     assert len(resumed.plan["matched"]) == 35
 
 
-def test_second_save_of_a_step_replaces_the_first(tmp_path):
+def test_of_two_saves_of_a_step_the_second_is_used_and_later_steps_follow(tmp_path):
     with RunCheckpoints(tmp_path) as checkpoints:
         checkpoints.save(4, make_state(4), {}, {"epoch": 0})
         checkpoints.save(4, make_state(5), {}, {"epoch": 1})
         resumed = checkpoints.restore_latest(ABSTRACT)
-    assert resumed.position == {"epoch": 1}
-    assert_same(resumed.state, make_state(5))
+        assert resumed.position == {"epoch": 1}
+        assert_same(resumed.state, make_state(5))
+        checkpoints.save(5, make_state(6), {}, {"epoch": 2})
+        assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 2}
 
 
 def test_what_was_given_may_change_once_save_returned(tmp_path):
@@ -214,11 +223,40 @@ def test_run_goes_on_after_a_damaged_newest(tmp_path):
     shutil.rmtree(tmp_path / "latest" / "20" / "state")
     with RunCheckpoints(tmp_path) as checkpoints:
         assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 1}
-        assert os.listdir(tmp_path / "latest") == ["10"]
+        assert sorted(os.listdir(tmp_path / "latest")) == ["10", "20.damaged"]
         checkpoints.save(15, make_state(15), {}, {"epoch": 15})
         assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 15}
         checkpoints.save(20, make_state(20), {}, {"epoch": 20})
         assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 20}
+    with RunCheckpoints(tmp_path) as checkpoints:  # beside the damaged one
+        assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 20}
+        checkpoints.save(25, make_state(25), {}, {})
+    assert sorted(os.listdir(tmp_path / "latest")) == ["20", "20.damaged", "25"]
+
+
+def test_a_read_that_fails_once_is_no_damage(tmp_path, monkeypatch):
+    save_steps(tmp_path, (10, 20))
+    real, errors = ocp.StandardCheckpointHandler.restore, [OSError(116, "Stale file handle")]
+
+    def restore(*args, **kwargs):
+        if errors:
+            raise errors.pop()
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(ocp.StandardCheckpointHandler, "restore", restore)
+    with RunCheckpoints(tmp_path) as checkpoints:
+        assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 2}
+    assert not errors
+    assert sorted(os.listdir(tmp_path / "latest")) == ["10", "20"]
+
+
+def test_what_another_host_cannot_read_no_host_uses(tmp_path, monkeypatch, caplog):
+    save_steps(tmp_path, (10, 20))
+    elsewhere = iter([True, False])
+    monkeypatch.setattr(checkpoint, "on_any_host", lambda value: value or next(elsewhere))
+    with RunCheckpoints(tmp_path) as checkpoints:
+        assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 1}
+    assert "20.damaged: another host cannot read it; 10 is used" in caplog.text
 
 
 @pytest.mark.usefixtures("abandoned_reads")
@@ -254,7 +292,8 @@ def test_state_of_another_model_is_an_error(tmp_path):
         checkpoints.restore_latest(other)
 
 
-def test_a_full_disk_is_an_error_and_what_was_saved_stays(tmp_path):
+@pytest.mark.parametrize("again", [20, 30])
+def test_a_full_disk_is_an_error_and_what_was_saved_stays(tmp_path, again):
     """The system refuses files beyond a size as it refuses those that a disk has no room for."""
     noise = jax.random.normal(jax.random.key(0), (100_000,))
     save_steps(tmp_path, (10, 20))
@@ -267,7 +306,7 @@ def test_a_full_disk_is_an_error_and_what_was_saved_stays(tmp_path):
             ),
             RunCheckpoints(tmp_path) as checkpoints,
         ):
-            checkpoints.save(30, {"a": noise}, {}, {})
+            checkpoints.save(again, {"a": noise}, {}, {})
         with (
             pytest.raises(
                 CheckpointError, match=r"best: a checkpoint cannot be written .*File too large"
@@ -292,21 +331,23 @@ from l2rm_jax.checkpoint import RunCheckpoints
 checkpoints = RunCheckpoints(sys.argv[1])
 checkpoints.save(10, {"a": jnp.full(3_000_000, 10.0)}, {}, {})
 checkpoints.wait()
-checkpoints.save(20, {"a": jnp.full(3_000_000, 20.0)}, {}, {})
+checkpoints.save(int(sys.argv[2]), {"a": jnp.full(3_000_000, 20.0)}, {}, {})
 while len(os.listdir(os.path.join(sys.argv[1], "latest"))) < 2:
     pass
 os._exit(9)
 """
 
 
-def test_kill_in_the_middle_of_a_save(tmp_path):
+@pytest.mark.parametrize("step", [10, 20], ids=["again", "next"])
+def test_kill_in_the_middle_of_a_save(tmp_path, step):
     source = str(Path(l2rm_jax.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": source}
-    command = [sys.executable, "-c", KILLED_WHILE_SAVING, str(tmp_path)]
+    command = [sys.executable, "-c", KILLED_WHILE_SAVING, str(tmp_path), str(step)]
     assert subprocess.run(command, env=environment, check=False).returncode == 9
-    assert sorted(os.listdir(tmp_path / "latest")) != ["10", "20"], "the save was not interrupted"
+    whole = [name for name in os.listdir(tmp_path / "latest") if name.isdecimal()]
+    assert whole == ["10"], "the save was not interrupted"
     target = {"a": jax.ShapeDtypeStruct((3_000_000,), jnp.float32)}
     with RunCheckpoints(tmp_path) as checkpoints:
         assert float(checkpoints.restore_latest(target).state["a"][-1]) == 10.0
-        checkpoints.save(20, {"a": jnp.full(3_000_000, 21.0)}, {}, {})
+        checkpoints.save(step, {"a": jnp.full(3_000_000, 21.0)}, {}, {})
         assert float(checkpoints.restore_latest(target).state["a"][-1]) == 21.0

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
+from absl import flags
 
 from l2rm_jax import config as defaults
+from l2rm_jax import main
 from l2rm_jax.errors import CheckpointError, ConfigError
 from l2rm_jax.methods.base import Optimiser
 from l2rm_jax.run_config import write_config
@@ -148,6 +151,13 @@ def test_data_are_refused_before_a_device_is_touched_or_a_file_written(tmp_path,
     assert not (tmp_path / "run").exists()
 
 
+def test_a_device_without_memory_left_is_one_line(monkeypatch):
+    monkeypatch.setitem(main._MODES, "train", lambda: jnp.zeros((2**20, 2**28)) + 1)
+    flags.FLAGS(["main"])
+    with pytest.raises(SystemExit, match=r"error: RESOURCE_EXHAUSTED.*; a smaller train\.batch_s"):
+        main.main(["main"])
+
+
 def test_check_describes_the_built_in_data(monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "nosuchdevice")
     done = run("--mode=check", "--config=configs/scenes.py:quick")
@@ -192,9 +202,8 @@ def test_every_config_is_complete_and_locked(name):
 
 def test_a_damaged_compiled_program_costs_a_compilation(tmp_path):
     code = (
-        "import jax; from l2rm_jax.main import keep_compiled_programs\n"
-        "keep_compiled_programs()\n"
-        "print(jax.jit(lambda x: (x @ x.T).sum())(jax.numpy.ones((3, 3))))"
+        "import jax; from experiments.sweep import start\n"
+        "start(lambda: print(jax.jit(lambda x: (x @ x.T).sum())(jax.numpy.ones((3, 3)))))"
     )
     settings = {**os.environ, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     settings.pop("JAX_COMPILATION_CACHE_DIR", None)  # it would win
@@ -202,7 +211,7 @@ def test_a_damaged_compiled_program_costs_a_compilation(tmp_path):
 
     def run_it() -> subprocess.CompletedProcess:
         command = [sys.executable, "-c", code]
-        return subprocess.run(command, env=settings, capture_output=True, text=True)
+        return subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True)
 
     assert run_it().stdout == "27.0\n"
     kept = list((tmp_path / "l2rm_jax" / "compiled").glob("*-cache"))

@@ -1,6 +1,7 @@
 """A run that is stopped at any moment ends as if it had not been, bit for bit on one CPU device."""
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -20,9 +21,9 @@ import pytest
 from absl import flags
 
 from l2rm_jax import config as defaults
-from l2rm_jax import main
+from l2rm_jax import main, run_log
 from l2rm_jax.checkpoint import RunCheckpoints
-from l2rm_jax.errors import DivergedError, StoppedError
+from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
 from l2rm_jax.parallel import Replicas
 from l2rm_jax.run import Run
 from l2rm_jax.stopping import StopSignal
@@ -33,7 +34,7 @@ MOMENTS = ("step", "save", "split", "evaluation")  # as `traced` names them
 CHILD = """
 import sys
 import jax
-jax.config.update("jax_num_cpu_devices", 4)  # as here: threads per device shape the rounding
+jax.config.update("jax_num_cpu_devices", {devices})  # as here: their threads shape the rounding
 sys.path[:0] = [{tests!r}]
 import test_resume
 test_resume.child({workdir!r}, {trace!r}, {fields!r})
@@ -128,7 +129,8 @@ class Process:
     def __init__(self, workdir: Path, trace: Path, **fields: Any):
         trace.touch()
         self._trace, self._start = trace, len(trace.read_text())
-        text = CHILD.format(tests=str(TESTS), workdir=str(workdir), trace=str(trace), fields=fields)
+        values = {"tests": str(TESTS), "workdir": str(workdir), "trace": str(trace)}
+        text = CHILD.format(**values, fields=fields, devices=len(jax.devices()))
         environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
         self._process = subprocess.Popen(
             [sys.executable, "-c", text],
@@ -259,6 +261,17 @@ def test_outside_the_main_thread_sigterm_is_left_alone():
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_while_logging_names_the_last_checkpoint(tmp_path, monkeypatch):
+    def refuse(file, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
+
+    monkeypatch.setattr(run_log, "_append", refuse)  # first called at step 3
+    message = r"No space left on device: '.*metrics\.jsonl'; the last good .*/latest/2$"
+    with pytest.raises(CheckpointError, match=message):
+        run(tmp_path, method="triplet", warmup_epochs=1, epochs=0)
 
 
 @contextlib.contextmanager

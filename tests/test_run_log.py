@@ -2,6 +2,7 @@
 
 import io
 import json
+import resource
 import struct
 import sys
 
@@ -30,6 +31,25 @@ def test_every_record_is_on_disk_at_once_with_the_header(tmp_path):
         assert records(tmp_path / "new") == [
             {"kind": "step", "step": 1, **HEADER, "loss": 1.5, "count": 3, "recall": [1.0, 2.0]}
         ]
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path):
+    """The system refuses to go beyond a size as it does where the disk has no room."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with RunLog(tmp_path, {}) as log:
+        log.write("step", 1)
+        try:
+            for size in (60, 40):  # room for a part of the line, and for nothing
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+                with pytest.raises(OSError, match=r"metrics\.jsonl"):
+                    log.write("step", 2, text="x" * 100)
+            with pytest.raises(OSError, match=r"File too large: .*results\.json"):
+                write_results(tmp_path, {"text": "x" * 100})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+    with RunLog(tmp_path, {}, resume_step=1):
+        assert records(tmp_path) == [{"kind": "step", "step": 1}]
 
 
 def test_other_hosts_neither_write_nor_print(tmp_path, capsys):

@@ -17,7 +17,7 @@ import numpy as np
 
 from experiments.bench.input import write_features
 from experiments.bench.measure import dataset, measure, report, spread
-from experiments.bench.step import Prepared, flags, prepare, streams
+from experiments.bench.step import MINING, Prepared, flags, prepare, streams
 from experiments.sweep import start
 from l2rm_jax.data.batches import TrainStream
 from l2rm_jax.data.features import RegionFeatures
@@ -38,13 +38,19 @@ def main() -> None:
         rng = np.random.default_rng(0)
         pairs = dataset(rng, RegionFeatures.read(path), 5 * sizes.images, sizes.words)
         parts = streams(sizes.method)
-        split = dict(zip(parts, np.array_split(np.arange(len(pairs)), len(parts)), strict=True))
+        split = np.array_split(np.arange(len(pairs)), len(parts))
+        split = {name: rows(name, index) for name, index in zip(parts, split, strict=True)}
         stream = TrainStream(pairs, split, batch_size=sizes.batch, seed=0, epoch=0)
         prepared = prepare(sizes, parts)
         alone, seconds, steps = run(prepared, stream, sizes)
     busy = steps * float(np.median(alone)) / seconds
     rate = steps * sizes.batch * len(parts) / seconds
     report({"step_s": spread(alone), "epoch_s": seconds, "pairs_per_s": rate, "busy": busy}, sizes)
+
+
+def rows(stream: str, index: np.ndarray) -> np.ndarray:
+    """What `TrainStream` takes for these pairs: themselves, or twice as couples."""
+    return np.broadcast_to(index[:, None, None], (len(index), 2, 2)) if stream == MINING else index
 
 
 def run(

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.bench.measure import dataset, parser, report, spread
+from experiments.bench.measure import data_parser, dataset, report, spread
 from experiments.sweep import start
 from l2rm_jax.data.batches import TrainStream
 from l2rm_jax.data.features import RegionFeatures
 
 
 def main() -> None:
-    flags = parser(__doc__)
+    flags = data_parser(__doc__)
     flags.add_argument("--batch", type=int, default=128)
     flags.add_argument("--images", type=int, default=2000)
     flags.add_argument("--steps", type=int, default=40, help="read in each repeat")

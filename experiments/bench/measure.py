@@ -2,8 +2,10 @@
 
 import argparse
 import json
-import os
 import platform
+import re
+import resource
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +17,7 @@ from ml_collections import ConfigDict
 
 from l2rm_jax import config as defaults
 from l2rm_jax.config import check_fields
-from l2rm_jax.data.batches import Batch, bucket_of
+from l2rm_jax.data.batches import Batch, bucket_of, usable_cores
 from l2rm_jax.data.dataset import PairDataset
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import replace_file
@@ -47,8 +49,8 @@ def report(results: Mapping[str, Any], sizes: argparse.Namespace) -> None:
         **results,
         "sizes": {name: value for name, value in vars(sizes).items() if name != "json"},
         "machine": {
-            "processor": platform.processor() or platform.machine(),
-            "cores": len(os.sched_getaffinity(0)),
+            "processor": processor(),
+            "cores": usable_cores(),
             "device": jax.devices()[0].device_kind,
             "devices": jax.device_count(),
         },
@@ -62,26 +64,49 @@ def report(results: Mapping[str, Any], sizes: argparse.Namespace) -> None:
         replace_file(Path(sizes.json), json.dumps(record, indent=2, default=str).encode())
 
 
+def processor() -> str:
+    """Name of the machine's processor; Linux keeps it in a file, Python says `x86_64` there."""
+    file = Path("/proc/cpuinfo")
+    found = re.search(r"^model name\s*: (.*)$", file.read_text(), re.M) if file.exists() else None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def peak_memory() -> dict[str, float]:
+    """GiB that this process has held at most, and its first device, where that keeps count."""
+    unit = 1 if sys.platform == "darwin" else 2**10
+    peak = {"process_peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30}
+    memory = jax.local_devices()[0].memory_stats() or {}
+    if "peak_bytes_in_use" in memory:
+        peak["device_peak_gib"] = memory["peak_bytes_in_use"] / 2**30
+    return peak
+
+
 def _line(value: Any) -> str:
     if isinstance(value, Mapping):
         return "  ".join(f"{name} {_line(part)}" for name, part in value.items())
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def parser(description: str) -> argparse.ArgumentParser:
+def data_parser(description: str) -> argparse.ArgumentParser:
     """Flags that every benchmark has; sizes are those of the paper unless given."""
     flags = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawTextHelpFormatter
     )
-    flags.add_argument("--head", default="sgr", help="a head of the models")
-    flags.add_argument("--embed_dim", type=int, default=1024)
-    flags.add_argument("--sim_dim", type=int, default=256)
     flags.add_argument("--regions", type=int, default=36, help="of an image")
     flags.add_argument("--features", type=int, default=2048, help="of a region")
     flags.add_argument("--words", type=int, nargs=2, default=(8, 20), help="of a caption, from, to")
-    flags.add_argument("--precision", default="float32", choices=PRECISIONS, help="of products")
     flags.add_argument("--repeats", type=int, default=5)
     flags.add_argument("--json", help="also write everything to this file")
+    return flags
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """Flags of a benchmark that has a model."""
+    flags = data_parser(description)
+    flags.add_argument("--head", default="sgr", help="a head of the models")
+    flags.add_argument("--embed_dim", type=int, default=1024)
+    flags.add_argument("--sim_dim", type=int, default=256)
+    flags.add_argument("--precision", default="float32", choices=PRECISIONS, help="of products")
     return flags
 
 

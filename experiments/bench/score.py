@@ -13,6 +13,7 @@ from experiments.bench.measure import (
     measure,
     pairs,
     parser,
+    peak_memory,
     report,
     spread,
 )
@@ -46,7 +47,7 @@ def main() -> None:
     with products_in(config.precision):
         seconds = measure(lambda: scorer.similarities(variables, split), sizes.repeats)
     rate = sizes.images * sizes.captions / float(np.median(seconds))
-    report({"score_s": spread(seconds), "pairs_per_s": rate}, sizes)
+    report({"score_s": spread(seconds), "pairs_per_s": rate, **peak_memory()}, sizes)
 
 
 if __name__ == "__main__":

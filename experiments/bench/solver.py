@@ -16,6 +16,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from experiments.bench.measure import processor
 from experiments.bench.solvers import LOOPS, SOLVERS
 
 MASS = 0.1  # L2RM's rho
@@ -119,7 +120,7 @@ def machine() -> dict:
     packages = ("jax", "jaxlib", "ott-jax", "POT", "numpy", "scipy")
     return {
         "device": jax.devices()[0].device_kind,
-        "processor": platform.processor() or platform.machine(),
+        "processor": processor(),
         "python": platform.python_version(),
         **{package: version(package) for package in packages},
     }

@@ -22,15 +22,19 @@ from experiments.bench.measure import (
     measure,
     pairs,
     parser,
+    peak_memory,
     report,
     spread,
 )
 from experiments.sweep import start
 from l2rm_jax.data.batches import Batch
+from l2rm_jax.data.mismatch import SEMI_PAIRED
 from l2rm_jax.methods import METHODS, make_method
 from l2rm_jax.methods.base import TrainState, guarded
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas, products_in
+
+MINING = "mining"  # the stream of RCSL
 
 
 def flags(description: str | None = __doc__) -> argparse.ArgumentParser:
@@ -53,10 +57,7 @@ def main() -> None:
     flops = product_flops(sizes)
     if flops is not None:
         results["matrix_gflops"] = flops / median / 1e9
-    memory = jax.local_devices()[0].memory_stats() or {}
-    if "peak_bytes_in_use" in memory:
-        results["device_peak_gib"] = memory["peak_bytes_in_use"] / 2**30
-    report(results, sizes)
+    report({**results, **peak_memory()}, sizes)
 
 
 class Prepared(NamedTuple):
@@ -64,10 +65,10 @@ class Prepared(NamedTuple):
 
     step: Callable
     state: TrainState
-    batches: dict[str, Batch]
+    batches: dict[str, Batch | tuple[Batch, ...]]
     replicas: Replicas
 
-    def shards(self, batches: Mapping[str, Batch] | None = None) -> dict[str, Batch]:
+    def shards(self, batches: Mapping | None = None) -> dict[str, Batch | tuple[Batch, ...]]:
         """`batches` on the devices; its own when None."""
         batches = self.batches if batches is None else batches
         return {name: self.replicas.shard(batch) for name, batch in batches.items()}
@@ -77,6 +78,8 @@ def step_config(sizes: argparse.Namespace) -> ConfigDict:
     """The config of a run whose steps all are of the kind after the warm-up."""
     config = config_of(sizes)
     config.method, config.train.warmup_epochs = sizes.method, 0
+    if sizes.method == "rcsl":
+        config.mismatch.protocol = SEMI_PAIRED
     return config
 
 
@@ -86,8 +89,8 @@ def prepare(sizes: argparse.Namespace, streams: Sequence[str]) -> Prepared:
     replicas.check_batch(sizes.batch)
     method = make_method(make_model(config.model, VOCABULARY, AXIS), config)
     rng = np.random.default_rng(0)
-    batches = {name: pairs(rng, sizes.batch, sizes) for name in streams}
-    state = replicas.replicate(method.init(jax.random.key(0), next(iter(batches.values()))))
+    batches = step_batches(streams, lambda: pairs(rng, sizes.batch, sizes))
+    state = replicas.replicate(method.init(jax.random.key(0), pairs(rng, sizes.batch, sizes)))
     return Prepared(replicas.map(guarded(method.step), donate=True), state, batches, replicas)
 
 
@@ -108,13 +111,23 @@ def step_seconds(sizes: argparse.Namespace) -> list[float]:
 
 
 def streams(method: str) -> tuple[str, ...]:
-    return ("matched", "mismatched") if method == "l2rm" else ("pairs",)
+    """Those of a step after the warm-up."""
+    own = {"l2rm": ("matched", "mismatched"), "rcsl": (MINING,), "rcsl_nc": (MINING,)}
+    return own.get(method, ("pairs",))
+
+
+def step_batches(
+    streams: Sequence[str], make: Callable[[], Batch]
+) -> dict[str, Batch | tuple[Batch, ...]]:
+    """What a step takes; RCSL's mining takes two couples a row."""
+    return {name: (make(), make()) if name == MINING else make() for name in streams}
 
 
 def product_flops(sizes: argparse.Namespace) -> float | None:
     """Floating-point operations of a step in the head's matrix products; None for other heads.
 
-    Forward, and twice that for the gradients, for every image with every caption of each stream.
+    Forward, and twice that for the gradients, for every image with every caption of each stream;
+    mining has two such matrices.
     """
     if sizes.head not in ("sgr", "saf"):
         return None
@@ -125,7 +138,8 @@ def product_flops(sizes: argparse.Namespace) -> float | None:
         pair += 2 * nodes * (4 * sim * sim + 4 * nodes * sim) + 4 * nodes * sim
     else:
         pair += 4 * nodes * sim
-    return 3.0 * pair * sizes.batch**2 * len(streams(sizes.method))
+    matrices = 1 if streams(sizes.method) == ("pairs",) else 2
+    return 3.0 * pair * sizes.batch**2 * matrices
 
 
 if __name__ == "__main__":

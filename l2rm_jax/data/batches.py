@@ -6,6 +6,7 @@ knows the rows of the global batch and reads the features of its share of them.
 """
 
 import functools
+import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -22,7 +23,6 @@ from l2rm_jax.hosts import Share
 BUCKETS = (8, 12, 16, 20, 24, 32, 48, 64)
 MAX_WORDS = 64
 WHOLE = Share()
-_READ = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
 
 T = TypeVar("T")
 Tokens = Int32[np.ndarray, "B L"] | Float32[np.ndarray, "B L Dt"]
@@ -280,7 +280,22 @@ class _Reader:
 def _read_ahead(build: Callable[[int], T], steps: range) -> Iterator[T]:
     """`build(step)` for each step, a few steps ahead in threads; its errors come through."""
     source = grain.MapDataset.source(steps).map(build)
-    return iter(source.to_iter_dataset(_READ))
+    return iter(source.to_iter_dataset(read_options()))
+
+
+def read_options() -> grain.ReadOptions:
+    """A thread for each core, 2 to 16: one gathers and checks too few pairs for an accelerator.
+
+    A step's batches are held in memory for each.
+    """
+    threads = min(max(usable_cores(), 2), 16)
+    return grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(threads, 4))
+
+
+def usable_cores() -> int:
+    """Of the machine's cores, how many this process may use, where the system says so."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class _Order:

@@ -58,5 +58,9 @@ def replace_file(path: Path, content: bytes) -> None:
     """Write a file so that a reader, or a killed run, never sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
-    unfinished.write_bytes(content)
+    try:
+        unfinished.write_bytes(content)
+    except OSError as error:  # of a full disk, which names no file
+        unfinished.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     unfinished.replace(path)

@@ -66,7 +66,8 @@ def captions_at_once(
 
     That is two on a CPU, whose caches hold no more. An accelerator wants all at once; their
     vectors, an image's answer to every word of a caption, are given a sixteenth of its memory,
-    counted six times for those that a backward pass holds.
+    counted six times for those that a backward pass holds. Somewhat fewer are taken where they make
+    up all captions: the rest would be a program of its own to compile.
     """
     device = device or jax.local_devices()[0]
     if chunk or device.platform == "cpu":
@@ -74,7 +75,9 @@ def captions_at_once(
     memory = (device.memory_stats() or {}).get("bytes_limit", 2**34)
     (images, _, dim), (captions, length, _) = regions.shape, words.shape
     caption = 6 * images * length * dim * words.dtype.itemsize
-    return max(1, min(captions, memory // 16 // caption))
+    most = max(1, min(captions, memory // 16 // caption))
+    even = max(size for size in range(1, most + 1) if captions % size == 0)
+    return even if 2 * even >= most else most
 
 
 def map_captions(

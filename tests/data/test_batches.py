@@ -14,6 +14,7 @@ from l2rm_jax.data.batches import (
     bucket_of,
     caption_batches,
     image_batches,
+    read_options,
     scoring_batches,
 )
 from l2rm_jax.data.dataset import PairDataset
@@ -22,6 +23,16 @@ from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.hosts import Share
 
 IMAGES, PAIRS = 40, 200
+
+
+@pytest.mark.parametrize(("cores", "threads"), [(1, 2), (6, 6), (64, 16)])
+def test_a_thread_reads_for_each_core_up_to_some(monkeypatch, cores, threads):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    assert read_options().num_threads == threads
+    assert read_options().prefetch_buffer_size >= threads
+    monkeypatch.delattr("os.sched_getaffinity")
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    assert read_options().num_threads == threads
 
 
 class CountedRows:

@@ -5,29 +5,44 @@ import sys
 
 import pytest
 
+from experiments import scaling
 from experiments.bench import compile, epoch, input, score, step
 
-TINY = ("--embed_dim=8", "--sim_dim=8", "--regions=3", "--features=6", "--repeats=2")
+DATA = ("--regions=3", "--features=6", "--repeats=2")
+TINY = (*DATA, "--embed_dim=8", "--sim_dim=8")
 
 
 @pytest.mark.parametrize(
     ("script", "flags", "quantity"),
     [
-        (step, ("--head=saf", "--method=infonce", "--batch=4"), "step_s"),
-        (compile, ("--head=vse", "--method=infonce", "--batch=4"), "warmup_first_step_s"),
-        (score, ("--head=saf", "--images=3", "--captions=6"), "score_s"),
-        (input, ("--batch=4", "--images=4", "--steps=2"), "pairs_per_s"),
-        (epoch, ("--head=vse", "--method=infonce", "--batch=4", "--images=8"), "step_s"),
+        (step, (*TINY, "--head=vse", "--method=rcsl", "--batch=4"), "step_s"),
+        (compile, (*TINY, "--head=vse", "--method=infonce", "--batch=4"), "main_first_step_s"),
+        (score, (*TINY, "--head=saf", "--images=3", "--captions=6"), "score_s"),
+        (input, (*DATA, "--batch=4", "--images=4", "--steps=2"), "pairs_per_s"),
+        (epoch, (*TINY, "--head=vse", "--method=rcsl", "--batch=4", "--images=8"), "step_s"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_writes_what_it_measured(script, flags, quantity, tmp_path, monkeypatch):
     file = tmp_path / "found.json"
-    monkeypatch.setattr(sys, "argv", ["bench", *TINY, *flags, f"--json={file}"])
+    monkeypatch.setattr(sys, "argv", ["bench", *flags, f"--json={file}"])
     script.main()
     found = json.loads(file.read_text())
     assert 0 < found[quantity]["min"] <= found[quantity]["median"] <= found[quantity]["max"]
-    assert found["sizes"]["embed_dim"] == 8 and found["machine"]["devices"] >= 1
+    assert found["sizes"]["regions"] == 3 and found["machine"]["devices"] >= 1
+    assert found["machine"]["processor"] not in ("", "x86_64")
+    assert (found.get("process_peak_gib", 0) > 0) == (script in (step, score))
+    assert ("head" in found["sizes"]) == (script is not input)
+
+
+def test_mining_takes_two_couples_a_row_and_scores_two_matrices():
+    flags, triplet = (
+        step.flags().parse_args([*TINY, "--head=saf", f"--method={method}", "--batch=8"])
+        for method in ("rcsl_nc", "triplet")
+    )
+    assert step.product_flops(flags) == 2 * step.product_flops(triplet)
+    flags.head = "vse"
+    assert scaling.step_work(step.step_config(flags), 4, 12, 3, 6).operations > 0
 
 
 def test_products_of_a_step_are_counted():

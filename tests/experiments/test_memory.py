@@ -6,7 +6,7 @@ import pytest
 
 from experiments import memory
 
-SMALL, LARGE = 64, 640  # images, half a GiB and five
+SMALL, LARGE = 64, memory.uneven(640)  # images, half a GiB and five
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def test_table(monkeypatch, capsys, tmp_path):
         **{"head": "saf", "embed_dim": 16, "sim_dim": 8, "words": [8, 16], "regions": 5},
         **{"features": 7, "precision": "float32", "batch": 8, "method": "triplet", "chunk": None},
     }
-    record = {"sizes": sizes, "step_s": {"median": 0.5}, "machine": {"device": "a chip"}}
+    record = {"sizes": sizes, "step_s": {"median": 0.5}, "machine": {"device": "NVIDIA H200"}}
     measured.write_text(json.dumps(record))
     command = f"scaling --config=configs/scenes.py:quick --devices=2,3 --batch=8 --regions=5 \
         --features=7 --machine=h200 --measured={measured}"
@@ -77,7 +77,26 @@ def test_table(monkeypatch, capsys, tmp_path):
     lines = capsys.readouterr().out.splitlines()
     two = [float(value) for value in lines[2].split()[1:]]
     assert two[0] == 2 and np.isclose(two[4] + two[5], two[6], atol=0.02)
-    assert "cannot share" in lines[3] and "a chip" in lines[4]
+    assert "cannot share" in lines[3] and "NVIDIA H200" in lines[4]
+    monkeypatch.setattr(sys, "argv", [*command.split(), "--set", "precision=bfloat16"])
+    with pytest.raises(ConfigError, match="on NVIDIA H200 in float32, expected H200 in bfloat16"):
+        scaling.main()
+    monkeypatch.setattr(sys, "argv", [*command.split(), "--machine=v5e"])
+    with pytest.raises(ConfigError, match="on NVIDIA H200 in float32, expected TPU v5 lite in"):
+        scaling.main()
+    monkeypatch.setattr(sys, "argv", ["scaling", f"--measured={measured}"])
+    with pytest.raises(SystemExit):
+        scaling.main()
+    monkeypatch.setattr(sys, "argv", command.split())
     measured.write_text("{}")
     with pytest.raises(ConfigError, match=r"step\.json: expected what experiments\.bench\.step"):
         scaling.main()
+
+
+@pytest.mark.parametrize(("name", "ratio"), [("v5e", 6), ("h200", 989 / 67)])
+def test_the_assumed_rate_is_that_of_the_precision(name, ratio):
+    fast, slow = (
+        scaling._rate(scaling.MACHINES[name], precision, None)[0]
+        for precision in ("bfloat16", "float32")
+    )
+    assert fast / slow == pytest.approx(ratio)

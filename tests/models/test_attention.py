@@ -26,10 +26,20 @@ def accelerator(memory: int | None) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(
-    ("memory", "expected"), [(16 * 5 * CAPTION, 5), (16 * 99 * CAPTION, 12), (1, 1), (None, 12)]
+    ("memory", "expected"), [(16 * 6 * CAPTION, 6), (16 * 99 * CAPTION, 12), (1, 1), (None, 12)]
 )
 def test_an_accelerator_takes_the_captions_that_its_memory_holds(memory, expected):
     assert captions_at_once(0, REGIONS, WORDS, accelerator(memory)) == expected
+
+
+@pytest.mark.parametrize(
+    ("captions", "held", "expected"),
+    [(128, 112, 64), (128, 19, 16), (100, 49, 25), (127, 112, 112)],
+)
+def test_an_accelerator_takes_parts_of_one_size_where_there_are_some(captions, held, expected):
+    words = jax.ShapeDtypeStruct((captions, 8, 64), "float32")
+    device = accelerator(16 * held * CAPTION)
+    assert captions_at_once(0, REGIONS, words, device) == expected
 
 
 def test_two_on_a_cpu_and_what_is_asked_for_anywhere():
