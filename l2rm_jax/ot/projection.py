@@ -7,8 +7,6 @@ moves the share :math:`\sigma(\log S_i - \delta)` of it, and :math:`\delta` foll
 one equation in one unknown, whose left side is monotone. The columns and the dummy row likewise.
 """
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -20,7 +18,7 @@ from l2rm_jax.ot.problem import Side
 # at most, and the step after which two more are exact, the second in its derivative too.
 _WARM_STEPS = 2
 _COLD_STEPS, _LAST_STEP = 100, 1e-3
-# A step beyond this many units would leave the region in which the slope means something.
+# A last step beyond this many units would leave the region in which the slope means something.
 _LONGEST_STEP = 3.0
 
 
@@ -50,31 +48,39 @@ def shares(
         moved, left = (jnp.maximum(part.sum(), 1e-30) for part in (go, stay))
         slope = jnp.sum(go * jax.nn.sigmoid(dummy - gap)) * (1 / moved + 1 / left)
         slope = lax.stop_gradient(jnp.maximum(slope, 1e-6))
-        step = (jnp.log(moved) - jnp.log(left) - target) / slope
-        return jnp.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
+        return (jnp.log(moved) - jnp.log(left) - target) / slope
+
+    def last(*values):
+        return jnp.clip(newton(*values), -_LONGEST_STEP, _LONGEST_STEP)
 
     fixed = lax.stop_gradient((gap, side.weights, target))
-    cold = start is None
-    dummy = _search(partial(newton, *fixed), _mean(*fixed)) if cold else lax.stop_gradient(start)
+    dummy = _search(newton, *fixed) if start is None else lax.stop_gradient(start)
     for _ in range(_WARM_STEPS - 1):
-        dummy = dummy + newton(*fixed, dummy)
-    dummy = dummy + newton(gap, side.weights, target, dummy)
+        dummy = dummy + last(*fixed, dummy)
+    dummy = dummy + last(gap, side.weights, target, dummy)
     return side.weights * jax.nn.sigmoid(gap - dummy), dummy
 
 
-def _mean(gap, weights, target):
-    """Delta where all gaps are equal."""
-    return jnp.sum(weights * gap) / jnp.maximum(weights.sum(), 1e-30) - target
+def _search(newton, gap, weights, target):
+    """Newton's method between bounds; their middle where a step leaves them.
 
+    With all gaps the same, delta is the gap less the target: with several, it is between the
+    values that the least and the largest would give.
+    """
+    mean = jnp.sum(weights * gap) / jnp.maximum(weights.sum(), 1e-30)
+    alive = jnp.where(weights > 0, gap, mean)
 
-def _search(newton, start):
     def unfinished(state):
-        _, step, count = state
-        return (jnp.abs(step) > _LAST_STEP) & (count < _COLD_STEPS)
+        _, change, _, _, count = state
+        return (jnp.abs(change) > _LAST_STEP) & (count < _COLD_STEPS)
 
     def iterate(state):
-        dummy, _, count = state
-        step = newton(dummy)
-        return dummy + step, step, count + 1
+        dummy, _, low, high, count = state
+        step = newton(gap, weights, target, dummy)
+        low, high = jnp.where(step > 0, dummy, low), jnp.where(step > 0, high, dummy)
+        inside = (low < dummy + step) & (dummy + step < high)
+        new = jnp.where(inside, dummy + step, (low + high) / 2)
+        return new, new - dummy, low, high, count + 1
 
-    return lax.while_loop(unfinished, iterate, (start, jnp.full_like(start, jnp.inf), 0))[0]
+    start = mean - target, jnp.full_like(mean, jnp.inf), alive.min() - target, alive.max() - target
+    return lax.while_loop(unfinished, iterate, (*start, 0))[0]

@@ -235,6 +235,16 @@ def test_fixed_mode_runs_as_asked_and_moves_the_mass():
     np.testing.assert_array_less(result.plan.sum(0), 1 / 6 + 1e-6)
 
 
+def test_one_cheap_pair_among_dear_ones():
+    """Hundreds of epsilons lie between what the one row and what the others gain by moving."""
+    cost = jnp.ones((8, 8)).at[0, 0].set(0.0)
+    epsilons = jnp.asarray([2e-3, 1e-3, 1e-4])
+    fixed = partial_sinkhorn(cost, 0.01, epsilon=epsilons, mode="fixed")
+    assert fixed.converged.all()
+    np.testing.assert_allclose(fixed.plan[:, 0, 0], 0.01, rtol=1e-5)
+    assert partial_sinkhorn(cost, 0.01, epsilon=epsilons).iterations.max() < 5
+
+
 def test_one_iteration_is_the_same_in_both_modes_and_reported_as_it_is():
     cost, mask = draw(8, 6, seed=4)
     problem = {"epsilon": 0.02, "mask": mask, "max_iterations": 1}
