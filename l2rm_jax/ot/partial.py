@@ -20,7 +20,7 @@ from l2rm_jax.ot.authors import repeat_authors
 from l2rm_jax.ot.batch import over_leading_axes
 from l2rm_jax.ot.gradient import solve
 from l2rm_jax.ot.iteration import Solution, iterate
-from l2rm_jax.ot.problem import Problem, Scales, reduce
+from l2rm_jax.ot.problem import Problem, Scales, examine, reduce
 from l2rm_jax.ot.result import (
     PartialSinkhornResult,
     Transport,
@@ -32,7 +32,6 @@ from l2rm_jax.ot.sums import total
 # (threshold, max_iterations) of each mode.
 _STOP = {"converged": (1e-6, 2000), "fixed": (1e-6, 100), "l2rm": (1e-3, 1000)}
 _TINY = 1e-30
-_LEAST = 1e-12  # no problem has less mass, unless nothing can move; its square is a float32
 
 
 def partial_sinkhorn(
@@ -151,69 +150,68 @@ def _check(cost, a, b, mask, start, mode) -> None:
 def _one(
     fixed_iterations, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start
 ) -> PartialSinkhornResult:
-    problem, scales = reduce(cost, mass, epsilon, a, b, mask)
+    request = examine(cost, mass, epsilon, a, b, mask)
+    problem, scales = reduce(cost, request, epsilon)
     start = start / epsilon
     if fixed_iterations is not None:
         solution = iterate(problem, start, fixed_iterations)
     else:
         solution = solve(problem, start, threshold, max_iterations)
-    converged = (solution.error <= threshold) & scales.possible
+    converged = (solution.error <= threshold) & request.possible
     if fixed_iterations is None:
         # Then the mass is right up to the threshold; remove that last bit.
-        exact = problem.mass / jnp.maximum(total(solution.plan), _LEAST)
+        exact = problem.mass / jnp.maximum(total(solution.plan), _TINY)
         solution = solution._replace(plan=solution.plan * jnp.where(converged, exact, 1.0))
     transport = _in_units(solution, problem, scales, epsilon, a, b)
-    goal = scales.mass * scales.weight
-    return _result(transport, solution.iterations, converged, cost, mass, goal, epsilon, a, b)
+    return _result(transport, solution.iterations, converged, cost, mass, request, epsilon, a, b)
 
 
 def _in_units(solution: Solution, problem: Problem, scales: Scales, epsilon, a, b) -> Transport:
     """Back from the reduced problem: items that it left out keep all their weight."""
-    share = scales.mass / jnp.maximum(problem.mass, _LEAST)
+    share = scales.mass / jnp.maximum(problem.mass, _TINY)
+    unit = scales.weight * share
 
-    def side(side, left, potential, dummy, weights):
-        kept = weights - scales.weight * share * (side.weights - left)
+    def log_kept(side, potential, dummy, weights):
         alone = jnp.where(weights > 0, jnp.log(jnp.where(weights > 0, weights, 1.0)), 0.0)
-        log_kept = jnp.where(side.weights > 0, potential + dummy + jnp.log(scales.weight), alone)
-        return kept, epsilon * log_kept
+        return jnp.where(side.weights > 0, potential + dummy + jnp.log(scales.weight), alone)
 
     f, g, f_dummy, g_dummy = solution.potentials
-    rows_left, f = side(problem.rows, solution.rows_left, f, g_dummy, a)
-    columns_left, g = side(problem.columns, solution.columns_left, g, f_dummy, b)
+    f, g = log_kept(problem.rows, f, g_dummy, a), log_kept(problem.columns, g, f_dummy, b)
     log_mass = jnp.log(jnp.maximum(share, _TINY)) - jnp.log(scales.weight)
     price = scales.cost + epsilon * (log_mass - f_dummy - g_dummy)
-    plan = solution.plan * (scales.weight * share)
-    return Transport(plan, rows_left, columns_left, *lax.stop_gradient((f, g, price)))
+    potentials = lax.stop_gradient((epsilon * f, epsilon * g, price))
+    moved = unit * solution.rows_moved, unit * solution.columns_moved
+    return Transport(unit * solution.plan, *moved, *potentials)
 
 
 def _one_as_authors(_, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start):
-    limit = jnp.minimum(a.sum(), b.sum())
-    goal = jnp.clip(mass, 0.0, limit)
-    constants = lax.stop_gradient((cost, goal, epsilon, a, b))
-    solution = repeat_authors(*constants, mask, threshold, max_iterations)
-    plan = jnp.where(mask & (a > 0)[:, None] & (b > 0)[None, :], solution.plan, 0.0)
+    request = examine(cost, mass, epsilon, a, b, mask)
+    constants = lax.stop_gradient((cost, request.mass, epsilon, a, b))
+    solution = repeat_authors(*constants, request.mask, threshold, max_iterations)
+    plan = jnp.where(request.mask, solution.plan, 0.0)
     f, g, f_dummy, g_dummy = solution.potentials
     unit = lax.stop_gradient(epsilon)
-    f, g, price = unit * (f + g_dummy), unit * (g + f_dummy), -unit * (f_dummy + g_dummy)
-    transport = Transport(plan, solution.rows_left, solution.columns_left, f, g, price)
-    possible = (mass >= 0.0) & (mass <= limit * (1.0 + 1e-5))
-    converged = (solution.error < threshold) & possible
-    return _result(transport, solution.iterations, converged, cost, mass, goal, epsilon, a, b)
+    f, g = (jnp.where(w > 0, unit * x, 0.0) for w, x in ((a, f + g_dummy), (b, g + f_dummy)))
+    price = -unit * (f_dummy + g_dummy)
+    transport = Transport(plan, solution.rows_moved, solution.columns_moved, f, g, price)
+    converged = (solution.error < threshold) & request.possible
+    return _result(transport, solution.iterations, converged, cost, mass, request, epsilon, a, b)
 
 
-def _result(transport, iterations, converged, cost, mass, goal, epsilon, a, b):
-    cost = jnp.where(transport.plan > 0, cost, 0.0)
+def _result(transport, iterations, converged, cost, mass, request, epsilon, a, b):
+    cost = jnp.where(request.mask, cost, 0.0)
     moved = total(transport.plan)
+    unit = jnp.maximum(jnp.maximum(moved, jnp.abs(mass)), jnp.finfo(cost.dtype).tiny)
     return PartialSinkhornResult(
         plan=transport.plan,
         f=transport.f,
         g=transport.g,
         price=transport.price,
         cost=total(transport.plan * cost),
-        value=regularised_value(transport, cost, goal, epsilon, a, b),
+        value=regularised_value(transport, cost, request.mass, epsilon, a, b),
         mass=moved,
         iterations=iterations,
         converged=converged & jnp.isfinite(transport.plan).all(),
-        marginal_error=lax.stop_gradient(marginal_error(transport, a, b)),
-        mass_error=lax.stop_gradient(jnp.abs(moved - mass) / jnp.maximum(a.sum(), b.sum())),
+        marginal_error=lax.stop_gradient(marginal_error(transport) / unit),
+        mass_error=lax.stop_gradient(jnp.abs(moved - mass) / unit),
     )
