@@ -66,20 +66,22 @@ def partial_sinkhorn(
     before convergence. ``start`` does not apply.
 
     Args:
-        cost: transport cost, finite where the mask allows; at least float32 is computed in.
-        mass: mass to move, in [0, min(|a|, |b|)]; outside it, or beyond what the rows and columns
-            with an allowed entry weigh, the nearest possible mass is moved and ``converged`` is
-            False.
-        epsilon: strength of the entropy, > 0, in units of the cost.
-        a: weights of the rows, >= 0; 1 / n by default.
-        b: weights of the columns, >= 0; 1 / m by default. ``|a|`` and ``|b|`` may differ.
+        cost: transport cost; infinite where it is forbidden, as by the mask. At least float32 is
+            computed in.
+        mass: mass to move, in [0, min(|a|, |b|)]; outside it (by more than the rounding of a sum),
+            or beyond what the rows and columns with an allowed entry weigh, the nearest possible
+            mass is moved and ``converged`` is False.
+        epsilon: strength of the entropy, in units of the cost; nothing converges unless it is > 0.
+        a: weights of the rows; 1 / n by default. Nothing converges unless all are >= 0.
+        b: weights of the columns; 1 / m by default. ``|a|`` and ``|b|`` may differ.
         mask: True where transport is allowed; everything by default. A row or a column with no
             allowed entry stays where it is. A mask may forbid ``mass`` in subtler ways too: then
             nothing converges and ``marginal_error`` stays large.
         mode: ``"converged"``, ``"fixed"`` or ``"l2rm"``.
-        threshold: L1 error of the marginals, as a share of the larger of ``|a|`` and ``|b|``, up to
-            which a plan counts as converged, 1e-6 by default. (l2rm: see above; 1e-3.)
-        max_iterations: 2000 (converged), 100 (fixed) or 1000 (l2rm) by default.
+        threshold: L1 error of what rows and columns move, as a share of the mass, up to which a
+            plan counts as converged, 1e-6 by default. (l2rm: see above; 1e-3.)
+        max_iterations: at least 1; 2000 (converged), 100 (fixed) or 1000 (l2rm) by default. Mode
+            ``"fixed"`` is compiled for its number, which cannot be traced.
         start: column potentials to start from, up to a constant: ``.g`` of a similar problem.
             ``epsilon log b`` by default, from which a vanishing mass is solved at once.
 
@@ -87,7 +89,8 @@ def partial_sinkhorn(
         The plan, its potentials, and how they were reached, see `PartialSinkhornResult`.
 
     Raises:
-        ValueError: for shapes that do not fit together, or an unknown mode.
+        ValueError: for shapes that do not fit together, an unknown mode, or a ``max_iterations``
+            that is less than 1, or traced in mode ``"fixed"``.
 
     Differentiation:
         With respect to ``cost``, ``a``, ``b``, ``mass`` and ``epsilon``; potentials and errors are
@@ -96,15 +99,20 @@ def partial_sinkhorn(
         ``plan``, ``cost``, ``mass`` in mode ``"converged"``: implicit, reverse mode; one dense
         system of size min(n, m) + 1, whatever the iterations. Exact at the optimum, hence as good
         as the convergence. In mode ``"fixed"``: through the iterations, forward or reverse; exact
-        for the plan that they give, memory grows with their number. In mode ``"l2rm"``: zero, as in
-        the authors' code, where the plan is a target.
+        for the plan that they give, memory grows with their number. In mode ``"l2rm"`` the plan is
+        constant, as in the authors' code, where it is a target; ``cost`` is linear in the costs.
 
-        ``value``: by the envelope theorem, at no cost, in every mode; exact at the optimum, first
-        order only.
+        ``value``: by the envelope theorem, at no cost; exact at the optimum of the problem without
+        a leak, hence in mode ``"l2rm"`` never. First order only: second derivatives are not there,
+        but silently zero or partial. In mode ``"converged"`` reverse mode alone.
 
-        Items without weight or without partner have the gradients of items that are not there.
+        At the ends of its range the derivative in ``mass`` is the one from within. Where all of a
+        side moves, its weights cannot change alone: only directions that leave their sum mean
+        anything. Gradients of items without weight are zero; those of items without partner too,
+        but for ``value``, which counts the entropy of what they keep.
     """
-    _check(cost, a, b, mask, start, mode)
+    cost, mask = jnp.asarray(cost), None if mask is None else jnp.asarray(mask)
+    _check(cost, mass, epsilon, a, b, mask, start, mode)
     dtype = jnp.promote_types(jnp.result_type(cost), jnp.float32)
     cost = jnp.asarray(cost, dtype)
     n, m = cost.shape[-2:]
@@ -113,6 +121,7 @@ def partial_sinkhorn(
     mask = np.ones((n, m), bool) if mask is None else mask
     threshold = _STOP[mode][0] if threshold is None else threshold
     max_iterations = _STOP[mode][1] if max_iterations is None else max_iterations
+    _check_count(max_iterations, mode)
     # A loop of a fixed length, which reverse mode needs, is compiled for that length.
     static, dynamic = (max_iterations, None) if mode == "fixed" else (None, max_iterations)
     numbers = (jnp.asarray(x, dtype) for x in (cost, mass, epsilon, a, b))
@@ -134,17 +143,41 @@ def _solve(
     return over_leading_axes(one, *arrays, ranks=(2, 0, 0, 1, 1, 2, 1))
 
 
-def _check(cost, a, b, mask, start, mode) -> None:
+def _check(cost, mass, epsilon, a, b, mask, start, mode) -> None:
     if jnp.ndim(cost) < 2 or 0 in jnp.shape(cost)[-2:]:
         raise ValueError(f"cost must hold non-empty matrices, found shape {jnp.shape(cost)}")
     n, m = jnp.shape(cost)[-2:]
-    named = {"a": (a, (n,)), "b": (b, (m,)), "mask": (mask, (n, m)), "start": (start, (m,))}
+    named = {
+        "cost": (cost, (n, m)),
+        "mass": (mass, ()),
+        "epsilon": (epsilon, ()),
+        "a": (a, (n,)),
+        "b": (b, (m,)),
+        "mask": (mask, (n, m)),
+        "start": (start, (m,)),
+    }
+    batches = {}
     for name, (array, shape) in named.items():
-        found = None if array is None else jnp.shape(array)
-        if found is not None and found[-len(shape) :] != shape:
+        found = shape if array is None else jnp.shape(array)
+        split = len(found) - len(shape)
+        if split < 0 or found[split:] != shape:
             raise ValueError(f"{name} must have shape {shape} after any batch, found {found}")
+        batches[name] = found[:split]
+    try:
+        jnp.broadcast_shapes(*batches.values())
+    except ValueError:
+        found = ", ".join(f"{name} {batch}" for name, batch in batches.items() if batch)
+        raise ValueError(f"leading axes must broadcast against each other, found {found}") from None
     if mode not in _STOP:
         raise ValueError(f"mode must be one of {', '.join(_STOP)}, found {mode!r}")
+
+
+def _check_count(max_iterations, mode) -> None:
+    if isinstance(max_iterations, jax.core.Tracer):
+        if mode == "fixed":
+            raise ValueError("max_iterations cannot be traced in mode 'fixed', found a tracer")
+    elif max_iterations < 1:
+        raise ValueError(f"max_iterations must be at least 1, found {max_iterations}")
 
 
 def _one(

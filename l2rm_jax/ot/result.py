@@ -19,14 +19,15 @@ class PartialSinkhornResult(NamedTuple):
     plan: Float[Array, "... n m"]  # moved mass; exactly 0 where the mask forbids
     f: Float[Array, "... n"]  # potentials of the rows; 0 for a row without weight
     g: Float[Array, "... m"]  # potentials of the columns
-    price: Float[Array, "..."]  # potential of the mass
+    price: Float[Array, "..."]  # potential of the mass: cut off where none moves or all
     cost: Float[Array, "..."]  # transported cost, <plan, cost>
     value: Float[Array, "..."]  # cost - epsilon * entropy of what is moved and of what stays
     mass: Float[Array, "..."]  # mass moved, the sum of the plan
     iterations: Int[Array, "..."]
     converged: Bool[Array, "..."]  # the stopping rule was met and the mass asked for is possible
-    marginal_error: Float[Array, "..."]  # L1, moved + kept against a or b, as a share of the mass
-    mass_error: Float[Array, "..."]  # moved against asked, as a share of the larger
+    # Both as shares of the mass asked for or moved, whichever is more.
+    marginal_error: Float[Array, "..."]  # L1, moved + kept against a or b
+    mass_error: Float[Array, "..."]  # moved against asked
 
 
 class Transport(NamedTuple):
