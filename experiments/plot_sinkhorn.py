@@ -83,7 +83,7 @@ def sinkhorn_errors(cost, epsilon, xi, corner):
 
 def solver_error(cost, epsilon: float, iterations: int) -> float:
     result = partial_sinkhorn(cost, MASS, epsilon=epsilon, threshold=0.0, max_iterations=iterations)
-    return max(float(result.marginal_error), 1e-9)
+    return max(MASS * float(result.marginal_error), 1e-9)
 
 
 if __name__ == "__main__":

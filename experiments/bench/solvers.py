@@ -29,12 +29,13 @@ class Found(NamedTuple):
 
 
 def ours(costs, mass, epsilon, target):
+    # Errors of the bench are shares of the total weight, those of the result are of the mass.
     @jax.jit
     def solve(costs):
         result = partial_sinkhorn(
-            costs, mass, epsilon=epsilon, threshold=target, max_iterations=MAX_ITERATIONS
+            costs, mass, epsilon=epsilon, threshold=target / mass, max_iterations=MAX_ITERATIONS
         )
-        return result.plan, result.marginal_error, result.iterations
+        return result.plan, mass * result.marginal_error, result.iterations
 
     return partial(_run, solve, jnp.asarray(costs))
 

@@ -64,7 +64,7 @@ class _Problem:
         yield "mask and marginals", np.abs(plan[~self.mask]).max(initial=0.0)
         excess = -min(left.min() for left in _left(plan))
         # Short of convergence, the solver must know by how much.
-        known = 0.0 if result.converged else float(result.marginal_error)
+        known = 0.0 if result.converged else float(self.mass * result.marginal_error)
         yield "mask and marginals", excess - known
         yield from self._optimal(plan)
         if "own/pi_converged" in self.stored:

@@ -15,14 +15,20 @@ def repeat_authors(cost, mass, epsilon, a, b, mask, threshold, max_iterations) -
     norm, in units of the cost), typically before convergence. All in the caller's units; the
     potentials alone are over epsilon, and `Solution.error` is the last change.
     """
-    corner = jnp.where(jnp.isfinite(cost), cost, 0.0).max()  # masked entries included
+    rows, columns = a > 0, b > 0
+    # Masked entries included, but not padding.
+    known = jnp.isfinite(cost) & rows[:, None] & columns[None, :]
+    corner = jnp.where(known, cost, 0.0).max()
     problem = extend(cost, mass, a, b, mask, corner=corner)
-    log_p, log_q = jnp.log(problem.p), jnp.log(problem.q)
+    real_rows, real_columns = jnp.append(rows, True), jnp.append(columns, True)
+    log_p = jnp.where(real_rows, jnp.log(problem.p), -jnp.inf)
+    log_q = jnp.where(real_columns, jnp.log(problem.q), -jnp.inf)
     scaled = problem.cost / epsilon
     # The authors start from zero potentials with xi = 100 max(cost) in the dummies' cost.
     # Without xi, the same iterates come from dummy potentials that are lower by xi.
     u = jnp.zeros_like(log_p).at[-1].set(-100.0 * corner / epsilon)
     v = jnp.zeros_like(log_q).at[-1].set(-100.0 * corner / epsilon)
+    v = jnp.where(real_columns, v, -jnp.inf)
 
     def unfinished(state):
         _, _, iteration, change = state
@@ -32,10 +38,12 @@ def repeat_authors(cost, mass, epsilon, a, b, mask, threshold, max_iterations) -
         u, v, iteration, _ = state
         new_u = log_p - logsumexp(v[None, :] - scaled, axis=1)
         new_v = log_q - logsumexp(new_u[:, None] - scaled, axis=0)
-        return new_u, new_v, iteration + 1, epsilon * jnp.linalg.norm(new_u - u)
+        change = jnp.where(real_rows, new_u - u, 0.0)
+        return new_u, new_v, iteration + 1, epsilon * jnp.linalg.norm(change)
 
     start = (u, v, jnp.int32(0), jnp.asarray(jnp.inf, u.dtype))
     u, v, iterations, change = lax.while_loop(unfinished, iterate, start)
     plan = jnp.exp(u[:, None] + v[None, :] - scaled)
     potentials = Potentials(u[:-1], v[:-1], u[-1], v[-1])
-    return Solution(plan[:-1, :-1], plan[:-1, -1], plan[-1, :-1], potentials, iterations, change)
+    moved = jnp.where(rows, a - plan[:-1, -1], 0.0), jnp.where(columns, b - plan[-1, :-1], 0.0)
+    return Solution(plan[:-1, :-1], *moved, potentials, iterations, change)

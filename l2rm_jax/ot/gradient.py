@@ -1,27 +1,27 @@
 r"""Differentiates a converged plan through its optimality conditions.
 
-With the potentials over epsilon, the extended plan is :math:`\hat\pi = e^{f + g - \hat C}`, so its
-row sums :math:`p` and column sums :math:`q` change by
+With the potentials over epsilon, the plan is :math:`P = e^{f + g + \lambda - C}`, rows keep
+:math:`r = e^f`, columns :math:`c = e^g`. So weights and mass change with them by
 
 .. math::
 
-    \begin{bmatrix} D_p & \hat\pi \\ \hat\pi^\top & D_q \end{bmatrix}
-    \begin{bmatrix} df \\ dg \end{bmatrix} =
-    \begin{bmatrix} dp + (\hat\pi \circ d\hat C) 1 \\ dq + (\hat\pi \circ d\hat C)^\top 1
+    \begin{bmatrix} D_a & P & P 1 \\ P^\top & D_b & P^\top 1 \\ 1^\top P^\top & 1^\top P & s
+    \end{bmatrix} \begin{bmatrix} df \\ dg \\ d\lambda \end{bmatrix} =
+    \begin{bmatrix} da + (P \circ dC) 1 \\ db + (P \circ dC)^\top 1 \\ ds + \langle P, dC \rangle
     \end{bmatrix},
 
-a symmetric system, singular along the gauge :math:`(1, -1)` alone. Its longer half is eliminated.
+a symmetric system. It becomes singular where all of a side moves or nothing does, but without the
+longer side, which is eliminated, it is the Laplacian of a graph, and those keep their digits if no
+difference of large numbers is taken: the nodes are the shorter side's items and the mass, all but
+what they keep flows between them, and that is as if it went through one more node.
 """
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from l2rm_jax.ot.iteration import Solution, converge
+from l2rm_jax.ot.iteration import Solution, converge, left
 from l2rm_jax.ot.problem import Problem
-
-# Stands for a weight of zero: with it the row of the system means nothing instead of infinity.
-_NO_WEIGHT = 1e-20
 
 
 @jax.custom_vjp
@@ -36,29 +36,27 @@ def solve(problem: Problem, start, threshold, max_iterations) -> Solution:
 
 def _forward(problem, start, threshold, max_iterations):
     solution = converge(problem, start, threshold, max_iterations)
-    left = solution.rows_left, solution.columns_left
-    return solution, (problem, solution.plan, *left)
+    return solution, (problem, solution.plan, solution.potentials)
 
 
 def _backward(residuals, cotangent):
-    problem, plan, *left = residuals
-    rows_left, columns_left = (jnp.maximum(part, 0.0) for part in left)
+    problem, plan, (f, g, f_dummy, g_dummy) = residuals
+    rows_left = left(problem.rows, f + g_dummy)
+    columns_left = left(problem.columns, g + f_dummy)
     weighted = cotangent.plan * plan
-    corner = jnp.zeros((1, 1), plan.dtype)
-    extended = jnp.block([[plan, rows_left[:, None]], [columns_left[None, :], corner]])
-    right = jnp.append(weighted.sum(1), 0.0), jnp.append(weighted.sum(0), 0.0)
+    right = weighted.sum(1), weighted.sum(0)
     if plan.shape[0] >= plan.shape[1]:
-        p_bar, q_bar = _solve(extended, *right)
+        a_bar, b_bar, mass_bar = _solve(plan, rows_left, columns_left, *right)
     else:
-        q_bar, p_bar = _solve(extended.T, *right[::-1])
-    cost_bar = plan * (p_bar[:-1, None] + q_bar[None, :-1]) - weighted
-    # The dummy row's weight is what stays of the columns, |b| - mass, and the other way round.
+        b_bar, a_bar, mass_bar = _solve(plan.T, columns_left, rows_left, *right[::-1])
+    cost_bar = plan * (a_bar[:, None] + b_bar[None, :] + mass_bar) - weighted
+    # What remains of a side follows from its weights and the mass.
     zero = jax.tree.map(jnp.zeros_like, problem)
     cotangents = Problem(
         cost_bar,
-        zero.rows._replace(weights=p_bar[:-1], left=q_bar[-1]),
-        zero.columns._replace(weights=q_bar[:-1], left=p_bar[-1]),
-        zero.mass,
+        zero.rows._replace(weights=a_bar),
+        zero.columns._replace(weights=b_bar),
+        mass_bar,
     )
     return cotangents, None, None, None
 
@@ -66,18 +64,32 @@ def _backward(residuals, cotangent):
 solve.defvjp(_forward, _backward)
 
 
-def _solve(plan, rows_right, columns_right):
-    """Solves the system above for right-hand sides that sum to the same."""
-    rows, columns = (jnp.maximum(plan.sum(axis), _NO_WEIGHT) for axis in (1, 0))
+def _solve(plan, rows_left, columns_left, rows_right, columns_right):
+    """Solves the system above, with the sum of either right-hand side for the mass."""
+    # Stands for a weight of zero: the row of the system then means nothing instead of infinity.
+    tiny = jnp.finfo(plan.dtype).tiny
+    rows = jnp.maximum(plan.sum(1) + rows_left, tiny)
+    columns = jnp.maximum(plan.sum(0) + columns_left, tiny)
+    shares = plan / rows[:, None]
+    # Between columns: through the rows, and through what stays; to the mass: what rows keep.
+    kept = columns_left / jnp.maximum(columns_left.sum(), tiny)
+    through = _product(plan.T, shares) + columns_left[:, None] * kept[None, :]
+    to_mass = _product(rows_left, shares)
+    links = jnp.pad(jnp.fill_diagonal(through, 0.0, inplace=False), (0, 1))
+    links = links.at[-1, :-1].set(to_mass).at[:-1, -1].set(to_mass)
     # Scaled to a unit diagonal; the null direction is lifted, which leaves the solution alone.
-    scaled = plan / jnp.sqrt(rows)[:, None] / jnp.sqrt(columns)[None, :]
-    null = jnp.sqrt(columns / columns.sum())
-    product = jnp.matmul(scaled.T, scaled, precision=lax.Precision.HIGHEST)
-    system = jnp.eye(len(null), dtype=plan.dtype) - product + jnp.outer(null, null)
-    right = columns_right - _product(plan.T, rows_right / rows)
-    columns_solution = jnp.linalg.solve(system, right / jnp.sqrt(columns)) / jnp.sqrt(columns)
-    return (rows_right - _product(plan, columns_solution)) / rows, columns_solution
+    scale = jnp.sqrt(jnp.maximum(links.sum(0), tiny))
+    null = scale / jnp.linalg.norm(scale)
+    system = jnp.eye(len(scale), dtype=plan.dtype) - links / scale[:, None] / scale[None, :]
+    right = columns_right - _product(rows_right, shares)
+    right = jnp.append(right, -jnp.sum(rows_left / rows * rows_right))
+    nodes = jnp.linalg.solve(system + jnp.outer(null, null), right / scale) / scale
+    both = nodes[:-1] - nodes[-1]  # the columns' solution and the mass's
+    rows_solution = (rows_right - _product(plan, both)) / rows
+    mass_solution = jnp.sum(kept * both)
+    with_mass = _product(rows_solution + mass_solution, plan)
+    return rows_solution, (columns_right - with_mass) / columns, mass_solution
 
 
-def _product(matrix, vector):
-    return jnp.matmul(matrix, vector, precision=lax.Precision.HIGHEST)
+def _product(left, right):
+    return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)

@@ -16,7 +16,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
 from l2rm_jax.ot import anderson
-from l2rm_jax.ot.problem import Problem
+from l2rm_jax.ot.problem import Problem, Side
 from l2rm_jax.ot.projection import shares
 from l2rm_jax.ot.sums import column_sums, in_blocks, row_sums, total
 
@@ -29,7 +29,7 @@ _BLOCK = 40
 
 class Potentials(NamedTuple):
     """In units of epsilon: the plan is exp(f_i + g_j - cost_ij); row i leaves exp(f_i + g_dummy),
-    column j exp(f_dummy + g_j)."""
+    column j exp(f_dummy + g_j). During the iteration the dummies' are short of log odds."""
 
     f: Float[Array, " n"]
     g: Float[Array, " m"]
@@ -39,31 +39,42 @@ class Potentials(NamedTuple):
 
 class Solution(NamedTuple):
     plan: Float[Array, "n m"]
-    rows_left: Float[Array, " n"]  # weight that stays
-    columns_left: Float[Array, " m"]
+    rows_moved: Float[Array, " n"]  # what each row is to move
+    columns_moved: Float[Array, " m"]
     potentials: Potentials
     iterations: Int[Array, ""]
-    error: Float[Array, ""]  # L1, of the rows and the mass, or of the last iterate's columns
+    error: Float[Array, ""]  # L1, of what the rows move and the mass, or of the last iterate
 
 
 def iterate(problem: Problem, start: Float[Array, " m"], iterations: int) -> Solution:
     """Plain iterations in the log domain; forward and reverse mode go through them."""
 
-    def step(potentials, _):
-        return _log_domain(problem, potentials.g)[0], None
+    def step(state, _):
+        return _log_domain(problem, state[0].g), None
 
-    zero = jnp.zeros_like(problem.mass)
-    first = Potentials(jnp.zeros_like(problem.rows.weights), start, zero, zero)
-    end, _ = lax.scan(step, first, length=iterations)
+    rows, columns, zero = problem.rows.weights, problem.columns.weights, problem.mass * 0.0
+    first = Potentials(jnp.zeros_like(rows), start, zero, zero)
+    (end, rows_moved, columns_moved), _ = lax.scan(step, (first, rows, columns), length=iterations)
     plan = jnp.exp(end.f[:, None] + end.g[None, :] - problem.cost)
-    rows_left = _left(problem.rows, end.f + end.g_dummy)
-    columns_left = _left(problem.columns, end.g + end.f_dummy)
-    off = jnp.abs(plan.sum(1) + rows_left - problem.rows.weights).sum()
-    error = lax.stop_gradient(off + jnp.abs(total(plan) - problem.mass))
-    return Solution(plan, rows_left, columns_left, end, jnp.int32(iterations), error)
+    off = jnp.abs(plan.sum(1) - rows_moved).sum() + jnp.abs(total(plan) - problem.mass)
+    moved, error = (rows_moved, columns_moved), lax.stop_gradient(off)
+    return Solution(plan, *moved, _complete(problem, end), jnp.int32(iterations), error)
 
 
-def _left(side, log_left):
+def _log_odds(side: Side, mass: Float[Array, ""]) -> Float[Array, ""]:
+    """Of moving, for an item like all others."""
+    return jnp.log(jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)) - jnp.log(side.left)
+
+
+def _complete(problem: Problem, potentials: Potentials) -> Potentials:
+    return potentials._replace(
+        f_dummy=potentials.f_dummy - _log_odds(problem.columns, problem.mass),
+        g_dummy=potentials.g_dummy - _log_odds(problem.rows, problem.mass),
+    )
+
+
+def left(side: Side, log_left: Float[Array, " n"]) -> Float[Array, " n"]:
+    """What items keep, down to the smallest digits, which a difference of weights has not."""
     return jnp.where(side.weights > 0, jnp.exp(log_left), 0.0)
 
 
@@ -82,8 +93,11 @@ def _potentials(exponents, side, mass, axis):
     exponents = jnp.where(jnp.expand_dims(alive, axis), exponents, 0.0)
     log_sum = logsumexp(exponents, axis=axis)
     moved, dummy = shares(log_sum, side, mass, None)
-    log_weight = jnp.log(jnp.where(alive, side.weights, 1.0))
-    return log_weight - jnp.logaddexp(log_sum, dummy), dummy, moved
+    # Log odds go to where they are least: as a difference of large numbers they would cost digits.
+    log_odds = _log_odds(side, mass)
+    low, high = jnp.minimum(log_odds, 0.0), jnp.maximum(log_odds, 0.0)
+    log_weight = jnp.log(jnp.where(alive, side.weights * jnp.exp(low), 1.0))
+    return log_weight - jnp.logaddexp(log_sum + low, dummy - high), dummy, moved
 
 
 class _State(NamedTuple):
@@ -106,7 +120,7 @@ def converge(
     threshold: float | Float[Array, ""],
     max_iterations: int | Int[Array, ""],
 ) -> Solution:
-    """Accelerated iterations until the extended marginals are within `threshold`, in L1.
+    """Accelerated iterations until the marginals of the plan are within `threshold`, in L1.
 
     Two products of a matrix and a vector make an iteration: the potentials of the start of a block
     are in the kernel, later changes scale its rows and columns. Not differentiable.
@@ -133,9 +147,8 @@ def converge(
         end.base.f_dummy + end.f_dummy,
         end.base.g_dummy + end.g_dummy,
     )
-    rows_left = problem.rows.weights - end.rows_moved
-    columns_left = problem.columns.weights - end.columns_moved
-    return Solution(plan, rows_left, columns_left, potentials, end.iterations, end.error)
+    moved = end.rows_moved, end.columns_moved
+    return Solution(plan, *moved, _complete(problem, potentials), end.iterations, end.error)
 
 
 def _first(problem: Problem, start) -> _State:
@@ -160,8 +173,8 @@ def _iterate(problem: Problem, kernel: Float[Array, "B r m"], state: _State) -> 
 
     # The rows are exact before the columns' half, and the columns off by the factor v / state.v.
     off = _off(moved_rows, rows, mass) + _off(moved_columns, columns, mass)
-    error = off + jnp.sum(columns.weights * jnp.abs(1.0 - state.v / v))
-    residual = jnp.log(v / state.v) * jnp.sqrt(columns.weights)
+    error = off + jnp.sum(moved_columns * jnp.abs(1.0 - state.v / v))
+    residual = jnp.log(v / state.v) * jnp.sqrt(jnp.minimum(columns.weights, mass))
     change = jnp.log(v / state.v_out)
     memory, step = anderson.extrapolate(state.memory, residual, change, error)
     v_next = v * jnp.exp(jnp.clip(step, -_DRIFT, _DRIFT))

@@ -3,6 +3,8 @@ r"""Few-iteration matching of many small sets, as OMIT matches regions with word
 A handful of alternating projections instead of a converged plan: cheap enough to run for every
 image-caption pair of a batch, and differentiable by unrolling. Sets of different sizes and
 dustbins need no other code: an item without weight takes no part, and a dustbin is an item.
+`partial_sinkhorn` in mode "fixed" searches for the mass at each of its iterations, in the log
+domain: other iterates than OMIT's, and several times the work.
 
 References:
     Pan et al., Learning Image-Text Matching with Optimal Partial Transport (OMIT), Eq. 3 and 4.
@@ -13,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-# Added to sums that are divided by: nothing beside the sum of an item with weight, and it keeps
+# Added to sums that are divided by: nothing beside that of an item with a share of 1, and it keeps
 # the zeros of one without weight zeros, in the gradient too.
 _FLOOR = 1e-12
 
@@ -49,6 +51,9 @@ def match(
     Returns:
         The plan, exactly zero at items without weight.
     """
+    total = jax.lax.stop_gradient(a.sum(-1, keepdims=True))
+    unit = jnp.where(total > 0, total, 1.0)
+    a, b = a / unit, b / unit
     cost = jnp.where((a > 0)[..., :, None] & (b > 0)[..., None, :], cost, jnp.inf)
     # The plan does not depend on what is taken off a row or a column, but for the start, where
     # the columns count. Off come the rows' minima, then the columns': an exponential of each row
@@ -59,7 +64,7 @@ def match(
     kernel = jnp.exp((rows + columns - cost) / epsilon)
     start = jnp.sum(kernel * jnp.exp(-columns / epsilon), axis=-1) + _FLOOR
     plan = _scale_columns(kernel * (a / start)[..., None], b, _FLOOR)
-    return project(plan, a, b, iterations=iterations - 1)
+    return unit[..., None] * project(plan, a, b, iterations=iterations - 1)
 
 
 def project(

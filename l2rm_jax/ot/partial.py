@@ -20,7 +20,7 @@ from l2rm_jax.ot.authors import repeat_authors
 from l2rm_jax.ot.batch import over_leading_axes
 from l2rm_jax.ot.gradient import solve
 from l2rm_jax.ot.iteration import Solution, iterate
-from l2rm_jax.ot.problem import Problem, Scales, reduce
+from l2rm_jax.ot.problem import Problem, Scales, examine, reduce
 from l2rm_jax.ot.result import (
     PartialSinkhornResult,
     Transport,
@@ -32,7 +32,6 @@ from l2rm_jax.ot.sums import total
 # (threshold, max_iterations) of each mode.
 _STOP = {"converged": (1e-6, 2000), "fixed": (1e-6, 100), "l2rm": (1e-3, 1000)}
 _TINY = 1e-30
-_LEAST = 1e-12  # no problem has less mass, unless nothing can move; its square is a float32
 
 
 def partial_sinkhorn(
@@ -67,20 +66,22 @@ def partial_sinkhorn(
     before convergence. ``start`` does not apply.
 
     Args:
-        cost: transport cost, finite where the mask allows; at least float32 is computed in.
-        mass: mass to move, in [0, min(|a|, |b|)]; outside it, or beyond what the rows and columns
-            with an allowed entry weigh, the nearest possible mass is moved and ``converged`` is
-            False.
-        epsilon: strength of the entropy, > 0, in units of the cost.
-        a: weights of the rows, >= 0; 1 / n by default.
-        b: weights of the columns, >= 0; 1 / m by default. ``|a|`` and ``|b|`` may differ.
+        cost: transport cost; infinite where it is forbidden, as by the mask. At least float32 is
+            computed in.
+        mass: mass to move, in [0, min(|a|, |b|)]; outside it (by more than the rounding of a sum),
+            or beyond what the rows and columns with an allowed entry weigh, the nearest possible
+            mass is moved and ``converged`` is False.
+        epsilon: strength of the entropy, in units of the cost; nothing converges unless it is > 0.
+        a: weights of the rows; 1 / n by default. Nothing converges unless all are >= 0.
+        b: weights of the columns; 1 / m by default. ``|a|`` and ``|b|`` may differ.
         mask: True where transport is allowed; everything by default. A row or a column with no
             allowed entry stays where it is. A mask may forbid ``mass`` in subtler ways too: then
             nothing converges and ``marginal_error`` stays large.
         mode: ``"converged"``, ``"fixed"`` or ``"l2rm"``.
-        threshold: L1 error of the marginals, as a share of the larger of ``|a|`` and ``|b|``, up to
-            which a plan counts as converged, 1e-6 by default. (l2rm: see above; 1e-3.)
-        max_iterations: 2000 (converged), 100 (fixed) or 1000 (l2rm) by default.
+        threshold: L1 error of what rows and columns move, as a share of the mass, up to which a
+            plan counts as converged, 1e-6 by default. (l2rm: see above; 1e-3.)
+        max_iterations: at least 1; 2000 (converged), 100 (fixed) or 1000 (l2rm) by default. Mode
+            ``"fixed"`` is compiled for its number, which cannot be traced.
         start: column potentials to start from, up to a constant: ``.g`` of a similar problem.
             ``epsilon log b`` by default, from which a vanishing mass is solved at once.
 
@@ -88,7 +89,8 @@ def partial_sinkhorn(
         The plan, its potentials, and how they were reached, see `PartialSinkhornResult`.
 
     Raises:
-        ValueError: for shapes that do not fit together, or an unknown mode.
+        ValueError: for shapes that do not fit together, an unknown mode, or a ``max_iterations``
+            that is less than 1, or traced in mode ``"fixed"``.
 
     Differentiation:
         With respect to ``cost``, ``a``, ``b``, ``mass`` and ``epsilon``; potentials and errors are
@@ -97,15 +99,20 @@ def partial_sinkhorn(
         ``plan``, ``cost``, ``mass`` in mode ``"converged"``: implicit, reverse mode; one dense
         system of size min(n, m) + 1, whatever the iterations. Exact at the optimum, hence as good
         as the convergence. In mode ``"fixed"``: through the iterations, forward or reverse; exact
-        for the plan that they give, memory grows with their number. In mode ``"l2rm"``: zero, as in
-        the authors' code, where the plan is a target.
+        for the plan that they give, memory grows with their number. In mode ``"l2rm"`` the plan is
+        constant, as in the authors' code, where it is a target; ``cost`` is linear in the costs.
 
-        ``value``: by the envelope theorem, at no cost, in every mode; exact at the optimum, first
-        order only.
+        ``value``: by the envelope theorem, at no cost; exact at the optimum of the problem without
+        a leak, hence in mode ``"l2rm"`` never. First order only: second derivatives are not there,
+        but silently zero or partial. In mode ``"converged"`` reverse mode alone.
 
-        Items without weight or without partner have the gradients of items that are not there.
+        At the ends of its range the derivative in ``mass`` is the one from within. Where all of a
+        side moves, its weights cannot change alone: only directions that leave their sum mean
+        anything. Gradients of items without weight are zero; those of items without partner too,
+        but for ``value``, which counts the entropy of what they keep.
     """
-    _check(cost, a, b, mask, start, mode)
+    cost, mask = jnp.asarray(cost), None if mask is None else jnp.asarray(mask)
+    _check(cost, mass, epsilon, a, b, mask, start, mode)
     dtype = jnp.promote_types(jnp.result_type(cost), jnp.float32)
     cost = jnp.asarray(cost, dtype)
     n, m = cost.shape[-2:]
@@ -114,6 +121,7 @@ def partial_sinkhorn(
     mask = np.ones((n, m), bool) if mask is None else mask
     threshold = _STOP[mode][0] if threshold is None else threshold
     max_iterations = _STOP[mode][1] if max_iterations is None else max_iterations
+    _check_count(max_iterations, mode)
     # A loop of a fixed length, which reverse mode needs, is compiled for that length.
     static, dynamic = (max_iterations, None) if mode == "fixed" else (None, max_iterations)
     numbers = (jnp.asarray(x, dtype) for x in (cost, mass, epsilon, a, b))
@@ -135,85 +143,108 @@ def _solve(
     return over_leading_axes(one, *arrays, ranks=(2, 0, 0, 1, 1, 2, 1))
 
 
-def _check(cost, a, b, mask, start, mode) -> None:
+def _check(cost, mass, epsilon, a, b, mask, start, mode) -> None:
     if jnp.ndim(cost) < 2 or 0 in jnp.shape(cost)[-2:]:
         raise ValueError(f"cost must hold non-empty matrices, found shape {jnp.shape(cost)}")
     n, m = jnp.shape(cost)[-2:]
-    named = {"a": (a, (n,)), "b": (b, (m,)), "mask": (mask, (n, m)), "start": (start, (m,))}
+    named = {
+        "cost": (cost, (n, m)),
+        "mass": (mass, ()),
+        "epsilon": (epsilon, ()),
+        "a": (a, (n,)),
+        "b": (b, (m,)),
+        "mask": (mask, (n, m)),
+        "start": (start, (m,)),
+    }
+    batches = {}
     for name, (array, shape) in named.items():
-        found = None if array is None else jnp.shape(array)
-        if found is not None and found[-len(shape) :] != shape:
+        found = shape if array is None else jnp.shape(array)
+        split = len(found) - len(shape)
+        if split < 0 or found[split:] != shape:
             raise ValueError(f"{name} must have shape {shape} after any batch, found {found}")
+        batches[name] = found[:split]
+    try:
+        jnp.broadcast_shapes(*batches.values())
+    except ValueError:
+        found = ", ".join(f"{name} {batch}" for name, batch in batches.items() if batch)
+        raise ValueError(f"leading axes must broadcast against each other, found {found}") from None
     if mode not in _STOP:
         raise ValueError(f"mode must be one of {', '.join(_STOP)}, found {mode!r}")
+
+
+def _check_count(max_iterations, mode) -> None:
+    if isinstance(max_iterations, jax.core.Tracer):
+        if mode == "fixed":
+            raise ValueError("max_iterations cannot be traced in mode 'fixed', found a tracer")
+    elif max_iterations < 1:
+        raise ValueError(f"max_iterations must be at least 1, found {max_iterations}")
 
 
 def _one(
     fixed_iterations, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start
 ) -> PartialSinkhornResult:
-    problem, scales = reduce(cost, mass, epsilon, a, b, mask)
+    request = examine(cost, mass, epsilon, a, b, mask)
+    problem, scales = reduce(cost, request, epsilon)
     start = start / epsilon
     if fixed_iterations is not None:
         solution = iterate(problem, start, fixed_iterations)
     else:
         solution = solve(problem, start, threshold, max_iterations)
-    converged = (solution.error <= threshold) & scales.possible
+    converged = (solution.error <= threshold) & request.possible
     if fixed_iterations is None:
         # Then the mass is right up to the threshold; remove that last bit.
-        exact = problem.mass / jnp.maximum(total(solution.plan), _LEAST)
+        exact = problem.mass / jnp.maximum(total(solution.plan), _TINY)
         solution = solution._replace(plan=solution.plan * jnp.where(converged, exact, 1.0))
     transport = _in_units(solution, problem, scales, epsilon, a, b)
-    goal = scales.mass * scales.weight
-    return _result(transport, solution.iterations, converged, cost, mass, goal, epsilon, a, b)
+    return _result(transport, solution.iterations, converged, cost, mass, request, epsilon, a, b)
 
 
 def _in_units(solution: Solution, problem: Problem, scales: Scales, epsilon, a, b) -> Transport:
     """Back from the reduced problem: items that it left out keep all their weight."""
-    share = scales.mass / jnp.maximum(problem.mass, _LEAST)
+    share = scales.mass / jnp.maximum(problem.mass, _TINY)
+    unit = scales.weight * share
 
-    def side(side, left, potential, dummy, weights):
-        kept = weights - scales.weight * share * (side.weights - left)
+    def log_kept(side, potential, dummy, weights):
         alone = jnp.where(weights > 0, jnp.log(jnp.where(weights > 0, weights, 1.0)), 0.0)
-        log_kept = jnp.where(side.weights > 0, potential + dummy + jnp.log(scales.weight), alone)
-        return kept, epsilon * log_kept
+        return jnp.where(side.weights > 0, potential + dummy + jnp.log(scales.weight), alone)
 
     f, g, f_dummy, g_dummy = solution.potentials
-    rows_left, f = side(problem.rows, solution.rows_left, f, g_dummy, a)
-    columns_left, g = side(problem.columns, solution.columns_left, g, f_dummy, b)
+    f, g = log_kept(problem.rows, f, g_dummy, a), log_kept(problem.columns, g, f_dummy, b)
     log_mass = jnp.log(jnp.maximum(share, _TINY)) - jnp.log(scales.weight)
     price = scales.cost + epsilon * (log_mass - f_dummy - g_dummy)
-    plan = solution.plan * (scales.weight * share)
-    return Transport(plan, rows_left, columns_left, *lax.stop_gradient((f, g, price)))
+    potentials = lax.stop_gradient((epsilon * f, epsilon * g, price))
+    moved = unit * solution.rows_moved, unit * solution.columns_moved
+    return Transport(unit * solution.plan, *moved, *potentials)
 
 
 def _one_as_authors(_, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start):
-    limit = jnp.minimum(a.sum(), b.sum())
-    goal = jnp.clip(mass, 0.0, limit)
-    constants = lax.stop_gradient((cost, goal, epsilon, a, b))
-    solution = repeat_authors(*constants, mask, threshold, max_iterations)
-    plan = jnp.where(mask & (a > 0)[:, None] & (b > 0)[None, :], solution.plan, 0.0)
+    request = examine(cost, mass, epsilon, a, b, mask)
+    constants = lax.stop_gradient((cost, request.mass, epsilon, a, b))
+    solution = repeat_authors(*constants, request.mask, threshold, max_iterations)
+    plan = jnp.where(request.mask, solution.plan, 0.0)
     f, g, f_dummy, g_dummy = solution.potentials
     unit = lax.stop_gradient(epsilon)
-    f, g, price = unit * (f + g_dummy), unit * (g + f_dummy), -unit * (f_dummy + g_dummy)
-    transport = Transport(plan, solution.rows_left, solution.columns_left, f, g, price)
-    possible = (mass >= 0.0) & (mass <= limit * (1.0 + 1e-5))
-    converged = (solution.error < threshold) & possible
-    return _result(transport, solution.iterations, converged, cost, mass, goal, epsilon, a, b)
+    f, g = (jnp.where(w > 0, unit * x, 0.0) for w, x in ((a, f + g_dummy), (b, g + f_dummy)))
+    price = -unit * (f_dummy + g_dummy)
+    transport = Transport(plan, solution.rows_moved, solution.columns_moved, f, g, price)
+    converged = (solution.error < threshold) & request.possible
+    return _result(transport, solution.iterations, converged, cost, mass, request, epsilon, a, b)
 
 
-def _result(transport, iterations, converged, cost, mass, goal, epsilon, a, b):
-    cost = jnp.where(transport.plan > 0, cost, 0.0)
+def _result(transport, iterations, converged, cost, mass, request, epsilon, a, b):
+    cost = jnp.where(request.mask, cost, 0.0)
     moved = total(transport.plan)
+    unit = jnp.maximum(jnp.maximum(moved, jnp.abs(mass)), jnp.finfo(cost.dtype).tiny)
     return PartialSinkhornResult(
         plan=transport.plan,
         f=transport.f,
         g=transport.g,
         price=transport.price,
         cost=total(transport.plan * cost),
-        value=regularised_value(transport, cost, goal, epsilon, a, b),
+        value=regularised_value(transport, cost, request.mass, epsilon, a, b),
         mass=moved,
         iterations=iterations,
         converged=converged & jnp.isfinite(transport.plan).all(),
-        marginal_error=lax.stop_gradient(marginal_error(transport, a, b)),
-        mass_error=lax.stop_gradient(jnp.abs(moved - mass) / jnp.maximum(a.sum(), b.sum())),
+        marginal_error=lax.stop_gradient(marginal_error(transport) / unit),
+        mass_error=lax.stop_gradient(jnp.abs(moved - mass) / unit),
     )

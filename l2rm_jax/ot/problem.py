@@ -6,11 +6,11 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-# The least mass, as a share of the larger total weight, that plans are computed for; a smaller
-# one is the same plan, scaled: items do not feel each other at either.
-_SMALLEST_MASS = 1e-6
-# Stands for a total of zero where its logarithm is needed; far below any rounding.
-_NOTHING = 1e-20
+from l2rm_jax.ot.sums import sum_of
+
+# The least mass, as a share of what could move, that plans are computed for; a smaller one is the
+# same plan, scaled: items do not feel each other at either.
+_SMALLEST_MASS = 1e-12
 
 
 class Side(NamedTuple):
@@ -21,55 +21,83 @@ class Side(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Masked partial transport in units of epsilon, with weights of about one in total."""
+    """Masked partial transport in units of epsilon and of the mass."""
 
     cost: Float[Array, "n m"]  # cost / epsilon, from 0 up; infinite where nothing may move
     rows: Side
     columns: Side
-    mass: Float[Array, ""]  # > 0 unless nothing can move
+    mass: Float[Array, ""]  # 1, or 0 where nothing can move
 
 
 class Scales(NamedTuple):
     """From the units of a `Problem` back to the caller's."""
 
-    weight: Float[Array, ""]  # the larger of |a| and |b|
+    weight: Float[Array, ""]  # the unit of mass
     cost: Float[Array, ""]  # what was taken from all costs
-    mass: Float[Array, ""]  # to move, in the units of a `Problem`; may be less than its mass
-    possible: Bool[Array, ""]  # the mass asked for is in range and rows and columns have so much
+    mass: Float[Array, ""]  # to move, in units of a `Problem`; less than 1 where hardly any is
 
 
-def reduce(
+class Request(NamedTuple):
+    """What may move, of what was asked."""
+
+    mask: Bool[Array, "n m"]  # allowed pairs of items with weight
+    a: Float[Array, " n"]  # weights of the items that have such a pair; 0 for others
+    b: Float[Array, " m"]
+    mass: Float[Array, ""]  # asked for, or the nearest that these items could move
+    limit: Float[Array, ""]  # the most that they could move
+    possible: Bool[Array, ""]  # the mass asked for is in range, and so are epsilon and weights
+
+
+def examine(
     cost: Float[Array, "n m"],
     mass: Float[Array, ""],
     epsilon: Float[Array, ""],
     a: Float[Array, " n"],
     b: Float[Array, " m"],
     mask: Bool[Array, "n m"],
-) -> tuple[Problem, Scales]:
-    """Takes out items without weight or without partner, and scales and shifts the numbers.
+) -> Request:
+    """Finds the items that can move and how much of what is asked they can."""
+    valid = (epsilon > 0) & (a >= 0).all() & (b >= 0).all()
+    # A cost that is no number stays, to be reported.
+    mask = mask & (cost != jnp.inf) & (a > 0)[:, None] & (b > 0)[None, :]
+    a, b = jnp.where(mask.any(1), a, 0.0), jnp.where(mask.any(0), b, 0.0)
+    limit = jnp.minimum(sum_of(a), sum_of(b))
+    # A sum of weights is rounded: asking for all of it must not count as asking for more.
+    rounding = 4 * jnp.finfo(cost.dtype).eps * (len(a) + len(b)) ** 0.5
+    possible = (mass >= 0.0) & (mass <= limit * (1.0 + rounding))
+    clipped = jnp.clip(mass, 0.0, limit)
+    # At both ends the derivative in the mass is the one from within.
+    moved = jnp.where(possible, _valued(clipped, mass), clipped)
+    return Request(mask, a, b, moved, limit, possible & valid)
+
+
+def reduce(cost: Float[Array, "n m"], request: Request, epsilon) -> tuple[Problem, Scales]:
+    """Takes out items that cannot move, and scales and shifts the numbers.
 
     Items that cannot move do not touch the others: their weight stays. The least cost is taken from
-    all: of costs that hardly differ, float32 would keep few digits after the division.
+    all: of costs that hardly differ, float32 would keep few digits after the division. The unit of
+    mass is the mass that moves: a plan feels nothing else, however large the weights are.
     """
-    scale = lax.stop_gradient(jnp.maximum(jnp.maximum(a.sum(), b.sum()), jnp.finfo(a.dtype).tiny))
-    a, b, asked = a / scale, b / scale, mass / scale
-    mask = mask & (a > 0)[:, None] & (b > 0)[None, :]
-    allowed = lax.stop_gradient(jnp.where(mask, cost, jnp.inf))
-    lowest = allowed.min(1)
-    a = jnp.where(lowest < jnp.inf, a, 0.0)
-    b = jnp.where(allowed.min(0) < jnp.inf, b, 0.0)
+    mask, a, b, moved, limit, _ = request
+    least = jnp.maximum(_SMALLEST_MASS * limit, jnp.finfo(cost.dtype).tiny)
+    least = jnp.where(limit > 0, least, 1.0)
+    unit = lax.stop_gradient(jnp.maximum(moved, least))
+    a, b, moved = a / unit, b / unit, moved / unit
+    mass = jnp.where(moved < 1.0, jnp.where(limit > 0, 1.0, 0.0), moved)
 
-    limit = jnp.minimum(a.sum(), b.sum())
-    # A sum of weights is rounded: asking for all of it must not count as asking for more.
-    possible = (asked >= 0.0) & (asked <= limit * (1.0 + 1e-5))
-    moved = jnp.clip(asked, 0.0, limit)
-    mass = jnp.maximum(moved, jnp.minimum(_SMALLEST_MASS, limit))
-
-    shift = jnp.where(lowest.min() < jnp.inf, lowest.min(), 0.0)
+    lowest = lax.stop_gradient(jnp.where(mask, cost, jnp.inf).min())
+    shift = jnp.where(lowest < jnp.inf, lowest, 0.0)
     shifted = jnp.where(mask, cost - shift, 0.0) / epsilon
     problem = Problem(jnp.where(mask, shifted, jnp.inf), _side(a, mass), _side(b, mass), mass)
-    return problem, Scales(scale, shift, moved, possible)
+    return problem, Scales(unit, shift, moved)
 
 
 def _side(weights, mass) -> Side:
-    return Side(weights, jnp.maximum(weights.sum() - mass, _NOTHING))
+    left = sum_of(weights) - mass
+    nothing = jnp.finfo(weights.dtype).eps ** 2  # has a logarithm, and is below any rounding
+    return Side(weights, _valued(jnp.maximum(left, nothing), left))
+
+
+def _valued(value, x):
+    """A value that changes as `x` does."""
+    return lax.stop_gradient(value) + (x - lax.stop_gradient(x))

@@ -1,15 +1,15 @@
 r"""Half a Sinkhorn iteration of the partial problem: one side's marginals and the mass at once.
 
 Given the columns' potentials, row :math:`i` sends :math:`e^{f_i} S_i` with
-:math:`S_i = \sum_j e^{g_j - C_{ij}}`, and keeps :math:`e^{f_i + \delta}`, where :math:`\delta`, the
-potential of the dummy column, is common to all rows. Both together are the row's weight, so a row
-moves the share :math:`\sigma(\log S_i - \delta)` of it, and :math:`\delta` follows from the mass:
-one equation in one unknown, whose left side is monotone. The columns and the dummy row likewise.
+:math:`S_i = \sum_j e^{g_j - C_{ij}}`, and keeps :math:`e^{f_i + \delta} r / s`, where
+:math:`\delta`, the potential of the dummy column, is common to all rows. Both together are the
+row's weight, so a row moves the share :math:`\sigma(\log S_i - \delta + \log (s / r))` of it, and
+:math:`\delta` follows from the mass: one equation in one unknown, whose left side is monotone. The
+columns and the dummy row likewise. The mass :math:`s` over what stays, :math:`r`, would be the odds
+of every item, were all alike; without that factor, :math:`\delta` needs few digits before the
+point, however little of a side moves.
 """
 
-from functools import partial
-
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
@@ -20,8 +20,10 @@ from l2rm_jax.ot.problem import Side
 # at most, and the step after which two more are exact, the second in its derivative too.
 _WARM_STEPS = 2
 _COLD_STEPS, _LAST_STEP = 100, 1e-3
-# A step beyond this many units would leave the region in which the slope means something.
+# A last step beyond this many units would leave the region in which the slope means something.
 _LONGEST_STEP = 3.0
+# What is too little, relatively, for a sum of differences to tell it from nothing.
+_LEAST = 1e-6 - 1
 
 
 def shares(
@@ -41,40 +43,60 @@ def shares(
         What each item moves, and :math:`\delta`. Both may be differentiated: the last step's
         derivative is that of the root.
     """
-    target = jnp.log(jnp.maximum(mass, jnp.finfo(gap.dtype).tiny)) - jnp.log(side.left)
-
-    def newton(gap, weights, target, dummy):
-        # On the scale of log odds the mass is a line in delta where all gaps are the same.
-        go = weights * jax.nn.sigmoid(gap - dummy)
-        stay = weights * jax.nn.sigmoid(dummy - gap)
-        moved, left = (jnp.maximum(part.sum(), 1e-30) for part in (go, stay))
-        slope = jnp.sum(go * jax.nn.sigmoid(dummy - gap)) * (1 / moved + 1 / left)
-        slope = lax.stop_gradient(jnp.maximum(slope, 1e-6))
-        step = (jnp.log(moved) - jnp.log(left) - target) / slope
-        return jnp.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
-
-    fixed = lax.stop_gradient((gap, side.weights, target))
-    cold = start is None
-    dummy = _search(partial(newton, *fixed), _mean(*fixed)) if cold else lax.stop_gradient(start)
+    mass = jnp.maximum(mass, jnp.finfo(gap.dtype).tiny)
+    fixed = lax.stop_gradient((gap, side, mass))
+    dummy = _search(*fixed) if start is None else lax.stop_gradient(start)
     for _ in range(_WARM_STEPS - 1):
-        dummy = dummy + newton(*fixed, dummy)
-    dummy = dummy + newton(gap, side.weights, target, dummy)
-    return side.weights * jax.nn.sigmoid(gap - dummy), dummy
+        dummy = dummy + _short_step(*fixed, dummy)
+    dummy = dummy + _short_step(gap, side, mass, dummy)
+    return side.weights * _split(gap, side, mass, dummy)[0], dummy
 
 
-def _mean(gap, weights, target):
-    """Delta where all gaps are equal."""
-    return jnp.sum(weights * gap) / jnp.maximum(weights.sum(), 1e-30) - target
+def _split(gap, side, mass, dummy):
+    """The shares that items move and keep, each to its last digit."""
+    odds = gap - dummy
+    small = jnp.exp(jnp.where(odds > 0, -odds, odds))
+    go = mass * jnp.where(odds > 0, 1.0, small)
+    stay = side.left * jnp.where(odds > 0, small, 1.0)
+    return go / (go + stay), stay / (go + stay)
 
 
-def _search(newton, start):
+def _step(gap, side, mass, dummy):
+    """Newton's: the log odds of the mass are a line in delta where all gaps are the same."""
+    go, stay = _split(gap, side, mass, dummy)
+    # Sums of differences, which vanish at the root: those of the terms would round by more.
+    whole = mass + side.left
+    more = jnp.sum(side.weights * (go - mass / whole)) / mass
+    fewer = jnp.sum(side.weights * (stay - side.left / whole)) / side.left
+    more, fewer = jnp.maximum(more, _LEAST), jnp.maximum(fewer, _LEAST)
+    rate = 1 / (mass * (1 + more)) + 1 / (side.left * (1 + fewer))
+    slope = lax.stop_gradient(jnp.maximum(rate * jnp.sum(side.weights * go * stay), 1e-6))
+    return (jnp.log1p(more) - jnp.log1p(fewer)) / slope
+
+
+def _short_step(*values):
+    return jnp.clip(_step(*values), -_LONGEST_STEP, _LONGEST_STEP)
+
+
+def _search(gap, side, mass):
+    """Newton's method between bounds; their middle where a step leaves them.
+
+    Were all gaps the same, delta would be the gap: it is between the least and the largest.
+    """
+    mean = jnp.sum(side.weights * gap) / jnp.maximum(side.weights.sum(), 1e-30)
+    alive = jnp.where(side.weights > 0, gap, mean)
+
     def unfinished(state):
-        _, step, count = state
-        return (jnp.abs(step) > _LAST_STEP) & (count < _COLD_STEPS)
+        _, change, _, _, count = state
+        return (jnp.abs(change) > _LAST_STEP) & (count < _COLD_STEPS)
 
     def iterate(state):
-        dummy, _, count = state
-        step = newton(dummy)
-        return dummy + step, step, count + 1
+        dummy, _, low, high, count = state
+        step = _step(gap, side, mass, dummy)
+        low, high = jnp.where(step > 0, dummy, low), jnp.where(step > 0, high, dummy)
+        inside = (low < dummy + step) & (dummy + step < high)
+        new = jnp.where(inside, dummy + step, (low + high) / 2)
+        return new, new - dummy, low, high, count + 1
 
-    return lax.while_loop(unfinished, iterate, (start, jnp.full_like(start, jnp.inf), 0))[0]
+    start = mean, jnp.full_like(mean, jnp.inf), alive.min(), alive.max(), 0
+    return lax.while_loop(unfinished, iterate, start)[0]

@@ -34,3 +34,8 @@ def column_sums(u: Float[Array, " n"], blocks: Float[Array, "B r m"]) -> Float[A
 def total(matrix: Float[Array, "n m"]) -> Float[Array, ""]:
     """The sum of all entries, row by row: the compiler would make one long sum of them."""
     return lax.optimization_barrier(matrix.sum(1)).sum()
+
+
+def sum_of(vector: Float[Array, " n"]) -> Float[Array, ""]:
+    """The sum of a vector's entries, likewise."""
+    return total(in_blocks(vector[:, None])[..., 0])

@@ -97,6 +97,13 @@ def test_padding_changes_nothing(content):
     assert not wide_grad[:, 7:].any() and not wide_grad[:, :, 5:].any()
 
 
+@pytest.mark.parametrize("total", [1e-9, 1e9])
+def test_scale_of_the_weights_does_not_matter(total):
+    found = match(COST, total * A, total * B, epsilon=EPSILON, iterations=3)
+    plan = match(COST, A, B, epsilon=EPSILON, iterations=3)
+    np.testing.assert_allclose(found, total * plan, rtol=1e-5)
+
+
 def test_order_of_the_items_moves_the_plan_along():
     rows, columns = RNG.permutation(7), RNG.permutation(5)
     moved = match(

@@ -125,12 +125,29 @@ def test_low_precision_costs_are_solved_in_float32():
         ({"b": jnp.ones(3)}, r"b must have shape \(4,\) .* found \(3,\)"),
         ({"mask": jnp.ones((4, 3), bool)}, r"mask must have shape \(3, 4\)"),
         ({"mode": "exact"}, r"mode.*'exact'"),
+        ({"max_iterations": 0}, r"max_iterations .* at least 1, found 0"),
+        ({"a": jnp.ones((4, 3)), "mask": jnp.ones((2, 3, 4))}, r"found a \(4,\), mask \(2,\)"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
     arguments = {"cost": jnp.zeros((3, 4)), **arguments}
     with pytest.raises(ValueError, match=message):
         partial_sinkhorn(mass=0.1, epsilon=0.1, **arguments)
+
+
+def test_a_traced_number_of_fixed_iterations_is_refused():
+    def solve(count):
+        return partial_sinkhorn(
+            jnp.zeros((3, 4)), 0.1, epsilon=0.1, mode="fixed", max_iterations=count
+        )
+
+    with pytest.raises(ValueError, match=r"max_iterations .* mode 'fixed'"):
+        jax.jit(solve)(3)
+
+
+def test_lists_are_arrays():
+    found = partial_sinkhorn([[0.0, 1.0], [1.0, 0.0]], 0.5, epsilon=0.1)
+    assert found.converged and found.plan[0, 0] > 0.24
 
 
 def test_cost_grows_with_the_mass():
@@ -233,6 +250,16 @@ def test_fixed_mode_runs_as_asked_and_moves_the_mass():
     assert result.iterations == 5 and not result.converged
     np.testing.assert_allclose(result.mass, 0.7, rtol=1e-5)
     np.testing.assert_array_less(result.plan.sum(0), 1 / 6 + 1e-6)
+
+
+def test_one_cheap_pair_among_dear_ones():
+    """Hundreds of epsilons lie between what the one row and what the others gain by moving."""
+    cost = jnp.ones((8, 8)).at[0, 0].set(0.0)
+    epsilons = jnp.asarray([2e-3, 1e-3, 1e-4])
+    fixed = partial_sinkhorn(cost, 0.01, epsilon=epsilons, mode="fixed")
+    assert fixed.converged.all()
+    np.testing.assert_allclose(fixed.plan[:, 0, 0], 0.01, rtol=1e-5)
+    assert partial_sinkhorn(cost, 0.01, epsilon=epsilons).iterations.max() < 5
 
 
 def test_one_iteration_is_the_same_in_both_modes_and_reported_as_it_is():

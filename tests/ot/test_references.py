@@ -96,10 +96,13 @@ def test_exact_partial_transport_of_pot():
     cost, mask = draw(*SIZE, seed=1)
     a, b = weights(8, 10), weights(6, 20)
     plan = ot.partial.partial_wasserstein(
-        *(np.asarray(array, float) for array in (a, b, np.where(mask, cost, 1e3))), m=0.8
+        *(np.asarray(array, float) for array in (a, b, np.where(mask, cost, 1e3))), m=0.5
     )
-    exact = _linear_programme(cost, 0.8, a, b, mask)
-    np.testing.assert_allclose(np.sum(plan * cost), exact, rtol=1e-6)
+    result = partial_sinkhorn(
+        cost, 0.5, epsilon=2e-3, a=a, b=b, mask=mask, max_iterations=20000, threshold=1e-5
+    )
+    assert result.converged
+    assert np.abs(result.plan - plan).sum() < 0.05 * 0.5
 
 
 def _linear_programme(cost, mass, a, b, mask) -> float:

@@ -1,0 +1,210 @@
+"""Ends of ranges, weights of very different size, and what must not count."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2rm_jax.ot import partial_sinkhorn
+from tests.ot.problems import draw, weights
+
+SIZE = (5, 6)
+MODES = ["converged", "fixed", "l2rm"]
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e7, 1e8])
+def test_weights_of_one_side_may_be_much_larger(scale):
+    """Rows alike: columns feel each other through the mass alone, whatever the rows weigh."""
+    cost = np.tile(np.arange(4.0), (3, 1))
+    mass = min(1.0, scale)
+    result = partial_sinkhorn(cost, mass, epsilon=0.1, a=np.full(3, scale), b=np.ones(4))
+    if scale > 1:  # no row is short, so column j keeps e^(10 j) times what it moves, by a factor
+        low, high = -100.0, 100.0
+        for _ in range(100):
+            delta = (low + high) / 2
+            moved = 1 / (1 + np.exp(10 * np.arange(4.0) + delta))
+            low, high = (delta, high) if moved.sum() > mass else (low, delta)
+        np.testing.assert_allclose(result.plan.sum(0), moved, rtol=1e-4)
+    assert result.converged and result.mass_error < 1e-6 and result.marginal_error < 1e-6
+
+
+def test_a_heavy_row_that_may_not_move_changes_nothing():
+    cost, mask = draw(8, 6, seed=5)
+    a = weights(8, 1)
+    heavy = mask.copy()
+    heavy[0] = False
+    plans = [
+        partial_sinkhorn(cost, 0.1, epsilon=0.1, a=np.append(first, a[1:]), mask=heavy).plan
+        for first in (0.0, 1e8)
+    ]
+    np.testing.assert_allclose(plans[1], plans[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_heavy_rows_do_not_hide_an_error(transposed):
+    cost, _ = draw(8, 6)
+    with jax.enable_x64(True):
+        a, b = np.array([1e5, 1e5, *[0.5] * 6]), np.ones(6)
+        problem = (cost.T, b, a) if transposed else (cost, a, b)
+        exact = _solve(jnp.float64, *problem, threshold=1e-12, max_iterations=20000)
+        found = _solve(jnp.float32, *problem, threshold=1e-6, max_iterations=2000)
+    assert exact.converged and found.converged
+    assert np.abs(np.asarray(found.plan) - np.asarray(exact.plan)).sum() < 1e-5
+
+
+def _solve(dtype, cost, a, b, **stop):
+    return partial_sinkhorn(jnp.asarray(cost, dtype), 5.0, epsilon=0.02, a=a, b=b, **stop)
+
+
+def test_a_tiny_weight_may_be_more_than_the_mass():
+    with jax.enable_x64(True):
+        cost, a = jnp.asarray([[0.0], [1.0]], float), jnp.asarray([1e-7, 1.0])
+        result = partial_sinkhorn(cost, 1e-8, epsilon=0.05, a=a, threshold=1e-13)
+        # The odds of the rows' shares differ by e^20.
+        share = result.plan[:, 0] / a
+        odds = share / (1 - share)
+        np.testing.assert_allclose(odds[0] / odds[1], np.exp(20), rtol=1e-6)
+        np.testing.assert_allclose(result.plan.sum(), 1e-8, rtol=1e-12)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("mode", ["converged", "fixed"])
+def test_the_gradient_in_the_mass_is_one_sided_at_both_ends(mode, wide):
+    cost = np.random.default_rng(3).uniform(size=(5, 4))
+    stop = {"threshold": 1e-13} if wide else {}
+    with jax.enable_x64(wide):
+
+        @jax.jit
+        @jax.value_and_grad
+        def transported(mass):
+            more = stop if mode == "converged" else {"max_iterations": 60}
+            return partial_sinkhorn(jnp.asarray(cost), mass, epsilon=0.1, mode=mode, **more).cost
+
+        step = 1e-6 if wide else 1e-3
+        for end, inside in ((0.0, step), (1.0, 1.0 - step)):
+            expected = (transported(inside)[0] - transported(end)[0]) / (inside - end)
+            np.testing.assert_allclose(transported(end)[1], expected, rtol=1e-5 if wide else 1e-3)
+
+
+def test_the_value_s_gradient_in_the_mass_at_the_end():
+    """It grows without bound towards the ends; what is cut off is not halved."""
+    cost, _ = draw(5, 4)
+    for mass in (0.0, 1.0):
+        slope = jax.grad(lambda mass: partial_sinkhorn(cost, mass, epsilon=0.1).value)(mass)
+        price = partial_sinkhorn(cost, mass, epsilon=0.1).price
+        np.testing.assert_allclose(slope, price - 0.1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_small_masses_have_gradients(dtype):
+    """A row's weight is felt in proportion to the mass, and to the last digits of it."""
+    cost, _ = draw(5, 6)
+
+    def slopes(mass, dtype):
+        a, b = (jnp.asarray(weights(n, n), dtype) for n in SIZE)
+        read = np.random.default_rng(1).uniform(size=SIZE)
+
+        def score(cost, a, b):
+            return jnp.sum(partial_sinkhorn(cost, mass, epsilon=0.1, a=a, b=b).plan * read) / mass
+
+        return jax.grad(score, (0, 1, 2))(jnp.asarray(cost, dtype), a, b)
+
+    with jax.enable_x64(True):
+        expected = slopes(1e-3, jnp.float64)
+        for found, right in zip(slopes(1e-7, dtype), expected, strict=True):
+            np.testing.assert_allclose(found, right, rtol=0, atol=0.02 * np.abs(right).max())
+
+
+@pytest.mark.parametrize("content", [-50.0, 50.0, np.nan, np.inf])
+@pytest.mark.parametrize("mode", MODES)
+def test_padding_changes_nothing(mode, content):
+    cost, mask = draw(8, 6, seed=6)
+    a, b = weights(8, 1), weights(6, 2, total=1.2)
+    wide = np.pad(cost, ((0, 2), (0, 3)), constant_values=content)
+    padded = {"a": np.pad(a, (0, 2)), "b": np.pad(b, (0, 3))}
+    padded["mask"] = np.pad(mask, ((0, 2), (0, 3)), constant_values=True)
+    found = partial_sinkhorn(wide, 0.3, epsilon=0.1, mode=mode, **padded)
+    expected = partial_sinkhorn(cost, 0.3, epsilon=0.1, a=a, b=b, mask=mask, mode=mode)
+    assert found.iterations == expected.iterations and found.converged and expected.converged
+    np.testing.assert_allclose(found.plan[:8, :6], expected.plan, rtol=2e-5, atol=1e-9)
+    np.testing.assert_allclose(found.value, expected.value, rtol=1e-5)
+    assert not found.plan[8:].any() and not found.plan[:, 6:].any()
+    assert not found.f[8:].any() and not found.g[6:].any()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_problem_that_is_all_padding_is_solved(mode):
+    cost = jnp.ones((4, 3))
+    problem = {"a": jnp.zeros(4), "b": jnp.zeros(3), "mode": mode}
+    result = partial_sinkhorn(cost, 0.0, epsilon=0.1, **problem)
+    assert result.converged and not result.plan.any()
+    assert result.marginal_error == 0 and result.mass_error == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": -0.1},
+        {"epsilon": 0.0},
+        {"a": np.array([0.5, -0.1, 0.6])},
+        {"mass": 1.000009},
+        {"mass": np.nan},
+        {"mask": np.array([[True], [False], [False]]) & np.ones((3, 4), bool)},  # allows 1 / 3
+    ],
+    ids=["negative epsilon", "no epsilon", "negative weight", "more mass", "no number", "mask"],
+)
+def test_what_is_out_of_range_does_not_converge(mode, change):
+    problem = {"mass": 0.4, "epsilon": 0.1, **change}
+    cost, _ = draw(3, 4)
+    assert not partial_sinkhorn(cost, mode=mode, **problem).converged
+
+
+def test_all_of_many_weights_is_not_too_much():
+    a = weights(3000, 1)
+    mass = np.add.accumulate(a)[-1]  # one after another, which rounds most
+    assert partial_sinkhorn(np.zeros((3000, 2)), mass, epsilon=0.1, a=a, b=np.ones(2)).converged
+
+
+def test_an_infinite_cost_is_a_mask():
+    cost, mask = draw(5, 6)
+    infinite = np.where(mask, cost, np.inf)
+
+    def both(epsilon, cost, **more):
+        result = partial_sinkhorn(cost, 0.4, epsilon=epsilon, **more)
+        return result.cost + result.value
+
+    found = jax.value_and_grad(both, (0, 1))(0.1, infinite)
+    expected = jax.value_and_grad(both, (0, 1))(0.1, cost, mask=mask)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_items_without_weight_have_no_gradient():
+    cost, _ = draw(5, 6)
+    a = jnp.asarray(weights(5, 1)).at[2].set(0.0)
+
+    def value(a):
+        return partial_sinkhorn(cost, 0.3, epsilon=0.1, a=a).value
+
+    slope = jax.grad(value)(a)
+    assert slope[2] == 0 and (slope[jnp.array([0, 1, 3, 4])] != 0).all()
+
+
+def test_the_cost_of_a_constant_plan_has_the_plan_as_gradient():
+    cost, _ = draw(5, 6)
+    problem = {"mass": 0.3, "epsilon": 0.1, "mode": "l2rm"}
+    slope = jax.grad(lambda cost: partial_sinkhorn(cost, **problem).cost)(cost)
+    np.testing.assert_allclose(slope, partial_sinkhorn(cost, **problem).plan, rtol=1e-6)
+
+
+def test_forward_mode_goes_through_a_fixed_number_of_iterations():
+    cost, mask = draw(5, 6)
+    change = jnp.asarray(np.random.default_rng(2).uniform(size=SIZE), jnp.float32)
+
+    def moved(cost):
+        return partial_sinkhorn(
+            cost, 0.4, epsilon=0.1, mask=mask, mode="fixed", max_iterations=5
+        ).cost
+
+    _, forward = jax.jvp(moved, (jnp.asarray(cost),), (change,))
+    np.testing.assert_allclose(forward, jnp.sum(jax.grad(moved)(cost) * change), rtol=1e-5)
