@@ -82,12 +82,13 @@ def test_all_mass_is_ordinary_transport():
 def test_exact_partial_transport_as_epsilon_vanishes(mass):
     cost, mask = draw(*SIZE, seed=1)
     a, b = weights(8, 10), weights(6, 20)
-    exact = _linear_programme(cost, mass, a, b, mask)
+    exact, threshold = _linear_programme(cost, mass, a, b, mask), 1e-5
     result = partial_sinkhorn(
-        cost, mass, epsilon=2e-3, a=a, b=b, mask=mask, max_iterations=20000, threshold=1e-5
+        cost, mass, epsilon=2e-3, a=a, b=b, mask=mask, max_iterations=20000, threshold=threshold
     )
-    # No plan is cheaper than the exact one; plans may differ where costs are nearly equal.
-    assert exact - 1e-6 <= result.cost <= exact + 4e-3
+    # No plan is cheaper than the exact one, but for what its marginals may be off by; plans may
+    # differ where costs are nearly equal.
+    assert exact - threshold <= result.cost <= exact + 4e-3
     np.testing.assert_allclose(result.mass, mass, rtol=1e-5)
 
 
