@@ -124,3 +124,20 @@ def test_l2rm_plan_is_a_constant():
         cost
     )
     assert not gradient.any()
+
+
+@pytest.mark.parametrize("mode", ["converged", "fixed"])
+def test_gradients_of_a_batch_are_those_of_its_problems(mode):
+    costs = jnp.stack([jnp.asarray(draw(*SIZE, seed=seed)[0], jnp.float32) for seed in (21, 22)])
+    masses = jnp.array([0.2, 0.7])
+
+    def score(cost, mass):
+        stop = STOP[mode] if mode == "fixed" else {}
+        result = partial_sinkhorn(cost, mass, epsilon=0.2, mode=mode, **stop)
+        return jnp.sum(result.plan * READ) + result.value
+
+    one = jax.grad(score, argnums=(0, 1))
+    batched = jax.vmap(one)(costs, masses)
+    for k in range(2):
+        for found, expected in zip(batched, one(costs[k], masses[k]), strict=True):
+            np.testing.assert_allclose(found[k], expected, rtol=1e-4, atol=1e-5)
