@@ -33,6 +33,7 @@ def test_writes_what_it_measured(script, flags, quantity, tmp_path, monkeypatch)
     assert found["machine"]["processor"] not in ("", "x86_64")
     assert (found.get("process_peak_gib", 0) > 0) == (script in (step, score))
     assert ("head" in found["sizes"]) == (script is not input)
+    assert script is input or found["sizes"]["embed_dim"] == 8
 
 
 def test_mining_takes_two_couples_a_row_and_scores_two_matrices():
