@@ -9,7 +9,7 @@ from jax import lax
 from jaxtyping import Array
 
 # Entries of the cost matrices that a CPU keeps close while it iterates on them.
-_CLOSE = 2**18
+_CLOSE = 2**20
 
 
 def over_leading_axes(function: Callable, *arrays: Array, ranks: tuple[int, ...]):

@@ -1,6 +1,7 @@
 """Masked partial Sinkhorn against solvers that share nothing with it."""
 
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -147,7 +148,7 @@ KINDS = {
 
 def _check_float32(kind, n, mass, epsilon, spare=0):
     """Errors below 1e-6 in at most twice the iterations of float64 Sinkhorn, where that converges,
-    and some to spare; otherwise the solver must have found out by itself."""
+    and some to spare; where it does not, ours does all the same."""
     cost = KINDS[kind](np.random.default_rng(n), n).astype(np.float32)
     mask = ~np.eye(n, dtype=bool)
     extended = np.pad(np.where(mask, cost / epsilon, np.inf), ((0, 1), (0, 1)))
@@ -156,15 +157,13 @@ def _check_float32(kind, n, mass, epsilon, spare=0):
     result = partial_sinkhorn(cost, mass, epsilon=epsilon, mask=mask)
     plan = np.asarray(result.plan, np.float64)
     expected, iterations = sinkhorn(extended, marginal, marginal, 2000, threshold=1e-7)
-    if iterations == 2000:
-        assert result.marginal_error > 1e-6 or result.converged
-        return
     assert result.converged and result.iterations <= 2 * iterations + spare
     assert abs(plan.sum() - mass) < 1e-6 and result.mass_error < 1e-6
     assert result.marginal_error < 1e-6
     excess = [np.maximum(plan.sum(axis) - 1 / n, 0).sum() for axis in (0, 1)]
     assert max(excess) < 1e-6
-    assert np.abs(plan - expected[:-1, :-1]).sum() <= 1e-5 * mass
+    if iterations < 2000:
+        assert np.abs(plan - expected[:-1, :-1]).sum() <= 1e-5 * mass
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -192,3 +191,22 @@ def test_float32_is_accurate_at_large_sizes(kind, n):
     spare = 20 if kind in ("constant", "zero") else 0
     for mass, epsilon in ((0.1, 0.07), (0.5, 0.1), (0.9, 1.0)):
         _check_float32(kind, n, mass, epsilon, spare)
+
+
+def test_learned_costs_of_a_run():
+    """Six batches of Flickr8k (SAF, rate 0.4, first epoch after the warm-up) in which columns move
+    nearly all of their weight. Sinkhorn in float64 takes from 700 to more than 5000 iterations."""
+    costs = np.load(Path(__file__).parent / "flickr8k_costs.npy")
+    mask, epsilon, mass, n = ~np.eye(64, dtype=bool), 0.01, 0.1, 64
+    result = partial_sinkhorn(costs, mass, epsilon=epsilon, mask=mask)
+    assert result.converged.all() and result.iterations.max() <= 150
+    assert result.marginal_error.max() <= 1e-6 and result.mass_error.max() <= 1e-6
+    # The plan is the exponential that its potentials make, has the marginals and the mass: these
+    # are the conditions of the optimum.
+    f, g, price = (np.asarray(x, np.float64) for x in (result.f, result.g, result.price))
+    exponents = f[:, :, None] + g[:, None, :] + price[:, None, None] - costs.astype(np.float64)
+    plans = np.where(mask, np.exp(exponents / epsilon), 0.0)
+    assert np.abs(plans - result.plan).sum((1, 2)).max() <= 2e-5 * mass
+    assert np.abs(plans.sum((1, 2)) - mass).max() <= 1e-5 * mass
+    for moved, potential in ((plans.sum(2), f), (plans.sum(1), g)):
+        np.testing.assert_allclose(moved + np.exp(potential / epsilon), 1 / n, rtol=2e-5)
