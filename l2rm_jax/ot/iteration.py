@@ -176,6 +176,9 @@ def _newton_if_slow(problem: Problem, state: _State) -> _State:
 
 def _newton(problem: Problem, state: _State) -> _State:
     """From where an iteration ends: with columns and mass right, and rows off."""
+    # Else what the step leaves as it is, and so the kernel, would be worked out before the loop,
+    # for problems without a step too.
+    state = lax.optimization_barrier(state)
     plan, (f, g, f_dummy, g_dummy) = _reached(problem, state)
     rows_left, columns_left = left(problem.rows, f + g_dummy), left(problem.columns, g + f_dummy)
     off = problem.rows.weights - rows_left - plan.sum(1)
