@@ -46,7 +46,7 @@ class Cell(NamedTuple):
 
 def make_cell(config) -> Cell:
     method = make_method(make_model(config.model, VOCABULARY), config)
-    sample = next(_batches({"sample": np.arange(len(pairs()))}, 0))["sample"]
+    sample = next(stream({"sample": np.arange(len(pairs()))}, 0))["sample"]
     return Cell(method, jax.eval_shape(method.init, jax.random.key(0), sample), sample)
 
 
@@ -61,10 +61,10 @@ def batches(cell: Cell, epoch: int) -> Iterator[dict]:
         shapes = jax.eval_shape(score, cell.state, cell.sample)
         return jax.tree.map(lambda x: rng.uniform(size=(len(pairs()), *x.shape[1:])), shapes)
 
-    return _batches(cell.method.plan(score_pairs, pairs(), epoch).streams, epoch)
+    return stream(cell.method.plan(score_pairs, pairs(), epoch).streams, epoch)
 
 
-def _batches(streams: dict, epoch: int) -> Iterator[dict]:
+def stream(streams: dict, epoch: int) -> Iterator[dict]:
+    """Batches of these streams, of one shape."""
     settings = {"batch_size": SIZE, "seed": 0, "epoch": epoch}
-    stream = TrainStream(pairs(), streams, **settings, max_words=WORDS, buckets=(WORDS,))
-    return stream.iterate()
+    return TrainStream(pairs(), streams, **settings, max_words=WORDS, buckets=(WORDS,)).iterate()

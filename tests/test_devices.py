@@ -13,7 +13,7 @@ from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.hosts import Share, require_shared
-from l2rm_jax.methods import make_method
+from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas
 from tests import grid
@@ -116,10 +116,11 @@ def test_augmented_steps_do_not_depend_on_the_device_count():
 
 
 class Course(NamedTuple):
-    """Ten steps: what each reported, and the state after them."""
+    """Ten steps: what each reported, the state after them, and what the next epoch would train."""
 
     metrics: list[dict[str, float]]
     state: Any
+    plan: EpochPlan
 
 
 def in_float64(tree):
@@ -147,7 +148,18 @@ def course(method: str, head: str, devices: int) -> Course:
         shards = {name: replicas.shard(in_float64(each)) for name, each in batch.items()}
         state, values = step(state, shards)
         metrics.append({name: float(x) for name, x in replicas.first(values).items()})
-    return Course(metrics, jax.device_get(replicas.first(state.replace(key=()))))
+
+    def score_pairs(score):
+        scored, found, rows = replicas.map(score), [], []
+        for each in grid.stream({"all": np.arange(len(grid.pairs()))}, epoch=0):
+            batch = replicas.shard(in_float64(each["all"]))
+            found.append(replicas.first(scored(state, batch)))
+            rows.append(each["all"].pair_index)
+        order = np.argsort(np.concatenate(rows))
+        return jax.tree.map(lambda *parts: np.concatenate(parts)[order], *found)
+
+    plan = mapped.plan(score_pairs, grid.pairs(), grid.MAIN)
+    return Course(metrics, jax.device_get(replicas.first(state.replace(key=()))), plan)
 
 
 def leaves(tree) -> list[tuple[str, np.ndarray]]:
@@ -186,6 +198,14 @@ def check_states(found, expected) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
+def check_plans(found: EpochPlan, expected: EpochPlan) -> None:
+    """The mixture's split and the pseudo-pairs."""
+    assert found.report == pytest.approx(expected.report, rel=1e-6)
+    assert found.streams.keys() == expected.streams.keys()
+    for name, rows in expected.streams.items():
+        np.testing.assert_array_equal(found.streams[name], rows, err_msg=name)
+
+
 @pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("method", "head"), grid.CELLS)
@@ -200,6 +220,7 @@ def test_ten_steps_on_one_two_four_and_eight_devices(method, head):
                 where = f"step {at + 1} on {devices} devices"
                 assert values == pytest.approx(expected, rel=1e-9, abs=1e-12), where
             check_states(found.state, one.state)
+            check_plans(found.plan, one.plan)
 
 
 def test_a_batch_that_does_not_divide_is_refused():
