@@ -178,8 +178,13 @@ def _training_mode(arrays: Arrays) -> Errors:
 
 def _gradient_difference(ours, theirs, noise, scale: float) -> float:
     """Beyond three times their noise, over their largest entry; over `scale`, the largest of all
-    parameters, where theirs is nothing but noise: that gradient is zero by construction."""
-    most, noise = float(np.abs(theirs).max()), 3 * float(np.max(noise))
+    parameters, where theirs is nothing but noise: that gradient is zero by construction.
+
+    Noise is at least float32's rounding of `scale`. Theirs is one sample, and what processors
+    differ by in a gradient a ten-thousandth as large as others comes from the rounding of those.
+    """
+    rounding = float(np.finfo(np.float32).eps) / 2 * scale
+    most, noise = float(np.abs(theirs).max()), max(3 * float(np.max(noise)), rounding)
     beyond = max(0.0, difference(ours, theirs) - noise)
     return beyond / (most if most > noise else scale)
 

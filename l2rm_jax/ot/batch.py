@@ -8,7 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-# Entries of the cost matrices that a CPU keeps close while it iterates on them.
+# Entries of the cost matrices that a CPU iterates on at a time. Fewer stay closer to it, but the
+# many small operations of an iteration then start more often: 64 problems of 128 x 128 together
+# take 0.8 times as long as four times 16.
 _CLOSE = 2**20
 
 

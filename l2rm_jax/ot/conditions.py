@@ -14,6 +14,9 @@ a symmetric system. It becomes singular where all of a side moves or nothing doe
 longer side, which is eliminated, it is the Laplacian of a graph, and those keep their digits if no
 difference of large numbers is taken: the nodes are the shorter side's items and the mass, all but
 what they keep flows between them, and that is as if it went through one more node.
+
+The implicit gradient solves it, as it is symmetric, for cotangents; a Newton step with `dC = 0`
+and, for `da`, what rows are still to move.
 """
 
 import jax.numpy as jnp

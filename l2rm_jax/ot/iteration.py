@@ -6,11 +6,12 @@ Sinkhorn on the extended problem treats the dummies as one more row and column a
 them, which at a small mass takes hundreds of iterations.
 
 Where items move nearly all of their weight, potentials run far while the marginals hardly change,
-by less than float32 can tell: no acceleration that compares iterates gets on there. A step of
-Newton's method, which has the derivative, does.
+by less than float32 can tell: no acceleration that compares iterates gets on there. A Newton step,
+which has the derivative, does.
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -27,11 +28,11 @@ from l2rm_jax.ot.sums import column_sums, in_blocks, row_sums, total
 # Scalings may grow to exp(+-_DRIFT) before the kernel is computed anew; float32 ends at exp(88).
 _DRIFT = 10.0
 _LARGEST = 40.0  # and are never let beyond exp(+-_LARGEST), whatever underflowed
-# Iterations before the first step of Newton's. A quarter more go before the next: they settle what
-# its rounding disturbs, and where only rounding is left, its steps grow rare. Problems of a batch
-# wait for each other where it is taken.
-_PATIENCE, _MORE = 40, 4
-_LONGEST_STEP = 3.0  # of Newton's, in units of epsilon: no further is its slope that of the problem
+# Iterations before the first Newton step. Before the next come a quarter as many as so far: they
+# settle what its rounding disturbs, and where only rounding is left, the steps grow rare. Problems
+# of a batch wait for each other where one is taken.
+_FIRST_NEWTON, _NEWTON_EVERY = 40, 4
+_LONGEST_NEWTON_STEP = 3.0  # in units of epsilon: beyond it the linearisation means nothing
 
 
 class Potentials(NamedTuple):
@@ -119,6 +120,7 @@ class _State(NamedTuple):
     memory: anderson.Memory
     error: Float[Array, ""]
     iterations: Int[Array, ""]
+    newton: Int[Array, ""]  # the iteration after which the next Newton step is due
 
 
 def converge(
@@ -130,20 +132,24 @@ def converge(
     """Accelerated iterations until the marginals of the plan are within `threshold`, in L1.
 
     Two products of a matrix and a vector make an iteration: the potentials of the start of a block
-    are in the kernel, later changes scale its rows and columns. Not differentiable.
+    are in the kernel, later changes scale its rows and columns. A Newton step, of which 2000
+    iterations take 18, solves a dense system of the size of the shorter side. Not differentiable.
     """
 
     def unfinished(state):
         return (state.error > threshold) & (state.iterations < max_iterations)
 
+    def due(state):
+        return unfinished(state) & (state.iterations >= state.newton)
+
     def block(state):
-        state = _newton_if_slow(problem, state)
+        # At most one turn, as a step is due later then: `cond` would, in a batch, take both ways.
+        state = lax.while_loop(due, partial(_newton, problem), state)
         state = _absorb(state)
         kernel = in_blocks(_kernel(problem, state.base))
-        last = jnp.maximum(_PATIENCE, state.iterations + state.iterations // _MORE)
 
         def going_on(state):
-            return unfinished(state) & (state.iterations < last) & (_drift(state) < _DRIFT)
+            return unfinished(state) & ~due(state) & (_drift(state) < _DRIFT)
 
         return lax.while_loop(going_on, lambda state: _iterate(problem, kernel, state), state)
 
@@ -165,31 +171,29 @@ def _reached(problem: Problem, state: _State) -> tuple[Float[Array, "n m"], Pote
     return plan, _complete(problem, potentials)
 
 
-def _newton_if_slow(problem: Problem, state: _State) -> _State:
-    """A loop of at most one turn: with a condition, a batch would take both ways for all."""
-    start = state, state.iterations >= _PATIENCE
-    end = lax.while_loop(
-        lambda turn: turn[1], lambda turn: (_newton(problem, turn[0]), False), start
-    )
-    return end[0]
-
-
 def _newton(problem: Problem, state: _State) -> _State:
-    """From where an iteration ends: with columns and mass right, and rows off."""
-    # Else what the step leaves as it is, and so the kernel, would be worked out before the loop,
-    # for problems without a step too.
+    """From the end of an iteration, where columns and mass are (nearly) right and rows are off."""
+    # The barrier keeps the compiler from working out the kernel, of what the step does not change,
+    # before a loop that mostly takes no turn.
     state = lax.optimization_barrier(state)
     plan, (f, g, f_dummy, g_dummy) = _reached(problem, state)
     rows_left, columns_left = left(problem.rows, f + g_dummy), left(problem.columns, g + f_dummy)
-    off = problem.rows.weights - rows_left - plan.sum(1)
+    off = state.rows_moved - plan.sum(1)  # weights less what stays would cancel in heavy rows
     _, change, price = conditions.solve(plan, rows_left, columns_left, off, jnp.zeros_like(g))
+
+    def limited(step):
+        finite = jnp.isfinite(change).all() & jnp.isfinite(price)
+        return jnp.where(finite, jnp.clip(step, -_LONGEST_NEWTON_STEP, _LONGEST_NEWTON_STEP), 0.0)
+
     # The dummy column's potential stays: the price goes to the columns and the dummy row.
-    change = change + price
-    longest = jnp.abs(change).max()
-    share = jnp.where(longest < jnp.inf, jnp.minimum(1.0, _LONGEST_STEP / longest), 0.0)
-    v = state.v_out * jnp.exp(jnp.where(share > 0, share * change, 0.0))
-    dummy = state.f_dummy - jnp.where(share > 0, share * price, 0.0)
-    return state._replace(v=v, v_out=v, f_dummy=dummy, memory=anderson.forget(v))
+    v = state.v_out * jnp.exp(limited(change + price))
+    return state._replace(
+        v=v,
+        v_out=v,
+        f_dummy=state.f_dummy - limited(price),
+        memory=anderson.forget(v),
+        newton=state.iterations + state.iterations // _NEWTON_EVERY,
+    )
 
 
 def _first(problem: Problem, start) -> _State:
@@ -198,7 +202,8 @@ def _first(problem: Problem, start) -> _State:
     u, v = jnp.ones_like(base.f), jnp.ones_like(base.g)
     zero = jnp.zeros_like(problem.mass)
     memory, unknown = anderson.forget(v), zero + jnp.inf
-    return _State(base, u, v, v, zero, zero, *moved, memory, unknown, jnp.int32(1))
+    counts = jnp.int32(1), jnp.int32(_FIRST_NEWTON)
+    return _State(base, u, v, v, zero, zero, *moved, memory, unknown, *counts)
 
 
 def _kernel(problem: Problem, base: Potentials):

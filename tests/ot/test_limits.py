@@ -208,3 +208,48 @@ def test_forward_mode_goes_through_a_fixed_number_of_iterations():
 
     _, forward = jax.jvp(moved, (jnp.asarray(cost),), (change,))
     np.testing.assert_allclose(forward, jnp.sum(jax.grad(moved)(cost) * change), rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [32, 128, 512])
+@pytest.mark.parametrize("kind", ["uniform", "learned"])
+def test_much_mass_at_a_small_epsilon(kind, n):
+    """Where nearly all moves, potentials have far to go: thousands of iterations without Newton."""
+    rng = np.random.default_rng(0)
+    if kind == "uniform":
+        cost = rng.uniform(size=(n, n))
+    else:
+        images = rng.standard_normal((n, 16))
+        captions = images + 0.5 * rng.standard_normal((n, 16))
+        images, captions = (
+            x / np.linalg.norm(x, axis=1, keepdims=True) for x in (images, captions)
+        )
+        cost = 1 - images @ captions.T
+    cost = cost.astype(np.float32)
+    for mass in (0.1, 0.5, 0.9, 0.999):
+        for epsilon in (0.01, 0.003):
+            result = partial_sinkhorn(cost, mass, epsilon=epsilon)
+            assert result.converged and result.iterations <= 250, (mass, epsilon)
+
+
+def test_a_tiny_epsilon_takes_few_newton_steps():
+    """Potentials that run far leave the kernel often; that alone must not call for a step."""
+    cost = np.random.default_rng(0).uniform(size=(24, 24)).astype(np.float32)
+    result = partial_sinkhorn(cost, 0.5, epsilon=1e-4)
+    assert result.converged and result.iterations <= 400
+
+
+@pytest.mark.parametrize("heavy", [1e4, 1e6, 1e8])
+def test_heavy_rows_do_not_mislead_a_newton_step(heavy):
+    cost = np.random.default_rng(0).uniform(size=(24, 24)).astype(np.float32)
+    a = np.array([heavy, heavy, *[0.5] * 22])
+    result = partial_sinkhorn(cost, 20.0, epsilon=0.005, a=a, b=np.ones(24))
+    assert result.converged and result.iterations <= 90
+
+
+def test_where_the_mask_forbids_the_mass_the_iterations_end():
+    """Five rows share two columns, and must move three times what these take."""
+    cost, mask = np.random.default_rng(0).uniform(size=(24, 24)), np.ones((24, 24), bool)
+    mask[:5, 2:] = False
+    result = partial_sinkhorn(cost, 1.0, epsilon=0.05, mask=mask, max_iterations=300)
+    assert not result.converged and result.iterations == 300 and result.marginal_error > 0.01
+    assert all(np.isfinite(x).all() for x in (result.plan, result.f, result.g))
