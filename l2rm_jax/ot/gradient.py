@@ -24,12 +24,10 @@ def _forward(problem, start, threshold, max_iterations):
 
 
 def _backward(residuals, cotangent):
-    problem, plan, (f, g, f_dummy, g_dummy) = residuals
-    rows_left = left(problem.rows, f + g_dummy)
-    columns_left = left(problem.columns, g + f_dummy)
+    problem, plan, potentials = residuals
     weighted = cotangent.plan * plan
     right = weighted.sum(1), weighted.sum(0)
-    a_bar, b_bar, mass_bar = conditions.solve(plan, rows_left, columns_left, *right)
+    a_bar, b_bar, mass_bar = conditions.solve(plan, *left(problem, potentials), *right)
     cost_bar = plan * (a_bar[:, None] + b_bar[None, :] + mass_bar) - weighted
     # What remains of a side follows from its weights and the mass.
     zero = jax.tree.map(jnp.zeros_like, problem)

@@ -81,9 +81,12 @@ def _complete(problem: Problem, potentials: Potentials) -> Potentials:
     )
 
 
-def left(side: Side, log_left: Float[Array, " n"]) -> Float[Array, " n"]:
-    """What items keep, down to the smallest digits, which a difference of weights has not."""
-    return jnp.where(side.weights > 0, jnp.exp(log_left), 0.0)
+def left(problem: Problem, potentials: Potentials) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
+    """What rows and columns keep, to the smallest digits, which a difference of weights has not."""
+    f, g, f_dummy, g_dummy = potentials
+    sides = (problem.rows, f + g_dummy), (problem.columns, g + f_dummy)
+    rows, columns = (jnp.where(side.weights > 0, jnp.exp(log), 0.0) for side, log in sides)
+    return rows, columns
 
 
 def _log_domain(problem: Problem, g: Float[Array, " m"]):
@@ -176,21 +179,21 @@ def _newton(problem: Problem, state: _State) -> _State:
     # The barrier keeps the compiler from working out the kernel, of what the step does not change,
     # before a loop that mostly takes no turn.
     state = lax.optimization_barrier(state)
-    plan, (f, g, f_dummy, g_dummy) = _reached(problem, state)
-    rows_left, columns_left = left(problem.rows, f + g_dummy), left(problem.columns, g + f_dummy)
+    plan, potentials = _reached(problem, state)
     off = state.rows_moved - plan.sum(1)  # weights less what stays would cancel in heavy rows
-    _, change, price = conditions.solve(plan, rows_left, columns_left, off, jnp.zeros_like(g))
-
-    def limited(step):
-        finite = jnp.isfinite(change).all() & jnp.isfinite(price)
-        return jnp.where(finite, jnp.clip(step, -_LONGEST_NEWTON_STEP, _LONGEST_NEWTON_STEP), 0.0)
-
+    right = off, jnp.zeros_like(state.v)
+    _, change, price = conditions.solve(plan, *left(problem, potentials), *right)
+    finite = jnp.isfinite(change).all() & jnp.isfinite(price)
     # The dummy column's potential stays: the price goes to the columns and the dummy row.
-    v = state.v_out * jnp.exp(limited(change + price))
+    change, price = (
+        jnp.where(finite, jnp.clip(step, -_LONGEST_NEWTON_STEP, _LONGEST_NEWTON_STEP), 0.0)
+        for step in (change + price, price)
+    )
+    v = state.v_out * jnp.exp(change)
     return state._replace(
         v=v,
         v_out=v,
-        f_dummy=state.f_dummy - limited(price),
+        f_dummy=state.f_dummy - price,
         memory=anderson.forget(v),
         newton=state.iterations + state.iterations // _NEWTON_EVERY,
     )
