@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import flickr8k, grid, heads, rcl, semi_paired, sgraf, sweep
+from experiments import flickr8k, grid, heads, precision, rcl, semi_paired, sgraf, sweep
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import METHODS
@@ -136,6 +136,22 @@ def test_sgraf_trains_both_heads_and_tests_their_mean(tmp_path, trained, monkeyp
         assert (config["model"]["head"], config["mismatch"]["rate"]) == (head, 0.2)
     assert "512.0" in capsys.readouterr().out
     assert json.loads((tmp_path / "sgraf.json").read_text())["mean of 2 runs"]["rsum"] == 512.0
+
+
+def test_precisions_side_by_side(tmp_path, trained, monkeypatch, capsys):
+    monkeypatch.setattr(precision, "round_products", lambda: None)  # it would stay so
+    command(monkeypatch, precision, "--config", CONFIG, "--out", tmp_path, "--vary", "seed=2,4")
+    name = "l2rm-saf-image0.4-seed"
+    kinds = ("float32", "bfloat16")
+    assert trained == [f"{name}{seed}-precision{kind}" for seed in (2, 4) for kind in kinds]
+    assert capsys.readouterr().out.splitlines() == [
+        "| run | float32 | bfloat16 |",
+        "|---|---|---|",
+        f"| {name}2 | 502.0 | 502.0 |",
+        f"| {name}4 | 504.0 | 504.0 |",
+        "| mean | 503.0 | 503.0 |",
+        "| deviation | 1.4 | 1.4 |",
+    ]
 
 
 def test_flickr8k_settings(tmp_path, trained, monkeypatch, capsys):

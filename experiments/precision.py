@@ -1,0 +1,78 @@
+"""Recall with factors of products rounded to bfloat16, beside float32, without an accelerator.
+
+python -m experiments.precision --config=configs/scenes.py --out=runs/precision --vary seed=0,1,2
+
+A CPU multiplies in float32 whatever `precision` says. Here it rounds the factors of those products,
+forward and backward, that an accelerator would round; sums are in float32 on either. So recalls are
+an accelerator's but for the order of sums, and times say nothing. Stops and continues as
+`experiments.sweep`, which it is built on.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from jax.interpreters import mlir
+from jax.lax import DotAlgorithmPreset, dot_general_p
+from jaxlib.mlir.dialects import stablehlo
+
+from experiments.sweep import add_settings, grid, load_config, run_grid, start
+from l2rm_jax.parallel import PRECISIONS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--config", required=True, help="FILE.py or FILE.py:VARIANT")
+    parser.add_argument("--out", required=True, type=Path, help="directory of the runs")
+    add_settings(parser, "vary", "set")
+    arguments = parser.parse_args()
+    round_products()
+    vary = {**arguments.vary, "precision": [*PRECISIONS]}
+    config = load_config(arguments.config)
+    print(table(run_grid(grid(config, vary, arguments.set), arguments.out)))
+
+
+def round_products() -> None:
+    """From here on, this process's CPU programs round what `PRECISIONS["bfloat16"]` asks for."""
+    mlir.register_lowering(dot_general_p, _rounded_product, platform="cpu")
+
+
+def _rounded_product(ctx, *factors, dimension_numbers, precision, **_):
+    """The StableHLO of a product, its factors rounded to bfloat16 where that is its precision."""
+    if precision == DotAlgorithmPreset[PRECISIONS["bfloat16"]]:
+        bits = {"exponent_bits": 8, "mantissa_bits": 7}
+        factors = [stablehlo.reduce_precision(factor, **bits) for factor in factors]
+    contracted, batched = dimension_numbers
+    names = ("lhs_contracting", "rhs_contracting", "lhs_batching", "rhs_batching")
+    axes = zip(names, (*contracted, *batched), strict=True)
+    numbers = stablehlo.DotDimensionNumbers.get(
+        **{f"{name}_dimensions": [*map(int, where)] for name, where in axes}
+    )
+    [out] = ctx.avals_out
+    result = mlir.ir.RankedTensorType.get(out.shape, mlir.dtype_to_ir_type(out.dtype))
+    return [stablehlo.dot_general(result, *factors, numbers)]
+
+
+def table(workdirs: Sequence[Path]) -> str:
+    """Test rSums, a line for each run in all precisions; mean and deviation where there are more.
+
+    Args:
+      workdirs: of finished runs, those that differ in the precision alone one after the other.
+    """
+    found = [json.loads((workdir / "results.json").read_text())["rsum"] for workdir in workdirs]
+    rsums = np.reshape(found, (-1, len(PRECISIONS)))
+    names = [workdir.name.rpartition("-")[0] for workdir in workdirs[:: len(PRECISIONS)]]
+    rows = [*zip(names, rsums, strict=True)]
+    if len(rows) > 1:
+        rows += [("mean", rsums.mean(axis=0)), ("deviation", rsums.std(axis=0, ddof=1))]
+    lines = [f"| run | {' | '.join(PRECISIONS)} |", "|---" * (1 + len(PRECISIONS)) + "|"]
+    lines += [f"| {name} | {' | '.join(map('{:.1f}'.format, cells))} |" for name, cells in rows]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    start(main)

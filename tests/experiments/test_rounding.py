@@ -1,0 +1,50 @@
+"""Products of factors rounded to bfloat16, on a CPU: in a process of their own, which rounds on."""
+
+import subprocess
+import sys
+
+import numpy as np
+
+PROGRAM = """
+import sys
+import jax
+import jax.numpy as jnp
+import numpy as np
+from experiments.precision import round_products
+from l2rm_jax.parallel import products_in
+
+round_products()
+a, b, gradient = (np.load(file) for file in sys.argv[2:5])
+with products_in(sys.argv[1]):
+    product, back = jax.vjp(jax.jit(lambda a, b: jnp.einsum("brd,bwd->brw", a, b)), a, b)
+    exact = jax.jit(lambda a, b: jnp.matmul(a, b.mT, precision=jax.lax.Precision.HIGHEST))(a, b)
+    np.savez(sys.argv[5], product, *back(gradient), exact)
+"""
+
+
+def test_factors_are_rounded_forward_and_backward(tmp_path):
+    rng = np.random.default_rng(0)
+    shapes = {"a": (3, 5, 7), "b": (3, 11, 7), "gradient": (3, 5, 11)}
+    arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    files = [tmp_path / f"{name}.npy" for name in arrays]
+    for file, array in zip(files, arrays.values(), strict=True):
+        np.save(file, array)
+
+    def products(a, b, gradient):
+        forms = ("brd,bwd->brw", a, b), ("brw,bwd->brd", gradient, b), ("brw,brd->bwd", gradient, a)
+        return [np.einsum(*form) for form in forms]
+
+    for precision, rounded in (("float32", np.asarray), ("bfloat16", to_bfloat16)):
+        out = tmp_path / f"{precision}.npz"
+        subprocess.run([sys.executable, "-c", PROGRAM, precision, *files, out], check=True)
+        found = [*np.load(out).values()]
+        expected = products(*map(rounded, arrays.values()))
+        expected.append(products(**arrays)[0])  # products that name their precision keep it
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, atol=2e-6)
+
+
+def to_bfloat16(array: np.ndarray) -> np.ndarray:
+    """To the nearest of 8 significant bits, ties to the even one."""
+    bits = array.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
