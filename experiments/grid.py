@@ -39,7 +39,10 @@ def main() -> None:
     arguments = parser.parse_args()
     quick = arguments.quick
     config = sweep.load_config(f"{CONFIG}:quick" if quick else str(CONFIG))
-    vary = {"method": [*METHODS], "model.head": [*HEADS], **arguments.vary}
+    whole = {"method": [*METHODS], "model.head": [*HEADS]}
+    for key in whole.keys() & arguments.set.keys():
+        raise ConfigError(f"--set {key}: the grid has all of them; expected --vary {key}=...")
+    vary = {**whole, **arguments.vary}
     settings = {**(ONE_EPOCH if quick else {}), **arguments.set}
     runs = [cell(each, vary) for _, each in sweep.grid(config, vary, settings)]
     workdirs = sweep.run_grid(

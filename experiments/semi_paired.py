@@ -31,7 +31,7 @@ from l2rm_jax.errors import ConfigError
 
 PAIRED = (500, 2000)  # images
 # Epochs of warm-up and after it; RCSL's also go over unpaired data.
-EPOCHS = {("triplet", 500): (8, 22), ("triplet", 2000): (4, 11), "rcsl": (8, 3)}
+EPOCHS = {("triplet", 500): (17, 46), ("triplet", 2000): (6, 14), "rcsl": (8, 3)}
 COLUMNS = ("method", "head", "paired_images", "seed", *RECALLS, "best_epoch")
 
 

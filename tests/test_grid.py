@@ -10,7 +10,7 @@ from l2rm_jax.methods import METHODS, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.models.retrieval import HEADS
 from l2rm_jax.parallel import AXIS, Replicas
-from tests.grid import CELLS, MAIN, VOCABULARY, batches, make_cell, tiny_config
+from tests.grid import CELLS, MAIN, VOCABULARY, WARMUP, batches, make_cell, tiny_config
 
 # Each method and each head at least once; `test_devices.py` has L2RM with SGR and SAF.
 METHODS_LEFT, HEADS_LEFT = (
@@ -27,11 +27,12 @@ def alike(tree) -> list:
 
 @pytest.mark.parametrize(("method", "head"), CELLS)
 def test_shapes_of_a_step(method, head):
-    """After the warm-up, the state keeps its shapes, and there is a loss."""
+    """In both phases, the state keeps its shapes, and there is a loss."""
     cell = make_cell(tiny_config(method, head))
-    after, metrics = jax.eval_shape(cell.method.step, cell.state, next(batches(cell, MAIN)))
-    assert alike(after) == alike(cell.state)
-    assert metrics["loss"].shape == () and metrics["grad_norm"].shape == ()
+    for epoch in (WARMUP, MAIN):
+        after, metrics = jax.eval_shape(cell.method.step, cell.state, next(batches(cell, epoch)))
+        assert alike(after) == alike(cell.state)
+        assert metrics["loss"].shape == () and metrics["grad_norm"].shape == ()
 
 
 @pytest.mark.parametrize(("method", "head"), [cell for _, *cell in SOME])

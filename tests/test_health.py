@@ -89,11 +89,12 @@ def test_a_perfect_loss_without_a_margin_is_not_flat():
         ("triplet", {"warmup": ("loss", 25.2), "pairs": ("loss", 25.6)}),
         ("infonce", {"warmup": ("loss", 8.317766), "pairs": ("loss", 8.317766)}),
         ("rcl", {"pairs": ("loss", 1.984292)}),
+        ("rcsl_nc", {"warmup": ("loss_mining", 63.0), "mining": ("loss_mining", 126.0)}),
     ],
 )
 def test_flat_losses_by_hand(method, expected):
     """2 margin B; 2 margin (B - 1); 2 log B; (log B - log(1e-7) (B - 1) / B) for RCE;
-    2 (B - 1) log(B / (B - 1)) for RCL; B = 64."""
+    2 (B - 1) log(B / (B - 1)) for RCL; B - 1 for each batch that RCSL mines; B = 64."""
     config = defaults.get_config()
     config.method = method
 

@@ -107,6 +107,19 @@ def test_published_settings_of_rcl(name, epochs, decay, rate):
         get_config("tan")
 
 
+@pytest.mark.parametrize("name", ["f30k", "coco"])
+@pytest.mark.parametrize(("variant", "images"), [("rcsl", 5000), ("rcsl_500", 500)])
+def test_semi_paired_splits_of_rcsl(name, variant, images):
+    """RCSL Tab. 1, and the sizes and rates of its authors' code."""
+    config = runpy.run_path(str(ROOT / "configs" / f"{name}.py"))["get_config"](variant)
+    assert (config.data.name, config.method, config.model.head) == (name, "rcsl", "aggregate")
+    assert config.mismatch.protocol == "semi_paired" and config.mismatch.paired_images == images
+    assert (config.train.warmup_epochs, config.train.epochs) == (25, 15)
+    assert (config.train.batch_size, config.rcsl.tau) == (256, 0.03)
+    assert (config.optim.learning_rate, config.optim.weight_decay) == (5e-4, 0.01)
+    assert config.rcsl.learning_share == (0.2 if name == "coco" else 1.0)
+
+
 def test_without_a_config_a_run_goes_on_with_its_own(tmp_path):
     config = defaults.default()
     config.data.name = "mine"

@@ -120,14 +120,18 @@ def _count_padding(call, args, kwargs, context):
 
 
 def _batch(arrays: Arrays, number: int) -> Batch:
-    """The images of both batches are padded to as many regions, as ours are."""
-    most = max(arrays[f"in/{each}/images"].shape[1] for each in (0, 1))
+    """Both batches are padded to as many regions and words, as ours are."""
     found = arrays.under(f"in/{number}/")
-    images = found["images"]
-    images = np.pad(images, ((0, 0), (0, most - images.shape[1]), (0, 0)))
+
+    def padded(name: str) -> np.ndarray:
+        most = max(arrays[f"in/{each}/{name}"].shape[1] for each in (0, 1))
+        widths = [(0, 0), (0, most - found[name].shape[1]), (0, 0)]
+        return np.pad(found[name], widths[: found[name].ndim])
+
+    images, captions = padded("images"), padded("captions")
     regions, lengths = (found[f"{name}_lengths"].astype(int) for name in ("image", "caption"))
     rows = np.arange(len(images))
-    return Batch(images, regions, found["captions"], lengths, pair_index=rows, image_index=rows)
+    return Batch(images, regions, captions, lengths, pair_index=rows, image_index=rows)
 
 
 def _model(weights: Mapping) -> tuple[RetrievalModel, dict]:

@@ -272,10 +272,11 @@ def _kept_pairs(found: Mismatch, train: StoredSplit, config: Any) -> Int[np.ndar
 
 def _run_mismatch(config: Any, train: StoredSplit, workdir: Path | None) -> Mismatch:
     """The mismatch that the config asks for; equal to the one in `workdir`, if there is one."""
-    if config.file and config.paired_images:
+    if config.file and (config.paired_images or config.protocol == mismatch.SEMI_PAIRED):
         raise ConfigError(
-            f"mismatch.paired_images is {config.paired_images}, expected 0 with mismatch.file: an "
-            "index does not say which images are paired"
+            f"mismatch.paired_images is {config.paired_images} and mismatch.protocol "
+            f"{config.protocol}, expected 0 and image or caption with mismatch.file: an index does "
+            "not say which images are paired"
         )
     if config.file:
         asked = mismatch.read(config.file, train.caption_image, len(train.images))

@@ -200,9 +200,14 @@ def test_semi_paired_data_say_what_is_paired_and_keep_it(directory, tmp_path):
     np.testing.assert_array_equal(again.paired, train.paired)
     with pytest.raises(DataError, match="never overwritten"):
         load_data(*configs(directory, protocol="semi_paired", paired_images=6), workdir=tmp_path)
-    with pytest.raises(ConfigError, match=r"paired_images is 5, expected 0 with mismatch\.file"):
-        index = str(tmp_path / "mismatch_index.npy")
-        load_data(*configs(directory, file=index, paired_images=5), workdir=None)
+
+
+@pytest.mark.parametrize("fields", [{"paired_images": 5}, {"protocol": "semi_paired"}])
+def test_an_index_file_does_not_say_what_is_paired(directory, tmp_path, fields):
+    np.save(tmp_path / "index.npy", np.arange(12))
+    asked = configs(directory, file=str(tmp_path / "index.npy"), **fields)
+    with pytest.raises(ConfigError, match=r"expected 0 and image or caption with mismatch\.file"):
+        load_data(*asked, workdir=None)
 
 
 def test_given_vocabulary_and_index_are_used(directory, tmp_path):

@@ -308,6 +308,12 @@ def test_the_grid_has_every_method_and_head(tmp_path, trained, monkeypatch, caps
     assert len(trained) == len(expected)
 
 
+def test_the_grid_varies_methods_and_heads_itself(tmp_path, trained, monkeypatch):
+    with pytest.raises(SystemExit, match=r"--set method: .*expected --vary method="):
+        command(monkeypatch, grid, "--json", tmp_path / "grid.json", "--set", "method=rcl")
+    assert not trained
+
+
 def test_a_cell_of_the_grid_is_a_mean_over_seeds_alone():
     cell = {"run": "r", "method": "rcl", "head": "vse", "rate_asked": None, "seed": 0, "rsum": 8.0}
     assert "| rcl | of a file | 9.0 |" in grid.table([cell, {**cell, "seed": 1, "rsum": 10.0}])

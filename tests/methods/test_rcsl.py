@@ -11,6 +11,7 @@ import pytest
 from l2rm_jax import config as defaults
 from l2rm_jax.checkpoint import RunCheckpoints
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.losses.ranking import per_pair_hinge
 from l2rm_jax.methods import base, make_method, mining, rcsl
 from l2rm_jax.methods.mining import couple, nearest, pseudo_pairs
 from l2rm_jax.models import make_model
@@ -67,8 +68,6 @@ def test_unpaired_images_and_captions_are_coupled_at_random():
     np.testing.assert_array_equal(np.sort(rows, axis=0), np.arange(PAIRS)[:, None].repeat(2, 1))
     same = rows[:, 0] == rows[:, 1]
     np.testing.assert_array_equal(np.sort(rows[same, 0]), np.flatnonzero(PAIRED))
-    fewer = couple(PAIRED, np.random.default_rng(1), share=0.2)
-    assert len(fewer) == PAIRED.sum() + round(0.2 * (~PAIRED).sum())
     only = couple(np.arange(4) > 0, np.random.default_rng(1))
     np.testing.assert_array_equal(only, np.arange(1, 4)[:, None].repeat(2, 1))
 
@@ -108,7 +107,21 @@ def test_unpaired_images_come_with_captions_of_other_pairs_and_what_is_found_for
     )
     np.testing.assert_array_equal(first[:, 1, 0], image_for[first[:, 0, 1]])
     np.testing.assert_array_equal(first[:, 1, 1], caption_for[first[:, 0, 0]])
-    assert {"mined_images_right", "mined_captions_right"} <= plans[1].report.keys()
+    # Before anything is mined, a caption is with its own image where the permutation left it there.
+    own, unpaired = np.arange(PAIRS) // 3, ~PAIRED
+    right = {
+        "mined_images_right": np.mean(IMAGE_OF[image_for][unpaired] == own[unpaired]),
+        "mined_captions_right": np.mean(IMAGE_OF[unpaired] == own[caption_for][unpaired]),
+    }
+    assert plans[1].report == pytest.approx(right)
+
+
+def test_learning_takes_a_share_of_the_unpaired():
+    config = config_of("rcsl")
+    config.rcsl.learning_share = 0.2
+    rows = make_method(MODEL, config).plan(None, dataset(), 0).streams["learning"]
+    assert len(rows) == PAIRED.sum() + round(0.2 * (~PAIRED).sum())
+    assert PAIRED[rows[:, 0, 0]].sum() == PAIRED.sum()
 
 
 def test_pseudo_pairs_are_found_anew_before_each_epoch():
@@ -149,6 +162,31 @@ def test_what_is_mined_by_is_what_the_head_compares_by(head, pooling):
     np.testing.assert_allclose(codes["images"] @ codes["captions"].T, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("head", ["sgr", "omit"])
+def test_other_heads_are_mined_by_their_global_vectors_or_their_means(head):
+    config = tiny_config("rcsl", head)
+    model, sample = make_model(config.model, VOCABULARY), make_cell(config).sample
+    state = make_method(model, config).init(jax.random.key(0), sample)
+    variables = {"params": state.params, "batch_stats": state.batch_stats}
+    images = (sample.images, sample.regions), "encode_images"
+    captions = (sample.tokens, sample.lengths), "encode_captions"
+    codes = [model.apply(variables, *inputs, method=name) for inputs, name in (images, captions)]
+    for code, (name, found) in zip(codes, rcsl.embed(model, state, sample).items(), strict=True):
+        expected = code.overall
+        if head == "omit":
+            local = code.regions if name == "images" else code.words
+            mean = [
+                rows[mask > 0].mean(axis=0) for rows, mask in zip(local, code.mask, strict=True)
+            ]
+            expected = [vector / np.linalg.norm(vector) for vector in mean]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def several_pairs(batch: dict) -> bool:
+    [(own, *_)] = batch.values()
+    return np.sum(own.pair_index >= 0) > 1  # the triplet loss of one is zero
+
+
 @pytest.mark.parametrize(
     ("method", "epoch", "terms"),
     [
@@ -162,7 +200,8 @@ def test_terms_of_each_stage(method, epoch, terms):
     config = tiny_config(method, "vse")
     cell = make_cell(config)
     state = cell.method.init(jax.random.key(0), cell.sample).replace(epoch=np.int32(epoch))
-    _, metrics = jax.jit(cell.method.step)(state, next(batches(cell, epoch)))
+    _, metrics = jax.jit(cell.method.step)(state, next(filter(several_pairs, batches(cell, epoch))))
+    assert metrics.get("loss_paired", 1.0) > 0
     assert {name for name in metrics if name.startswith("loss_")} == terms
     np.testing.assert_allclose(metrics["loss"], sum(metrics[name] for name in terms), rtol=1e-6)
 
@@ -180,6 +219,19 @@ def test_rcsl_nc_takes_what_the_split_calls_mismatched_for_unpaired():
     trusted = own[own[:, 0] == own[:, 1], 0]
     np.testing.assert_array_equal(np.sort(trusted), np.flatnonzero(PAIRED))
     assert plan.report["matched"] == PAIRED.sum() and "split_accuracy" in plan.report
+
+
+def test_rcsl_nc_splits_by_the_mean_hinge(monkeypatch):
+    sims, scored = np.random.default_rng(7).uniform(size=(SIZE, SIZE)), []
+    monkeypatch.setattr(base, "evaluate", lambda model, state, batch: batch)
+    monkeypatch.setattr(rcsl, "embed", lambda model, state, batch: {})
+
+    def score_pairs(score):
+        scored.append(score(None, sims))
+        return {"hinge": np.linspace(0, 1, PAIRS), **embeddings(5)}
+
+    make_method(MODEL, config_of("rcsl_nc")).plan(score_pairs, dataset(), 1)
+    np.testing.assert_allclose(scored[0]["hinge"], per_pair_hinge(sims, margin=0.2))
 
 
 def test_rows_without_a_pair_are_replaced():

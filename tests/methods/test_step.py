@@ -53,6 +53,15 @@ def test_loss_of_trusted_pairs(monkeypatch, config, stream, loss, setting):
     assert float(metrics["loss"]) == pytest.approx(float(loss(SIMS, **setting)))
 
 
+@pytest.mark.parametrize("method", ["triplet", "infonce"])
+def test_baselines_take_the_paired_part_alone(method):
+    paired = np.array([False, True, True, False, True, False])
+    plan = make_method(MODEL, config_of(method)).plan
+    for epoch in (0, 2):
+        [rows] = plan(None, SimpleNamespace(paired=paired), epoch).streams.values()
+        assert rows.tolist() == [1, 2, 4]
+
+
 @pytest.mark.parametrize("step", [0, 7])
 @pytest.mark.parametrize("negatives", [0, 2])
 def test_rcl_takes_its_negatives(monkeypatch, negatives, step):
