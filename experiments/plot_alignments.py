@@ -33,7 +33,10 @@ def plot(found: Rematched) -> Figure:
     transported = np.concatenate([alignment.transported for alignment in found.alignments])
     captions = targets.shape[1]
     figure = Figure(figsize=(5.6, 5.4))
-    figure.suptitle(f"{title(found.config)}\nimage to caption, {len(found.alignments)} batches")
+    figure.suptitle(
+        f"{title(found.config)}\nimage to caption, {len(found.alignments)} batches; "
+        "rows sum to 1, however little of them moved"
+    )
     for axes, which, colour, name in zip(
         figure.subplots(2, 1, sharex=True),
         (transported, ~transported),

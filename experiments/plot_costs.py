@@ -107,7 +107,7 @@ def plot(config: ConfigDict, workdir: Path) -> Figure:
             style = {"bins": bins, "density": True, "histtype": "stepfilled", "edgecolor": colour}
             axes.hist(values, facecolor=(colour, 0.4), label=label, **style)
         axes.set(xlabel="transport cost of the pair", title=shown[epoch])
-    figure.axes[0].set_ylabel("density")
+    figure.axes[0].set_ylabel("density (each panel its own scale)")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 

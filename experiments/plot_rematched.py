@@ -74,7 +74,7 @@ def plot(found: Rematched) -> Figure:
     wrong = [example for example in every if own[example.found] != example.image]
     shown = _draw(right, wrong, np.random.default_rng(found.config.seed))
     world = scenes.generate(data.scenes_train, data.scenes_seed, "train").scenes
-    figure = Figure(figsize=(2.2 * len(shown), 6.6))
+    figure = Figure(figsize=(2.2 * len(shown), 6.6), dpi=100)
     figure.suptitle(
         f"{title(found.config)}\n{len(every)} transported pairs, {len(right)} of them to a caption "
         "of the same picture; ✓ written for the upper picture, ✗ for another"

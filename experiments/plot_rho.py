@@ -45,6 +45,7 @@ def plot(rows: list[Row]) -> Figure:
             axes.errorbar(x, mean, deviation, color=colour, marker=marker, label=f"R@{k}")
         axes.set(xlabel="rho (transported share)", title=name)
     panels[0].set_ylabel("test recall (%)")
+    panels[0].set_ylim(bottom=0)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
