@@ -34,7 +34,7 @@ def plot(found: Rematched) -> Figure:
     captions = targets.shape[1]
     figure = Figure(figsize=(5.6, 5.4))
     figure.suptitle(
-        f"{title(found.config)}\nimage to caption, {len(found.alignments)} batches; "
+        f"{title(found.config)}\nimage to caption, {len(found.alignments)} batches\n"
         "rows sum to 1, however little of them moved"
     )
     for axes, which, colour, name in zip(
