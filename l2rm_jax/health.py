@@ -2,7 +2,7 @@
 
 `signs_of_epoch` and `signs_of_plan` are pure functions from an epoch's numbers to warnings by the
 name of the sign; what only a split can see is in `methods/split.py`. `Health` decides what is said:
-each sign once in the warm-up and once after it, in the first epoch that shows it.
+each sign once in the warm-up and once after it, and those of `LASTING` again when they come back.
 """
 
 import math
@@ -18,15 +18,17 @@ from l2rm_jax.recall import RECALL_AT, Counts, describe_counts
 
 Signs = dict[str, str]  # name of a sign -> what to tell a person
 
-# An untrained model is at chance too, and its loss may pass the flat one on the way down. A model
-# that learns leaves both within an epoch or two; a collapsed one stays for good.
-LASTING = ("recall_at_chance", "flat_loss")  # told from the second epoch running on
+# A model that learns passes these on its way: it starts at chance, and its loss sinks past the flat
+# one. On 5000 pairs, 0.6 of them mismatched, that takes up to three epochs of 78 steps.
+LASTING = ("recall_at_chance", "flat_loss")
+PATIENCE = 4  # the first epoch of a run in which they can be told,
+LASTS = 2  # when they have held in so many epochs running
 # Chance is a mean over random rankings: their standard deviation is the unit of what may be luck.
 CHANCE_DEVIATIONS = 3.0
 # With few images luck reaches far up; never call more than this share of what is above it luck.
 CHANCE_SHARE = 0.25
-# A collapsed triplet loss stays within 0.1% of the flat value; the slowest learning loss, RCE at a
-# mismatch rate of 0.6, is 0.4% off in its second epoch.
+# A collapsed triplet loss stays within 0.1% of the flat value; the slowest learning losses, at a
+# mismatch rate of 0.6, are 0.3% (InfoNCE) and 1.3% (RCE) off in the fourth epoch.
 FLAT_TOLERANCE = 0.002
 # The cost of a healthy run keeps its spread within a factor of two.
 SPREAD_LOST = 0.1
@@ -44,8 +46,10 @@ class Reference(NamedTuple):
     images: int  # of the validation split
     captions_per_image: Counts
     batch_size: int
-    epsilon: float  # of the transport
+    cost: str  # of the transport: learned, cosine
+    epsilon: float  # likewise
     warmup_epochs: int
+    warms_up: bool  # whether their loss is another than that of the epochs after them
     # By the stream that an epoch passes over: a metric, and its value at equal similarities.
     flat_losses: Mapping[str, tuple[str, float]]
 
@@ -60,8 +64,10 @@ def reference_of(
         images=len(dev.images),
         captions_per_image=dev.captions_per_image,
         batch_size=size,
+        cost=config.l2rm.cost,
         epsilon=config.l2rm.epsilon,
         warmup_epochs=config.train.warmup_epochs,
+        warms_up=len({loss for _, loss in losses.values()}) > 1,
         flat_losses={name: (metric, float(loss(equal))) for name, (metric, loss) in losses.items()},
     )
 
@@ -76,7 +82,8 @@ class Health:
 
     def __init__(self, reference: Reference, history: Mapping[str, Any] | None = None):
         self._reference = reference
-        self.history = dict(history or {"warnings": [], "signs": [], "cost_spread": None})
+        # `since`: by sign of `LASTING`, the first of the epochs in which it has held without a gap.
+        self.history = {"warnings": [], "since": {}, "cost_spread": None, **(history or {})}
 
     @property
     def warnings(self) -> list[dict]:
@@ -91,20 +98,29 @@ class Health:
         """The new warnings about the numbers of a finished epoch that passed over `stream`."""
         first_spread = self.history["cost_spread"]
         seen = signs_of_epoch(report, stream, self._reference, first_spread)
-        before = self.history["signs"]
-        told = {sign: text for sign, text in seen.items() if sign not in LASTING or sign in before}
-        self.history["signs"] = list(seen)
+        before, number = self.history["since"], epoch + 1
+        since = {sign: before.get(sign, number) for sign in seen if sign in LASTING}
+        self.history["since"] = since
+        passing = {
+            sign for sign, first in since.items() if number < PATIENCE or number - first + 1 < LASTS
+        }
+        told = {sign: text for sign, text in seen.items() if sign not in passing}
         if first_spread is None:
             self.history["cost_spread"] = report.get("cost_spread")
         return self._new(epoch, told)
 
     def _new(self, epoch: int, signs: Signs) -> list[dict]:
         phase = "warm-up" if epoch < self._reference.warmup_epochs else "main"
-        said = {(warning["phase"], warning["sign"]) for warning in self.warnings}
+        since = self.history["since"]
+        said = {
+            warning["sign"]
+            for warning in self.warnings
+            if warning["phase"] == phase and warning["epoch"] >= since.get(warning["sign"], 0)
+        }
         new = [
             {"epoch": epoch + 1, "phase": phase, "sign": sign, "message": message}
             for sign, message in signs.items()
-            if (phase, sign) not in said
+            if sign not in said
         ]
         self.history["warnings"] = self.warnings + new
         return new
@@ -112,10 +128,11 @@ class Health:
 
 def signs_of_plan(streams: Mapping[str, Sequence[int]], batch_size: int) -> Signs:
     """Streams that do not fill a batch."""
+    harm = {"mismatched": "an image is rematched with the captions of these few alone"}
     return {
         f"few_{name}": (
             f"the stream of {name} pairs has {len(rows)}, fewer than a batch of {batch_size}: they "
-            "repeat within the batch, and a pair is then its own hardest negative. "
+            f"repeat within the batch, and {harm.get(name, 'a pair has its copies as negatives')}. "
             "Try a smaller train.batch_size"
         )
         for name, rows in streams.items()
@@ -126,7 +143,7 @@ def signs_of_plan(streams: Mapping[str, Sequence[int]], batch_size: int) -> Sign
 def signs_of_epoch(
     report: Mapping[str, float], stream: str, reference: Reference, first_spread: float | None
 ) -> Signs:
-    """What an epoch's numbers show, those of `LASTING` included when they show for the first time.
+    """What an epoch's numbers show, those of `LASTING` included before they have lasted.
 
     Args:
       report: the epoch's means and validation recalls; what a method does not report is not judged.
@@ -136,9 +153,9 @@ def signs_of_epoch(
     """
     signs = {
         "recall_at_chance": _recall(report, reference),
-        "flat_loss": _flat_loss(report, reference.flat_losses.get(stream)),
-        "cost_spread": _cost_spread(report, reference.epsilon, first_spread),
-        "cost_zero": _cost_zero(report),
+        "flat_loss": _flat_loss(report, stream, reference),
+        "cost_spread": _cost_spread(report, reference, first_spread),
+        "cost_zero": _cost_zero(report, reference),
         "transport": _transport(report),
     }
     return {sign: text for sign, text in signs.items() if text}
@@ -152,49 +169,58 @@ def _recall(report: Mapping[str, float], reference: Reference) -> str | None:
         f"validation rSum is {report['rsum']:.1f}, and chance with {reference.images} images of "
         f"{describe_counts(reference.captions_per_image)} captions is {chance:.1f}, give or take "
         f"{margin:.1f}: the model ranks at random, so nothing that builds on its similarities can "
-        "be right. Try a lower optim.learning_rate or more train.warmup_epochs, and see with "
-        "--mode=check that images and captions belong together"
+        f"be right. {_try_to_learn(reference)}, and see with --mode=check that images and captions "
+        "belong together"
     )
 
 
-def _flat_loss(report: Mapping[str, float], flat: tuple[str, float] | None) -> str | None:
-    if flat is None or abs(report[flat[0]] - flat[1]) >= FLAT_TOLERANCE * flat[1]:
+def _flat_loss(report: Mapping[str, float], stream: str, reference: Reference) -> str | None:
+    if stream not in reference.flat_losses:
         return None
-    metric, value = flat
+    metric, flat = reference.flat_losses[stream]
+    if abs(report[metric] - flat) >= FLAT_TOLERANCE * flat:
+        return None
     return (
-        f"{metric} is {report[metric]:.4g}, and {value:.4g} is its value where all similarities "
-        "are equal: the model tells no pair from another, and hardest negatives alone rarely get "
-        "it away from there. Try more train.warmup_epochs (the triplet methods then take all "
-        "negatives) or a lower optim.learning_rate"
+        f"{metric} is {report[metric]:.4g}, and {flat:.4g} is its value where all similarities are "
+        f"equal: the model tells no pair from another. {_try_to_learn(reference)}"
     )
+
+
+def _try_to_learn(reference: Reference) -> str:
+    warmup = " or more train.warmup_epochs" if reference.warms_up else ""
+    return f"Try a lower optim.learning_rate{warmup}"
 
 
 def _cost_spread(
-    report: Mapping[str, float], epsilon: float, first_spread: float | None
+    report: Mapping[str, float], reference: Reference, first_spread: float | None
 ) -> str | None:
-    spread = report.get("cost_spread", math.inf)
+    spread, epsilon = report.get("cost_spread", math.inf), reference.epsilon
     if first_spread is not None and spread < SPREAD_LOST * first_spread:
         seen = f"it was {first_spread:.3g} in the first rematching epoch"
     elif spread < SPREAD_OF_EPSILON * epsilon:
         seen = f"l2rm.epsilon is {epsilon:.3g}"
     else:
         return None
+    learned = "a lower l2rm.cost_learning_rate, l2rm.cost=cosine, or "
     return (
         f"the transport cost has a spread of {spread:.3g} within a row, and {seen}: all captions "
         "cost an image the same, so the plan is nearly uniform and rematching teaches nothing. "
-        "Try a lower l2rm.cost_learning_rate, l2rm.cost=cosine, or a smaller l2rm.epsilon; if the "
+        f"Try {learned if reference.cost == 'learned' else ''}a smaller l2rm.epsilon; if the "
         "recalls are poor too, more train.warmup_epochs"
     )
 
 
-def _cost_zero(report: Mapping[str, float]) -> str | None:
+def _cost_zero(report: Mapping[str, float], reference: Reference) -> str | None:
     share = report.get("cost_zero", 0.0)
     if share <= MOST_ZERO:
         return None
-    return (
-        f"{share:.0%} of the transport costs are zero: the learned cost has sunk to where it no "
-        "longer tells pairs apart. Try a lower l2rm.cost_learning_rate or l2rm.cost=cosine"
-    )
+    if reference.cost == "learned":
+        why = "the learned cost has sunk to where it no longer tells pairs apart"
+        remedy = "Try a lower l2rm.cost_learning_rate or l2rm.cost=cosine"
+    else:
+        why = "images and captions have one embedding"
+        remedy = _try_to_learn(reference)
+    return f"{share:.0%} of the transport costs are zero: {why}. {remedy}"
 
 
 def _transport(report: Mapping[str, float]) -> str | None:
@@ -252,6 +278,5 @@ def require_finite(values: Mapping[str, Any], step: int, epoch: int, known: str 
             raise DivergedError(
                 f"{name}: {found} at step {step} of epoch {epoch}, expected finite numbers; "
                 f"{known or 'the checkpoints hold the run as it was before'}. Try, in another "
-                "workdir, a lower optim.learning_rate, a lower optim.grad_clip or more "
-                "train.warmup_epochs"
+                "workdir, a lower optim.learning_rate or a lower optim.grad_clip"
             )

@@ -251,21 +251,21 @@ def file_config(directory: Path, images: dict[str, int], captions_per_image: int
 def test_a_collapsed_run_warns_once_and_a_diverged_one_stops(tmp_path):
     """At learning rate 10. The hook scores all pairs, and spoils the parameters in the end."""
     images = {"train": 5, "dev": 8, "test": 3}
-    config = file_config(tmp_path / "data", images, 5, batch_size=7, warmup_epochs=0, epochs=4)
+    config = file_config(tmp_path / "data", images, 5, batch_size=7, warmup_epochs=0, epochs=5)
     config.method, config.optim.learning_rate = "triplet", 10.0
     seen = {}
 
     def hook(run, epoch):
         seen[epoch] = run.score_pairs(epoch)(lambda state, batch: batch.pair_index)
-        if epoch == 3:
+        if epoch == 4:
             spoilt = jax.tree.map(lambda x: x * np.nan, run.state.params)
             run.state = run.state.replace(params=spoilt)
 
     workdir = tmp_path / "run"
-    with pytest.raises(DivergedError, match=r"nan at step 10 of epoch 4.*optim\.learning_rate"):
+    with pytest.raises(DivergedError, match=r"nan at step 13 of epoch 5.*optim\.learning_rate"):
         train(config, workdir, one_device(), on_epoch=hook)
-    assert sorted(seen) == [1, 2, 3]
-    np.testing.assert_array_equal(seen[3], np.arange(25))
+    assert sorted(seen) == [1, 2, 3, 4]
+    np.testing.assert_array_equal(seen[4], np.arange(25))
     warned = [record for record in records(workdir) if record["kind"] == "warning"]
     signs = [record["sign"] for record in warned]
     assert "flat_loss" in signs and len(set(signs)) == len(signs)

@@ -68,7 +68,7 @@ def signs(fitted: mixture.BetaMixture, called_matched: np.ndarray) -> dict[str, 
     if not fitted.consistent:
         found["mixture_direction"] = (
             "the lowest losses are likelier under the component with the higher mean: which pairs "
-            "are mismatched is doubtful. Try more train.warmup_epochs or another "
+            "are mismatched is doubtful. Try more train.warmup_epochs or, with l2rm, another "
             "l2rm.warmup_loss"
         )
     return found
