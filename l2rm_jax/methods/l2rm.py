@@ -185,7 +185,7 @@ def rematch(
         epsilon=settings.epsilon,
         a=jnp.full((images,), 1.0 / captions),
         b=jnp.full((captions,), 1.0 / captions),
-        mask=_mask(settings.mask, batch.image_index, captions, model.axis_name),
+        mask=_mask(settings.mask, batch.image_index, batch.pair_index, model.axis_name),
         mode=settings.solver,
     )
     report = {
@@ -221,11 +221,16 @@ def _cosines(model, variables, batch, key) -> Float[Array, "Q B"]:
     return cosines
 
 
-def _mask(name: str, image_index: Array, captions: int, axis_name: str | None):
+def _mask(name: str, image_index: Array, pair_index: Array, axis_name: str | None):
     """Which image may be matched with which caption; image i of the first B came with caption i."""
     if name == "none":
         return None
-    stored_with = parallel.global_rows(image_index, axis_name)
+    stored_with, pairs = (parallel.global_rows(x, axis_name) for x in (image_index, pair_index))
+    captions = len(pairs)
+    same_image = stored_with[:, None] == stored_with[None, :captions]
     if name == "same_image":
-        return stored_with[:, None] != stored_with[None, :captions]
-    return ~jnp.eye(stored_with.shape[0], captions, dtype=bool)
+        return ~same_image
+    same_pair = pairs[:, None] == pairs  # pairs that do not fill a batch are in it several times
+    # Nothing tells the pairs of older images, but they are copies of these where these have copies.
+    older = same_image[captions:] & (jnp.sum(same_pair) > captions)
+    return ~jnp.concatenate([same_pair, older])

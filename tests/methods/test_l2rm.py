@@ -12,7 +12,7 @@ from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import base, make_method
 from l2rm_jax.methods.cost import Reserved, cost, cost_loss, describe, draw_reserved
-from l2rm_jax.methods.l2rm import _mask
+from l2rm_jax.methods.l2rm import _mask, rematch
 from l2rm_jax.models import make_model
 
 SIZE = 12
@@ -46,13 +46,31 @@ def random_batch(seed: int) -> Batch:
 @pytest.mark.parametrize("queue", [SIZE, 2 * SIZE])
 def test_masks(queue):
     index = np.random.default_rng(0).integers(0, 5, queue)
-    diagonal = _mask("diagonal", jnp.asarray(index), SIZE, None)
-    same_image = _mask("same_image", jnp.asarray(index), SIZE, None)
-    assert _mask("none", jnp.asarray(index), SIZE, None) is None
+    given = jnp.asarray(index), jnp.arange(SIZE), None
+    diagonal, same_image = _mask("diagonal", *given), _mask("same_image", *given)
+    assert _mask("none", *given) is None
     for i in range(queue):
         for j in range(SIZE):
             assert diagonal[i, j] == (i != j)
             assert same_image[i, j] == (index[i] != index[j])
+
+
+@pytest.mark.parametrize("queue", [SIZE, 2 * SIZE])
+def test_no_mass_goes_to_copies_of_a_pair(queue):
+    """Three pairs fill a batch, and the queue; their images are the cheapest for their captions."""
+    pairs = np.arange(queue) % 3
+    allowed = _mask("diagonal", 7 + jnp.asarray(pairs), jnp.asarray(pairs[:SIZE]), None)
+    np.testing.assert_array_equal(allowed, pairs[:, None] != pairs[:SIZE])
+    batch = random_batch(0)
+    rows = np.resize(np.arange(3), SIZE)
+    copies = jax.tree.map(lambda x: x[rows], batch)._replace(pair_index=rows, image_index=rows)
+    config = small_config(rho=0.5)
+    model = make_model(config.model, 20)
+    state = make_method(model, config).init(jax.random.key(0), batch)
+    sims = 0.5 * jnp.asarray(rows[:, None] == rows, jnp.float32)
+    plan, report = rematch(model, config.l2rm, state, None, None, copies, sims, jax.random.key(1))
+    assert float(report["moved_mass"]) == pytest.approx(0.5, rel=1e-4)
+    assert np.all(plan[rows[:, None] == rows] == 0) and np.all(plan[rows[:, None] != rows] > 0)
 
 
 @pytest.mark.parametrize("streams", [["matched"], ["mismatched"], ["matched", "mismatched"]])
