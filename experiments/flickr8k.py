@@ -6,9 +6,9 @@ python -m experiments.flickr8k --path=DIR --out=runs/flickr8k --set mismatch.rat
 python -m experiments.flickr8k --out=runs/flickr8k --report
 
 The settings of configs/flickr8k.py, validated on the first 200 dev images, with a vocabulary of all
-30,000 training captions (written once, to --out). Stops and continues as `experiments.sweep`, which
-it is built on. --report trains nothing and prints what the runs under --out, finished or not, have
-reached; last, the test recalls of all side by side.
+30,000 training captions (kept in --out, one for all runs there). Stops and continues as
+`experiments.sweep`, which it is built on. --report trains nothing and prints what the runs under
+--out, finished or not, have reached; last, the test recalls of all side by side.
 """
 
 import argparse
@@ -33,13 +33,14 @@ from experiments.sweep import (
 )
 from l2rm_jax.data import mismatch
 from l2rm_jax.data.captions import read_captions
-from l2rm_jax.data.text import Vocabulary
+from l2rm_jax.data.text import Vocabulary, punkt, tokenize
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.recall import RECALL_AT
-from l2rm_jax.run_config import read_config
+from l2rm_jax.run_config import changed, read_config
 
 CONFIG = Path(__file__).parents[1] / "configs" / "flickr8k.py"
 DEV_IMAGES = 200
+WORDS = {"data.path", "data.min_count", "data.split_sentences"}  # what decides the vocabulary
 
 HEAD = [f"{way} R@{k}" for way in ("i2t", "t2i") for k in RECALL_AT] + ["rSum"]
 CURVES = (  # quantity of an epoch, its title, its form
@@ -73,16 +74,44 @@ def main() -> None:
         config = load_config(str(CONFIG))
         config.data.path = str(arguments.path.absolute())
         config.data.dev_images = DEV_IMAGES
-        config.data.vocabulary = str(vocabulary(arguments.path, arguments.out, config))
+        vocabulary = shared_vocabulary(config, arguments.out, arguments.vary, arguments.set)
+        config.data.vocabulary = str(vocabulary)
         run_grid(grid(config, arguments.vary, arguments.set), arguments.out)
     print(report(arguments.out))
 
 
-def vocabulary(path: Path, out: Path, config: Any) -> Path:
-    """The vocabulary file of all training captions, not only of those that are trained on."""
+def shared_vocabulary(
+    config: ConfigDict, out: Path, vary: Mapping[str, Sequence], settings: Mapping[str, Any]
+) -> Path:
+    """The vocabulary file of all training captions, not only of those that are trained on.
+
+    Args:
+      config: of all runs, before `settings`.
+      out: where the file is, or is written.
+      vary: what the runs differ in.
+      settings: what the runs have in place of the config's.
+
+    Raises:
+      ConfigError: the runs differ in what decides the words, or `out` has another vocabulary.
+    """
+    if varied := sorted(WORDS & vary.keys()):
+        raise ConfigError(
+            f"--vary {varied[0]}: the runs under {out} share a vocabulary, expected --set, and an "
+            "--out for each value"
+        )
+    data = changed(config, settings).data
+    sentences = punkt() if data.split_sentences else None
+    captions = read_captions(Path(data.path), "train")
+    built = Vocabulary.from_words((tokenize(line, sentences) for line in captions), data.min_count)
     file = (out / "vocabulary.json").absolute()
     if not file.exists():
-        Vocabulary.build(read_captions(path, "train"), config.data.min_count).write(file)
+        built.write(file)
+    elif Vocabulary.read(file) != built:
+        raise ConfigError(
+            f"{file}: is not the vocabulary ({len(built)} words) of the captions in {data.path} at "
+            f"data.min_count={data.min_count} and data.split_sentences={data.split_sentences}; "
+            "expected an --out of its own for other data or settings"
+        )
     return file
 
 

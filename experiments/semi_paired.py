@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from experiments.flickr8k import CONFIG, vocabulary
+from experiments.flickr8k import CONFIG, shared_vocabulary
 from experiments.sweep import (
     RECALLS,
     add_settings,
@@ -47,7 +47,9 @@ def main() -> None:
     if not arguments.report:
         if arguments.path is None:
             raise ConfigError("--path: expected the directory of the data, or --report")
-        config = base(arguments.path, arguments.out)
+        config = base(arguments.path)
+        vocabulary = shared_vocabulary(config, arguments.out, arguments.vary, arguments.set)
+        config.data.vocabulary = str(vocabulary)
         runs = [
             run
             for paired in PAIRED
@@ -58,12 +60,11 @@ def main() -> None:
     print(report(arguments.out))
 
 
-def base(path: Path, out: Path) -> ConfigDict:
-    """What all runs share."""
+def base(path: Path) -> ConfigDict:
+    """What all runs share, save for the vocabulary."""
     config = load_config(str(CONFIG))
     config.data.path = str(path.absolute())
     config.data.train_images = 0
-    config.data.vocabulary = str(vocabulary(path, out, config))
     config.mismatch.protocol = "semi_paired"
     config.model.head = "aggregate"
     config.model.dropout = 0.1

@@ -169,6 +169,51 @@ def test_flickr8k_settings(tmp_path, trained, monkeypatch, capsys):
         command(monkeypatch, flickr8k, "--out", out)
 
 
+@pytest.mark.parametrize("module", [flickr8k, semi_paired])
+def test_the_vocabulary_is_that_of_the_settings(tmp_path, trained, monkeypatch, module):
+    """Built with what --set says; neither varied nor taken over from other data."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    captions = "a rare dog\n" + "a dog runs\n" * 4
+    (data / "train_caps.txt").write_text(captions)
+    arguments = ("--path", data, "--out", out)
+    for key in ("data.min_count=1,4", "data.split_sentences=True,False"):
+        with pytest.raises(SystemExit, match=f"--vary {key.split('=')[0]}: .* share a vocabulary"):
+            command(monkeypatch, module, *arguments, "--vary", key)
+    assert not trained and not out.exists()
+    rare = (*arguments, "--set", "data.min_count=1")
+    command(monkeypatch, module, *rare)
+    config = json.loads((out / trained[0] / "config.json").read_text())
+    words = json.loads(Path(config["data"]["vocabulary"]).read_text())["word2idx"]
+    assert (config["data"]["min_count"], list(words)[4:]) == (1, ["a", "rare", "dog", "runs"])
+    del trained[:]
+    command(monkeypatch, module, *rare)  # which is the same again
+    with pytest.raises(SystemExit, match=r"vocabulary .* at data\.min_count=4"):
+        command(monkeypatch, module, *arguments)
+    (data / "train_caps.txt").write_text(captions + "a cat\n")
+    with pytest.raises(SystemExit, match="expected an --out of its own"):
+        command(monkeypatch, module, *rare)
+    assert not trained
+
+
+def test_sentences_are_split_before_the_vocabulary_is_built(tmp_path, trained, monkeypatch):
+    (tmp_path / "train_caps.txt").write_text("a dog sits. it runs.\n" * 4)
+    monkeypatch.setattr(
+        flickr8k, "punkt", lambda: lambda text: text.replace(". ", ".\n").split("\n")
+    )
+    arguments = (
+        "--path",
+        tmp_path,
+        "--out",
+        tmp_path / "out",
+        "--set",
+        "data.split_sentences=True",
+    )
+    command(monkeypatch, flickr8k, *arguments)
+    words = json.loads((tmp_path / "out" / "vocabulary.json").read_text())["word2idx"]
+    assert list(words)[4:] == ["a", "dog", "sits", ".", "it", "runs"]
+
+
 def test_heads_are_trained_by_variant_and_reported(tmp_path, trained, monkeypatch, capsys):
     monkeypatch.setattr(heads, "matching_seconds", lambda model: 1.25)
     arguments = ("--path", tmp_path, "--out", tmp_path / "runs", "--only", "margins")
