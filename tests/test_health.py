@@ -86,6 +86,13 @@ def test_a_perfect_loss_without_a_margin_is_not_flat():
     assert not signs_of_epoch({"rsum": 600.0, "loss": 0.0}, "pairs", reference, None)
 
 
+RCSL = {
+    "warmup": ("loss_mining", 63.0),
+    "learning": ("hinge_of_a_pair", 0.4),
+    "mining": ("loss_mining", 126.0),
+}
+
+
 def reference_of_method(method: str) -> Reference:
     config = defaults.get_config()
     config.method = method
@@ -106,12 +113,14 @@ def reference_of_method(method: str) -> Reference:
         ("triplet", {"warmup": ("loss", 25.2), "pairs": ("loss", 25.6)}),
         ("infonce", {"warmup": ("loss", 8.317766), "pairs": ("loss", 8.317766)}),
         ("rcl", {"pairs": ("loss", 1.984292)}),
-        ("rcsl_nc", {"warmup": ("loss_mining", 63.0), "mining": ("loss_mining", 126.0)}),
+        ("rcsl", RCSL),
+        ("rcsl_nc", RCSL),
     ],
 )
 def test_flat_losses_by_hand(method, expected):
     """2 margin B; 2 margin (B - 1); 2 log B; (log B - log(1e-7) (B - 1) / B) for RCE;
-    2 (B - 1) log(B / (B - 1)) for RCL; B - 1 for each batch that RCSL mines; B = 64."""
+    2 (B - 1) log(B / (B - 1)) for RCL; B - 1 for each batch that RCSL mines, and 2 margin for a
+    pair that it learns from; B = 64."""
     found = reference_of_method(method).flat_losses
     assert {stream: metric for stream, (metric, _) in found.items()} == {
         stream: metric for stream, (metric, _) in expected.items()
@@ -242,7 +251,7 @@ def test_a_run_from_before_a_sign_could_come_back_goes_on():
     assert health.epoch(5, "warmup", FLAT)
 
 
-@pytest.mark.parametrize("method", ["l2rm", "triplet", "infonce", "rcl", "rcsl_nc"])
+@pytest.mark.parametrize("method", ["l2rm", "triplet", "infonce", "rcl", "rcsl", "rcsl_nc"])
 def test_advice_is_of_what_the_method_has(method):
     """InfoNCE and RCL train the same loss in every epoch."""
     reference = reference_of_method(method)

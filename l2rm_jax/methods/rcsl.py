@@ -87,12 +87,18 @@ def _make(model, config, plan) -> Method:
         return base.descend(loss_fn, state, optimiser, model.axis_name)
 
     mining = partial(semi_paired.robust_mining, tau=config.rcsl.tau)
+
+    def of_a_pair(sims):
+        pairs = jnp.ones(len(sims), bool)
+        return semi_paired.paired_triplet(sims, pairs, margin=config.loss.margin) / len(sims)
+
     return Method(
         init=lambda key, batch: base.init_state(model, optimiser, key, batch),
         plan=plan,
         step=step,
         losses={
             "warmup": ("loss_mining", mining),
+            "learning": ("hinge_of_a_pair", of_a_pair),
             "mining": ("loss_mining", lambda sims: 2 * mining(sims)),
         },
     )
@@ -156,7 +162,10 @@ def _loss(
         tau = config.rcsl.tau
         terms["loss_mining"] = sum(semi_paired.robust_mining(each, tau=tau) for each in sims)
     loss = sum(terms.values())
-    return loss, (updated.get("batch_stats", {}), {"loss": loss, **terms})
+    metrics = {"loss": loss, **terms}
+    if stage == "learning":  # the number of pairs differs between batches, and with it their sum
+        metrics["hinge_of_a_pair"] = terms["loss_paired"] / jnp.maximum(jnp.sum(paired), 1)
+    return loss, (updated.get("batch_stats", {}), metrics)
 
 
 def _encode(model, batch, train: bool = False):

@@ -206,6 +206,28 @@ def test_terms_of_each_stage(method, epoch, terms):
     np.testing.assert_allclose(metrics["loss"], sum(metrics[name] for name in terms), rtol=1e-6)
 
 
+def test_a_flat_learning_stage_is_seen_in_batches_of_any_number_of_pairs(monkeypatch):
+    """Equal similarities: the loss is as many times the reference as the batch has pairs."""
+    config = tiny_config("rcsl", "vse")
+    cell = make_cell(config)
+    score = rcsl._score
+
+    def equal(*inputs):
+        sims, *embeddings = score(*inputs)
+        return (tuple(0 * each for each in sims), *embeddings)
+
+    monkeypatch.setattr(rcsl, "_score", equal)
+    state = cell.method.init(jax.random.key(0), cell.sample)
+    [(own, *_)] = next(filter(several_pairs, batches(cell, WARMUP))).values()
+    metric, loss = cell.method.losses["learning"]
+    size, step = len(own.pair_index), jax.jit(cell.method.step)
+    for pairs in (2, size - 1):
+        batch = own._replace(pair_index=np.where(np.arange(size) < pairs, own.image_index, -1))
+        _, metrics = step(state, {"learning": (batch,)})
+        assert float(metrics[metric]) == pytest.approx(float(loss(np.zeros((size, size)))))
+        assert float(metrics["loss_paired"]) == pytest.approx(pairs * float(metrics[metric]))
+
+
 def test_rcsl_nc_takes_what_the_split_calls_mismatched_for_unpaired():
     method = make_method(MODEL, config_of("rcsl_nc"))
     rng = np.random.default_rng(6)
