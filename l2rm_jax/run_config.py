@@ -13,6 +13,8 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.run_log import plain, write_json
 
 CONFIG_FILE = "config.json"
+# What a run writes after that; the directories of the checkpoints are there before.
+_LATER = ("checkpoints/*/*", "metrics.jsonl", "results.json")
 
 
 def unknown_key(where: str, key: str) -> ConfigError:
@@ -70,7 +72,7 @@ def read_config(workdir: str | Path) -> ConfigDict:
 
 
 def check_config(workdir: str | Path, config: ConfigDict) -> None:
-    """Refuses a `workdir` that holds a run with another configuration, or is no directory.
+    """Refuses a `workdir` that holds a run with another configuration or none, or is no directory.
 
     This keeps a run from overwriting the checkpoints of another.
 
@@ -79,11 +81,13 @@ def check_config(workdir: str | Path, config: ConfigDict) -> None:
       config: of the run that is to go on there.
 
     Raises:
-      ConfigError: the configurations differ; the message lists the keys as `key: saved -> now`.
+      ConfigError: the configurations differ, and the message lists the keys as `key: saved -> now`;
+        or there are a run's checkpoints or records, and no configuration.
     """
     if Path(workdir).exists() and not Path(workdir).is_dir():
         raise ConfigError(f"{workdir}: a file, expected the directory of a run")
     if not (Path(workdir) / CONFIG_FILE).exists():
+        _refuse_remains(Path(workdir))
         return
     saved, now = (plain(flat(each)) for each in (read_config(workdir), config))
     differences = [
@@ -96,4 +100,15 @@ def check_config(workdir: str | Path, config: ConfigDict) -> None:
             f"{workdir} holds a run with another configuration (saved -> now):\n"
             + "\n".join(differences)
             + "\nChoose another workdir, or the saved configuration."
+        )
+
+
+def _refuse_remains(workdir: Path) -> None:
+    """Refuses a directory without a config that holds what a run writes later."""
+    kept = [path for pattern in _LATER for path in workdir.glob(pattern)]
+    if kept:
+        raise ConfigError(
+            f"{workdir}: found {kept[0].relative_to(workdir)} but no {CONFIG_FILE}, so nothing "
+            f"says which run's it is; expected both or neither: put its {CONFIG_FILE} back, or "
+            "choose another workdir"
         )

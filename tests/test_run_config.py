@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from l2rm_jax.checkpoint import RunCheckpoints
 from l2rm_jax.config import check_fields, default
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.lock import only_run_in
 from l2rm_jax.run_config import changed, check_config, read_config, write_config
 
 
@@ -53,6 +55,20 @@ def test_what_is_no_config_is_refused(tmp_path, text, message):
         (tmp_path / "config.json").write_text(text)
     with pytest.raises(ConfigError, match=message):
         read_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoints/latest/30", "checkpoints/best/30", "metrics.jsonl", "results.json"]
+)
+def test_what_a_run_left_without_its_config_is_refused(tmp_path, name):
+    """As a run begins, its directory holds less than that."""
+    with RunCheckpoints(tmp_path / "checkpoints"), only_run_in(tmp_path):
+        check_config(tmp_path, default())
+    (tmp_path / name).mkdir()
+    with pytest.raises(ConfigError, match=f"found {name} but no config.json, .*; expected both"):
+        check_config(tmp_path, default())
+    write_config(tmp_path, default())
+    check_config(tmp_path, default())
 
 
 def test_a_file_is_no_run_directory(tmp_path):

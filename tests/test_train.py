@@ -131,6 +131,15 @@ def test_a_run_that_goes_on_elsewhere_is_left_alone(tmp_path):
     assert not (tmp_path / "config.json").exists() and not (tmp_path / "metrics.jsonl").exists()
 
 
+def test_checkpoints_without_their_config_are_left_alone(tmp_path):
+    (tmp_path / "checkpoints" / "latest" / "30").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"found checkpoints/latest/30 but no config\.json"):
+        train(tiny_config(), tmp_path, one_device())
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
+        "checkpoints", "checkpoints/latest", "checkpoints/latest/30",
+    ]  # fmt: skip
+
+
 def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path, monkeypatch, caplog):
     def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")
