@@ -11,11 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from l2rm_jax.data.dataset import Data, PairDataset, load_data, open_pairs, split_names
+from l2rm_jax.config import mended
+from l2rm_jax.data.dataset import (
+    Data,
+    PairDataset,
+    load_data,
+    open_pairs,
+    open_train,
+    split_names,
+)
 from l2rm_jax.data.features import RegionFeatures, refuse_different
 from l2rm_jax.data.stored import check_alike, open_caption_vectors, open_images
 from l2rm_jax.data.text import Vocabulary, punkt, tokenize
 from l2rm_jax.errors import DataError, Problems
+from l2rm_jax.models import check_word_noise
 from l2rm_jax.recall import describe_counts
 from l2rm_jax.run import check_settings, check_test_size, check_train_size
 
@@ -41,17 +50,22 @@ def check(config: Any) -> str:
     problems = Problems()
     attempt = problems.attempt
     attempt(check_settings, config)
+    asked, config = config, mended(config)  # what is known to be wrong says nothing of the data
     data = attempt(load_data, config.data, config.mismatch, workdir=None)
     if data is None:  # what can be read is, even where something else is wrong
         names = split_names(config.data)
-        train, _, test = (attempt(open_pairs, config.data, name) for name in names)
+        train = attempt(open_train, config.data, config.mismatch)
+        test = attempt(open_pairs, config.data, names[-1])
         images = [attempt(open_images, config.data, name) for name in names]
         vectors = [attempt(open_caption_vectors, config.data, name) for name in names]
     else:
         train, _, test = data.splits
         images = [split.images for split in data.splits]
         vectors = [None if len(data.vocabulary) else split.tokens for split in data.splits]
-    attempt(check_train_size, config, train)
+    in_words = all(each is None for each in vectors)
+    attempt(check_word_noise, config.model, in_words=in_words)
+    if config.train.batch_size == asked.train.batch_size:
+        attempt(check_train_size, config, train)
     attempt(check_test_size, config, test)
     attempt(check_alike, [features for features in images if features is not None])
     scans = [

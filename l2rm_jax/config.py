@@ -5,7 +5,7 @@ only what its data set needs. Without `--config`, `get_config()` of this file is
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -200,24 +200,60 @@ def check_fields(config: ConfigDict) -> None:
     Raises:
       ConfigError: names each such field, what was found and what was expected.
     """
+    problems = list(_wrong_fields(config).values())
+    if not problems and config.train.warmup_epochs + config.train.epochs == 0:
+        problems.append("train.warmup_epochs, train.epochs: expected at least one epoch in all")
+    if problems:
+        raise ConfigError(*problems)
+
+
+def mended(config: ConfigDict) -> ConfigDict:
+    """A copy with the default of each field that `check_fields` refuses."""
+    values, copy = flat(config), default()
+    for name in _wrong_fields(config):
+        del values[name]
+    copy.update_from_flattened_dict(values)
+    return copy
+
+
+def check_names(part: str, settings: Any, known: Mapping[str, Iterable[str]]) -> None:
+    """Refuses fields of a part of the config that name what does not exist.
+
+    Args:
+      part: its name, for the messages.
+      settings: the part.
+      known: the names that each field may have.
+
+    Raises:
+      ConfigError: lists each such field.
+    """
+    wrong = [
+        f"{part}.{field}: {settings[field]!r} is none of {', '.join(names)}"
+        for field, names in known.items()
+        if settings[field] not in names
+    ]
+    if wrong:
+        raise ConfigError(*wrong)
+
+
+def _wrong_fields(config: ConfigDict) -> dict[str, str]:
+    """What is wrong with each field that has a value of another kind or out of range."""
     values = flat(config)
     wrong = {
         name: f"{name}: {values[name]!r}, expected {expected}"
         for name, known in flat(default()).items()
         if (expected := _kind_problem(name, values[name], known))
     }
-    problems = list(wrong.values()) + [
-        f"{name}: {values[name]}, expected {expected}"
+    wrong |= {
+        name: f"{name}: {values[name]}, expected {expected}"
         for names, holds, expected in _LIMITS
         for name in names
         if name not in wrong and not holds(values[name])
-    ]
+    }
     if config.train.non_finite not in ("stop", "skip"):
-        problems.append(f"train.non_finite: {config.train.non_finite!r}, expected stop or skip")
-    if not problems and config.train.warmup_epochs + config.train.epochs == 0:
-        problems.append("train.warmup_epochs, train.epochs: expected at least one epoch in all")
-    if problems:
-        raise ConfigError(*problems)
+        non_finite = f"train.non_finite: {config.train.non_finite!r}, expected stop or skip"
+        wrong.setdefault("train.non_finite", non_finite)
+    return wrong
 
 
 def _kind_problem(name: str, value: Any, known: Any) -> str | None:

@@ -12,7 +12,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.checkpoint import RunCheckpoints
-from l2rm_jax.config import check_fields
+from l2rm_jax.config import check_fields, mended
 from l2rm_jax.data.batches import (
     Batch,
     TrainStream,
@@ -26,7 +26,7 @@ from l2rm_jax.health import Health, reference_of, require_finite
 from l2rm_jax.hosts import require_shared, together
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.methods.base import guarded
-from l2rm_jax.models import make_model
+from l2rm_jax.models import check_word_noise, make_model
 from l2rm_jax.parallel import AXIS, Replicas, products_in
 from l2rm_jax.recall import check_protocols, parse_protocols, recall_rows, recalls
 from l2rm_jax.run_log import progress_bar
@@ -41,6 +41,7 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
     """
     check_settings(config)
     data = load_data(config.data, config.mismatch, workdir=workdir)
+    check_word_noise(config.model, in_words=len(data.vocabulary) > 0)
     check_train_size(config, data.train)
     check_test_size(config, data.test)
     return data
@@ -52,12 +53,13 @@ def check_settings(config: ConfigDict) -> None:
     Raises:
       ConfigError: all of it at once.
     """
-    check_fields(config)  # what follows needs values of the right kinds
     problems = Problems()
+    problems.attempt(check_fields, config)
+    config = mended(config)  # what follows needs values of the right kinds
     problems.attempt(parse_protocols, config.evaluation.protocol)
     problems.attempt(products_in, config.precision)
     model = problems.attempt(make_model, config.model, vocabulary_size=1)
-    problems.attempt(make_method, model, config)
+    problems.attempt(make_method, model=model, config=config)  # even where there is no model
     problems.refuse()
 
 

@@ -248,6 +248,77 @@ def test_one_problem_hides_no_other(config):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("wrong", "also"),
+    [
+        ({"l2rm.cost": "x", "l2rm.mask": "y", "l2rm.solver": "z", "l2rm.rematch_loss": "r"}, {}),
+        ({"rcl.loss": "x", "rcl.q": 0.0, "rcl.negatives": 8}, {"method": "rcl"}),
+        ({"mismatch.protocol": "x", "mismatch.rate": 1.5, "mismatch.seed": -1}, {}),
+        ({"mismatch.paired_images": 3, "mismatch.rate": -0.5}, {}),
+        ({"seed": -1, "method": "x", "precision": "fp8", "model.head": "y"}, {}),
+        ({"model.head": "x", "model.pooling": "y", "l2rm.cost": "z"}, {}),
+        ({"model.region_mask": 0.5, "model.margins": "x"}, {"model.head": "saf"}),
+        ({"data.filter_scores": "", "data.filter_value": 2.0}, {"data.filter": "share"}),
+        ({"train.batch_size": 0, "train.log_steps": 0, "data.test_split": "\0"}, {}),
+        ({"data.max_words": None, "mismatch.rate": float("nan"), "train.batch_size": None}, {}),
+    ],
+)
+def test_one_wrong_field_hides_no_other(config, wrong, also):
+    config.update_from_flattened_dict({**wrong, **also})
+    assert sorted(line.split()[0].rstrip(":") for line in problems_of(config)) == sorted(wrong)
+
+
+def test_captions_that_cannot_be_read_hide_no_other_file(config):
+    """Of the training pairs, what needs none of them is looked at."""
+    set_line("train", 4, b"")(config)
+    config.mismatch.file, config.data.filter = config.data.path + "/index.npy", "share"
+    config.data.filter_scores, config.data.filter_value = config.data.path + "/scores.npy", 0.5
+    first, *files = problems_of(config)
+    assert "train_caps.txt:4: the caption is empty" in first
+    assert files == [f"{config.data.path}/{name}.npy: no such file" for name in ("index", "scores")]
+    np.save(config.mismatch.file, np.arange(12.0))
+    np.save(config.data.filter_scores, np.where(np.arange(60) == 7, np.nan, 0.5))
+    _, index, scores = problems_of(config)
+    assert "index.npy: found float64 [12], expected one axis of integers" in index
+    assert "scores.npy: entry 7 is nan, expected a number" in scores
+
+
+def test_counts_hide_neither_each_other_nor_the_features(config):
+    counts = np.array([4, 0, 3, 5, -1, 4, 1, 4, 4, 4, 4, 4])
+    np.save(Path(config.data.path) / "train_regions.npy", counts)
+    for row in (6, 7):  # of the first one, what is not finite lies after its one region
+        set_row("train", row, np.nan)(config)
+    assert [line.removeprefix(f"{config.data.path}/train_") for line in problems_of(config)] == [
+        *(f"regions.npy: entry {n} is {counts[n]}, expected 1 to 4 regions" for n in (1, 3, 4)),
+        "ims.npy: row 7 holds nan (region 1, dimension 2), expected finite numbers",
+    ]
+
+
+@pytest.mark.parametrize("take", ["train_images", "filter"])
+def test_a_bad_caption_of_the_test_hides_no_small_training_split(config, take):
+    config.train.batch_size = 24
+    if take == "train_images":
+        config.data.train_images = 4
+    else:
+        np.save(Path(config.data.path) / "scores.npy", np.arange(60))
+        config.data.filter, config.data.filter_value = "score", 40.0
+        config.data.filter_scores = config.data.path + "/scores.npy"
+    small = "train: found 20 pairs, expected at least one batch of 24; lower train.batch_size"
+    assert problems_of(config) == [small]
+    set_line("test", 2, b"")(config)
+    assert problems_of(config)[1:] == [small]
+
+
+def test_the_split_that_differs_is_named_once(config):
+    """Without the training captions, which say nothing of regions, no other split is blamed."""
+    set_features("train", lambda x: x[:11])(config)
+    set_features("dev", lambda x: x[:, :3])(config)
+    count, regions = problems_of(config)
+    assert "train_caps.txt: found 60 captions for the 11 images" in count
+    assert "/dev_ims.npy: found 3 regions x 6 features, expected 4 x 6 as in" in regions
+    assert regions.endswith("/train_ims.npy")
+
+
 def test_many_problems_of_a_kind_are_counted(config):
     for line in range(3, 30):
         set_line("train", line, b"")(config)

@@ -162,22 +162,21 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
     Raises:
       DataError, ConfigError: a file is not what it should be, or contradicts another or what is in
         `workdir`; a field is missing or out of range. Every problem but those of the features'
-        values is found.
+        values is found, as far as the files can be read.
     """
     workdir = None if workdir is None else Path(workdir)
     problems = Problems()
     attempt = problems.attempt
     stored = [attempt(open_split, data_config, split) for split in split_names(data_config)]
-    attempt(check_alike, [split.images for split in stored if split])
+    if stored[0]:  # without it, nothing says which of the others is wrong
+        attempt(check_alike, [split.images for split in stored if split])
     attempt(check_captions_alike, [split for split in stored if split])
     stored[0] = attempt(_first, stored[0], data_config.train_images, field="data.train_images")
     first_of_dev = attempt(_first, stored[1], data_config.dev_images, field="data.dev_images")
-    asked = mismatch_config
-    if not asked.file:  # looked at even where the training pairs cannot be read
-        settings = (asked.protocol, asked.rate, asked.seed, asked.paired_images)
-        attempt(mismatch.check_settings, *settings)
-    found = attempt(_run_mismatch, asked, stored[0], workdir=workdir)
-    attempt(filters.check_settings, data_config)
+    # These two are looked at even where the training pairs cannot be read.
+    attempt(_check_mismatch, mismatch_config)
+    attempt(_check_filter, data_config)
+    found = attempt(_run_mismatch, mismatch_config, stored[0], workdir=workdir)
     kept = attempt(_kept_pairs, found, stored[0], config=data_config)
     in_words = not any(split and split.vectors is not None for split in stored)
     vocabulary = attempt(
@@ -214,6 +213,23 @@ def open_pairs(data_config: Any, split: str) -> PairDataset:
       DataError, ConfigError: as `load_data`.
     """
     return _pairs(open_split(data_config, split), tokens=[])
+
+
+def open_train(data_config: Any, mismatch_config: Any) -> PairDataset:
+    """The training pairs alone, as `open_pairs`: of the first images, and filtered.
+
+    What cannot be taken away is left, so that there are at least as many pairs as a run has.
+
+    Raises:
+      DataError, ConfigError: the images and captions themselves cannot be read.
+    """
+    attempt = Problems().attempt  # `load_data` tells of them
+    stored = open_split(data_config, "train")
+    few = attempt(_first, stored, data_config.train_images, field="data.train_images") or stored
+    found = attempt(_run_mismatch, mismatch_config, few, workdir=None)
+    kept = attempt(_kept_pairs, found, few, config=data_config)
+    train = _pairs(few, tokens=few.captions)  # as many of them, which is all that is asked
+    return train if kept is None else train.take(kept)
 
 
 def keep_data(data: Data, workdir: str | Path) -> None:
@@ -266,18 +282,33 @@ def _no_vocabulary(file: str, workdir: Path | None) -> Vocabulary:
     return Vocabulary({})
 
 
+def _check_mismatch(config: Any) -> None:
+    """Refuses what is wrong with the mismatch that is asked for, whatever the training pairs."""
+    if not config.file:
+        mismatch.check_settings(config.protocol, config.rate, config.seed, config.paired_images)
+        return
+    if config.paired_images or config.protocol == mismatch.SEMI_PAIRED:
+        raise ConfigError(
+            f"mismatch.paired_images is {config.paired_images} and mismatch.protocol "
+            f"{config.protocol}, expected 0 and image or caption with mismatch.file: an index does "
+            "not say which images are paired"
+        )
+    mismatch.open_index(config.file)
+
+
+def _check_filter(config: Any) -> None:
+    """Likewise of the filter."""
+    filters.check_settings(config)
+    if config.filter_scores:
+        filters.open_scores(config.filter_scores)
+
+
 def _kept_pairs(found: Mismatch, train: StoredSplit, config: Any) -> Int[np.ndarray, " kept"]:
     return filters.kept_pairs(config, found.stored_image == train.caption_image)
 
 
 def _run_mismatch(config: Any, train: StoredSplit, workdir: Path | None) -> Mismatch:
     """The mismatch that the config asks for; equal to the one in `workdir`, if there is one."""
-    if config.file and (config.paired_images or config.protocol == mismatch.SEMI_PAIRED):
-        raise ConfigError(
-            f"mismatch.paired_images is {config.paired_images} and mismatch.protocol "
-            f"{config.protocol}, expected 0 and image or caption with mismatch.file: an index does "
-            "not say which images are paired"
-        )
     if config.file:
         asked = mismatch.read(config.file, train.caption_image, len(train.images))
     else:

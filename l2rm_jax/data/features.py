@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Int32
 
 from l2rm_jax.data.files import open_array
-from l2rm_jax.errors import DataError
+from l2rm_jax.errors import DataError, Problems
 
 REPEATS = 5  # some releases store each image once for each of its five captions
 _SAMPLED_BLOCKS = 64
@@ -78,26 +78,32 @@ class RegionFeatures:
     vector: str = "region"
 
     @classmethod
-    def read(cls, path: str | Path) -> "RegionFeatures":
+    def read(cls, path: str | Path, clip_counts: bool = False) -> "RegionFeatures":
         """Open `{split}_ims.npy` or `{split}_caps.npy`, of rank 3, or 2 with one vector each.
 
         int8 takes its factors from `ims_scale.npy` (`caps_scale.npy`) beside it. Integers [rows] in
         `{split}_regions.npy` (`{split}_lengths.npy`) beside it say how many leading vectors of each
         row are real; without that file all are.
 
+        Args:
+          path: the file.
+          clip_counts: takes the nearest possible count for an impossible one, to see the rest.
+
         Raises:
           DataError: missing or truncated file, wrong rank or dtype, unusable factors or counts.
         """
+        problems = Problems()
         path = Path(path)
         split, _, end = path.stem.rpartition("_")
         kind = _KINDS[end]
         array = _as_sets(str(path), open_array(path), (np.float32, np.float16, np.int8))
         scale = None
         if array.dtype == np.int8:
-            scale = _read_scale(path, path.with_name(f"{end}_scale.npy"), array.shape[2])
+            beside = path.with_name(f"{end}_scale.npy")
+            scale = problems.attempt(_read_scale, path, beside, dimensions=array.shape[2])
         beside = path.with_name(f"{split}_{kind.counts}.npy")
-        counts = open_array(beside) if beside.exists() else None
-        counts = _checked_counts(str(beside), counts, array, kind.vector)
+        counts = problems.attempt(_read_counts, beside, array, kind.vector, clip=clip_counts)
+        problems.refuse()
         return cls(str(path), array, counts, scale, vector=kind.vector)
 
     @classmethod
@@ -263,8 +269,15 @@ def _as_sets(name: str, array: np.ndarray, dtypes: Sequence[type]) -> np.ndarray
     return array if array.ndim == 3 else array[:, None]
 
 
+def _read_counts(
+    path: Path, features: np.ndarray, vector: str, clip: bool
+) -> Int32[np.ndarray, " stored"]:
+    counts = open_array(path) if path.exists() else None
+    return _checked_counts(str(path), counts, features, vector, clip)
+
+
 def _checked_counts(
-    name: str, counts: np.ndarray | None, features: np.ndarray, vector: str
+    name: str, counts: np.ndarray | None, features: np.ndarray, vector: str, clip: bool = False
 ) -> Int32[np.ndarray, " stored"]:
     """The counts of all rows, in memory; those of a full array where there are none."""
     stored, regions, _ = features.shape
@@ -276,11 +289,10 @@ def _checked_counts(
             "for each row of features"
         )
     wrong = np.flatnonzero((counts < 1) | (counts > regions))
-    if len(wrong):
-        raise DataError(
-            f"{name}: entry {wrong[0]} is {counts[wrong[0]]}, expected 1 to {regions} {vector}s"
-        )
-    return counts.astype(np.int32)
+    if len(wrong) and not clip:
+        expected = f"expected 1 to {regions} {vector}s"
+        raise DataError(*(f"{name}: entry {at} is {counts[at]}, {expected}" for at in wrong))
+    return counts.astype(np.int64).clip(1, regions).astype(np.int32)
 
 
 def _read_scale(features: Path, path: Path, dimensions: int) -> Float32[np.ndarray, " dimensions"]:
@@ -293,5 +305,6 @@ def _read_scale(features: Path, path: Path, dimensions: int) -> Float32[np.ndarr
         )
     bad = np.flatnonzero(~np.isfinite(scale))
     if len(bad):
-        raise DataError(f"{path}: entry {bad[0]} is {scale[bad[0]]}, expected a finite number")
+        expected = "expected a finite number"
+        raise DataError(*(f"{path}: entry {at} is {scale[at]}, {expected}" for at in bad))
     return scale

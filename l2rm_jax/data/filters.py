@@ -70,23 +70,26 @@ def check_settings(config: Any) -> None:
     if config.filter not in FILTERS:
         raise ConfigError(f"data.filter is {config.filter!r}, expected one of {FILTERS}")
     by_score = config.filter in ("score", "share")
+    wrong = []
     if by_score and not config.filter_scores:
-        raise ConfigError(f"data.filter_scores is empty; data.filter={config.filter} needs a file")
+        wrong.append(f"data.filter_scores is empty; data.filter={config.filter} needs a file")
     if config.filter_scores and not by_score:
-        raise ConfigError(
+        wrong.append(
             f"data.filter_scores: {config.filter_scores}, expected none, as data.filter is "
             f"{config.filter}; set it to score or share"
         )
     if config.filter_value and not by_score:
-        raise ConfigError(
+        wrong.append(
             f"data.filter_value is {config.filter_value:g}, expected 0, as data.filter is "
             f"{config.filter}; set it to score or share"
         )
     if config.filter == "share" and not 0 < config.filter_value <= 1:
-        raise ConfigError(
+        wrong.append(
             f"data.filter_value is {config.filter_value:g}, expected a share of the pairs, more "
             "than 0 and at most 1"
         )
+    if wrong:
+        raise ConfigError(*wrong)
 
 
 def read_scores(path: str | Path, pairs: int, images: int = 0) -> Real[np.ndarray, " pairs"]:
@@ -100,12 +103,27 @@ def read_scores(path: str | Path, pairs: int, images: int = 0) -> Real[np.ndarra
     Raises:
       DataError: as `kept_pairs`.
     """
-    scores = np.array(open_array(Path(path)))
-    if scores.shape != (pairs,) or scores.dtype.kind not in "fiu":
+    scores = open_scores(path)
+    if len(scores) != pairs:
         part = f" of the first {images} images, as data.train_images says" if images else ""
         raise DataError(
             f"{path}: found {scores.dtype} {list(scores.shape)}, expected numbers [{pairs}], one "
             f"for each training pair{part}"
+        )
+    return scores
+
+
+def open_scores(path: str | Path) -> Real[np.ndarray, " scores"]:
+    """The scores of a file, of however many pairs.
+
+    Raises:
+      DataError: the file cannot be read, or holds anything but one axis of finite numbers.
+    """
+    scores = np.array(open_array(Path(path)))
+    if scores.ndim != 1 or scores.dtype.kind not in "fiu":
+        raise DataError(
+            f"{path}: found {scores.dtype} {list(scores.shape)}, expected one axis of numbers, one "
+            "for each training pair"
         )
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):

@@ -79,20 +79,23 @@ def label(config: Any) -> str:
 
 
 def check_settings(protocol: str, rate: float, seed: int, paired_images: int = 0) -> None:
-    """Raises `ConfigError` for an unknown protocol, a rate or a seed out of range, or images that
-    are to stay paired under another protocol than `semi_paired`."""
+    """Raises `ConfigError` for an unknown protocol, a rate or a seed out of range, and images that
+    are to stay paired under another protocol than `semi_paired`: for all of these at once."""
+    wrong = []
     if protocol not in PROTOCOLS:
-        raise ConfigError(f"mismatch.protocol is {protocol!r}, expected one of {PROTOCOLS}")
-    if not 0 <= rate < 1:
-        raise ConfigError(f"mismatch.rate is {rate}, expected 0 <= rate < 1")
-    if seed < 0:
-        raise ConfigError(f"mismatch.seed is {seed}, expected 0 or more")
-    if (protocol == SEMI_PAIRED) != (paired_images > 0):
+        wrong.append(f"mismatch.protocol is {protocol!r}, expected one of {PROTOCOLS}")
+    elif (protocol == SEMI_PAIRED) != (paired_images > 0):
         expected = "at least 1" if protocol == SEMI_PAIRED else "0"
-        raise ConfigError(
+        wrong.append(
             f"mismatch.paired_images is {paired_images}, expected {expected} with "
             f"mismatch.protocol={protocol}"
         )
+    if not 0 <= rate < 1:
+        wrong.append(f"mismatch.rate is {rate}, expected 0 <= rate < 1")
+    if seed < 0:
+        wrong.append(f"mismatch.seed is {seed}, expected 0 or more")
+    if wrong:
+        raise ConfigError(*wrong)
 
 
 def generate(
@@ -161,12 +164,7 @@ def read(
     Raises:
       DataError: missing, truncated, wrong rank, dtype or length, or a value out of range.
     """
-    path, captions = Path(path), len(caption_image)
-    index = open_array(path)
-    if index.ndim != 1 or index.dtype.kind not in "iu":
-        raise DataError(
-            f"{path}: found {index.dtype} {list(index.shape)}, expected one axis of integers"
-        )
+    captions, index = len(caption_image), open_index(path)
     if len(index) not in (image_count, captions):
         raise DataError(
             f"{path}: found {len(index)} entries, expected {image_count} (one per image) or "
@@ -182,6 +180,20 @@ def read(
     of_image[caption_image] = stored
     protocol = "image" if np.array_equal(of_image[caption_image], stored) else "caption"
     return _measured(protocol, None, None, str(path), stored, caption_image, image_count)
+
+
+def open_index(path: str | Path) -> Int[np.ndarray, " entries"]:
+    """An index file as it lies, of whichever length.
+
+    Raises:
+      DataError: missing, truncated, wrong rank or dtype.
+    """
+    index = open_array(Path(path))
+    if index.ndim != 1 or index.dtype.kind not in "iu":
+        raise DataError(
+            f"{path}: found {index.dtype} {list(index.shape)}, expected one axis of integers"
+        )
+    return index
 
 
 def write(mismatch: Mismatch, path: str | Path) -> None:

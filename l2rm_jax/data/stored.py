@@ -80,18 +80,19 @@ def read_files(path: str | Path, split: str, in_words: bool = False) -> StoredSp
 
 
 def open_images(data_config: Any, split: str) -> RegionFeatures:
-    """The features of a split alone, as they lie: repeated rows and all.
+    """The features of a split alone, as they lie: repeated rows and all, impossible counts clipped.
 
     Raises:
       DataError, ConfigError: as `open_split`.
     """
     if _in_precomp(data_config):
-        return RegionFeatures.read(_image_file(_directory(data_config.path), split))
+        file = _image_file(_directory(data_config.path), split)
+        return RegionFeatures.read(file, clip_counts=True)
     return open_split(data_config, split).images
 
 
 def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
-    """The vectors of the captions of a split alone; None where captions are words.
+    """Likewise the vectors of its captions; None where captions are words.
 
     Raises:
       DataError, ConfigError: as `open_split`.
@@ -99,7 +100,7 @@ def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
     if not _in_precomp(data_config):
         return None
     file = _caption_vector_file(_directory(data_config.path), split)
-    return RegionFeatures.read(file) if file.exists() else None
+    return RegionFeatures.read(file, clip_counts=True) if file.exists() else None
 
 
 def place_of(vectors: RegionFeatures, row: int) -> str:

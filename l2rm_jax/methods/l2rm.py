@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from l2rm_jax import parallel
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.config import check_names
 from l2rm_jax.losses import contrastive, ranking, rematching
 from l2rm_jax.methods import base
 from l2rm_jax.methods.base import EpochPlan, Method, TrainState
@@ -40,25 +40,25 @@ REMATCH_LOSSES = {
     "infonce": rematching.soft_info_nce,
     "js": rematching.jensen_shannon,
 }
-COSTS = ("learned", "cosine")
-MASKS = ("diagonal", "same_image", "none")
-SOLVERS = ("converged", "l2rm")
+NAMES = {
+    "warmup_loss": tuple(WARMUP_LOSSES),
+    "rematch_loss": tuple(REMATCH_LOSSES),
+    "cost": ("learned", "cosine"),
+    "mask": ("diagonal", "same_image", "none"),
+    "solver": ("converged", "l2rm"),
+}
 
 
 def make(model, config) -> Method:
     """L2RM for this model.
 
     Raises:
-      ConfigError: a field of `config.l2rm` names something that does not exist.
+      ConfigError: fields of `config.l2rm` name something that does not exist.
     """
     settings = config.l2rm
+    check_names("l2rm", settings, NAMES)
     warmup_loss = _warmup_loss(config)
-    rematch_loss = partial(
-        _choose(REMATCH_LOSSES, "l2rm.rematch_loss", settings.rematch_loss), tau=config.loss.tau
-    )
-    _choose(dict.fromkeys(COSTS), "l2rm.cost", settings.cost)
-    _choose(dict.fromkeys(MASKS), "l2rm.mask", settings.mask)
-    _choose(dict.fromkeys(SOLVERS), "l2rm.solver", settings.solver)
+    rematch_loss = partial(REMATCH_LOSSES[settings.rematch_loss], tau=config.loss.tau)
     optimiser = base.model_optimiser(config)
     cost_optimiser = base.Optimiser(
         settings.cost_learning_rate, config.optim.decay_epochs, config.train.warmup_epochs
@@ -98,14 +98,8 @@ def make(model, config) -> Method:
     return Method(init=init, plan=plan, step=step, losses=losses)
 
 
-def _choose(table: dict, field: str, name: str):
-    if name not in table:
-        raise ConfigError(f"{field}: {name!r} is none of {', '.join(table)}")
-    return table[name]
-
-
 def _warmup_loss(config) -> Callable:
-    loss = _choose(WARMUP_LOSSES, "l2rm.warmup_loss", config.l2rm.warmup_loss)
+    loss = WARMUP_LOSSES[config.l2rm.warmup_loss]
     if loss is ranking.triplet_mean:
         return partial(loss, margin=config.loss.margin)
     return partial(loss, tau=config.loss.tau)

@@ -10,7 +10,8 @@ from functools import partial
 import jax
 import numpy as np
 
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.config import check_names
+from l2rm_jax.errors import ConfigError, Problems
 from l2rm_jax.losses.complementary import BOUNDS, complementary, draw_negatives
 from l2rm_jax.methods.base import (
     NEGATIVES,
@@ -27,10 +28,13 @@ def make(model, config) -> Method:
     """RCL for this model.
 
     Raises:
-      ConfigError: a field of `config.rcl` is unknown or out of range.
+      ConfigError: fields of `config.rcl` are unknown or out of range.
     """
     settings, size = config.rcl, config.train.batch_size
-    _check(settings, size)
+    problems = Problems()
+    problems.attempt(check_names, "rcl", settings, {"loss": BOUNDS})
+    problems.attempt(_check_numbers, settings, size)
+    problems.refuse()
     optimiser = model_optimiser(config)
     all_negatives = partial(complementary, tau=config.loss.tau, bound=settings.loss, q=settings.q)
 
@@ -54,13 +58,14 @@ def make(model, config) -> Method:
     )
 
 
-def _check(settings, batch_size: int) -> None:
-    if settings.loss not in BOUNDS:
-        raise ConfigError(f"rcl.loss: {settings.loss!r} is none of {', '.join(BOUNDS)}")
+def _check_numbers(settings, batch_size: int) -> None:
+    wrong = []
     if not 0 < settings.q <= 1:
-        raise ConfigError(f"rcl.q: {settings.q}, expected more than 0 and at most 1")
+        wrong.append(f"rcl.q: {settings.q}, expected more than 0 and at most 1")
     if not 0 <= settings.negatives < batch_size:
-        raise ConfigError(
+        wrong.append(
             f"rcl.negatives: {settings.negatives}, expected 0 (all) to {batch_size - 1}, the wrong "
             "captions of an image in a batch"
         )
+    if wrong:
+        raise ConfigError(*wrong)

@@ -93,6 +93,7 @@ def test_wrong_array_is_refused(tmp_path, array, message):
         (np.ones(5, np.float32), r"found float32 \[5\], expected float32 \[6\]"),
         (np.ones(6), r"found float64 \[6\]"),
         (np.array([1, 1, np.nan, 1, 1, 1], np.float32), "entry 2 is nan"),
+        (np.array([1, np.inf, 1, 1, np.nan, 1], np.float32), r"entry 1 is inf.*and 1 more problem"),
     ],
 )
 def test_wrong_scale_is_refused(tmp_path, scale, message):

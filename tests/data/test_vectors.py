@@ -12,6 +12,7 @@ from l2rm_jax.data.batches import TrainStream, caption_batches
 from l2rm_jax.data.dataset import keep_data, load_data, read_split
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
+from l2rm_jax.run import read_data
 
 SIZES = {"train": 12, "dev": 5, "test": 6}
 PER_IMAGE, ROOM, WIDTH = 2, 7, 5
@@ -194,6 +195,10 @@ FAULTS = {  # a fault: what says so, {} being the directory
         change("dev_ims.npy", lambda x: x[:3]),
         "{0}/dev_caps.npy: found 10 captions for the 3 images of {0}/dev_ims.npy",
     ),
+    "noise of words": (
+        lambda config: config.model.update(word_noise=0.2),
+        "model.word_noise: 0.2, expected 0: captions are given as vectors",
+    ),
     "a vocabulary": (
         set_vocabulary,
         "data.vocabulary: words.json, expected none, as the captions are vectors",
@@ -202,7 +207,7 @@ FAULTS = {  # a fault: what says so, {} being the directory
 
 
 def read_as_a_run(config: ConfigDict) -> None:
-    for split in load(config).splits:
+    for split in read_data(config, "nowhere").splits:
         list(caption_batches(split, 4))
 
 
