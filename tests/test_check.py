@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from l2rm_jax.check import check
 from l2rm_jax.config import default
 from l2rm_jax.data.batches import image_batches
-from l2rm_jax.errors import ConfigError, DataError, L2RMError
+from l2rm_jax.errors import ConfigError, DataError, L2RMError, Problems
 from l2rm_jax.run import read_data
 
 SIZES = {"train": 12, "dev": 5, "test": 6}
@@ -430,3 +430,10 @@ def test_the_sum_of_problems_is_an_error_of_the_first_ones_type():
     assert isinstance(error, L2RMError) and error.args == ("first", "second", "third")
     assert str(error) == "first (and 2 more problems: --mode=check lists them)"
     assert str(DataError("only")) == "only"
+
+
+def test_what_the_system_refuses_to_read_is_a_problem_of_the_data(tmp_path):
+    problems = Problems()
+    assert problems.attempt(Path.read_bytes, tmp_path) is None
+    with pytest.raises(DataError, match=f"{tmp_path}: cannot be read: Is a directory"):
+        problems.refuse()

@@ -47,6 +47,8 @@ MISTAKES = [
         "--proposer, --top_k: one needs the other",
     ),
     (["--mode=import", "--checkpoint=a", "--workdir=b", "--config.model.head=saf"], "the file"),
+    (["--mode=import", "--workdir=b"], "--checkpoint: found 0, --mode=import takes one"),
+    (["--checkpoint=a"], "--checkpoint: goes with --mode=evaluate or --mode=import"),
     (["--hosts=2", "--host=0"], "--hosts, --host: go with --coordinator"),
     (["--coordinator=auto", "--mode=check"], "--coordinator: goes with --mode=train or"),
     (["--coordinator=auto", "--hosts=2"], "--coordinator=auto finds them by itself"),

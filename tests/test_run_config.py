@@ -77,6 +77,11 @@ def test_a_file_is_no_run_directory(tmp_path):
         check_config(tmp_path / "run", default())
 
 
+def test_text_that_no_file_can_be_named_by_is_refused():
+    with pytest.raises(ConfigError, match=r"data\.path: 'a.x00b', expected text without the char"):
+        check_fields(changed(default(), {"data.path": "a\0b"}))
+
+
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [

@@ -175,6 +175,14 @@ def test_damaged_and_foreign_files(weights, tmp_path):
         read_checkpoint(tmp_path / "d.pth.tar")
 
 
+def test_one_number_that_stands_for_many_is_refused(weights, tmp_path):
+    net = tensors(weights)
+    net["img_enc.fc.bias"] = torch.zeros(1).expand(24)
+    path = save(tmp_path / "a.pth.tar", weights, net=net)
+    with pytest.raises(CheckpointError, match=r"fc\.bias: found fewer numbers than its shape \[24"):
+        read_checkpoint(path)
+
+
 FC, GRU = "img_enc.fc.weight", "txt_enc.cap_rnn.weight_hh_l0"
 
 

@@ -162,6 +162,7 @@ def gap() -> dict:
         (["dog"], "found list"),
         ({**published(SPECIAL), "word2idx": []}, "json objects"),
         (published(["<pad>", "<start>", "<end>", "dog"]), "no <unk>"),
+        (published([*SPECIAL, "a\ud800"]), r"word2idx has 'a\\ud800', half a character"),
         (published(["dog", *SPECIAL]), "<pad> has index 1, expected 0"),
         (gap(), "index 4 belongs to none.*0 to 4"),
         ({**published(SPECIAL), "word2idx": {w: "1" for w in SPECIAL}}, "to integers"),

@@ -272,6 +272,45 @@ FAULTS = {
         lambda p: change(p / "structured-symlinks/val_list.txt", "vid_z"),
         "raw-captions.pkl: found nothing of 1 videos of val_list.txt: vid_z",
     ),
+    "no dict": (
+        "experts",
+        lambda p: (p / "structured-symlinks/raw-captions.pkl").write_bytes(pickle.dumps([1])),
+        "raw-captions.pkl: found list, expected a dict by video",
+    ),
+    "a number as captions": (
+        "experts",
+        lambda p: set_pickle(p / "structured-symlinks/raw-captions.pkl", "name of vid_e", 3),
+        "raw-captions.pkl: vid_e: found int, expected captions",
+    ),
+    "endless caption": (
+        "experts",
+        lambda p: set_pickle(
+            p / "structured-symlinks/raw-captions.pkl", "name of vid_e", ["a" * 10_001]
+        ),
+        "raw-captions.pkl: vid_e: found 10001 characters, expected a caption of at most 10000",
+    ),
+    "uneven frames": (
+        "experts",
+        lambda p: set_pickle(
+            p / "structured-symlinks/aggregated_imagenet/resnet.pkl", "vid_g", [[1.0], [1.0, 2.0]]
+        ),
+        "resnet.pkl: vid_g: no array of numbers",
+    ),
+    "no list": (
+        "experts",
+        lambda p: (p / "structured-symlinks/val_list.txt").unlink(),
+        "val_list.txt: no such file",
+    ),
+    "list not UTF-8": (
+        "experts",
+        lambda p: (p / "structured-symlinks/val_list.txt").write_bytes(b"vid_e\xff"),
+        "val_list.txt: byte 6 is not UTF-8",
+    ),
+    "empty list": (
+        "experts",
+        lambda p: change(p / "structured-symlinks/val_list.txt", " \n"),
+        "val_list.txt: the file is empty",
+    ),
     "missing feature": (
         "experts",
         lambda p: set_pickle(
