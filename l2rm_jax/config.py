@@ -98,6 +98,9 @@ def default() -> ConfigDict:
     rcl.negatives = 0  # of each query, drawn at random (0 = all of the batch; 1: NL of RCL Tab. 7)
     config.rcsl = rcsl = ConfigDict()
     rcsl.tau = 0.03  # temperature of the robust mining loss
+    # Pseudo-pairs: the nearest (the paper), or the largest entries of a transport plan between all
+    # unpaired images and captions, under which none is many others' nearest (ours).
+    rcsl.search = "nearest"
     # Of the unpaired images and captions, how many a learning epoch (rcsl's warm-up) takes, drawn
     # anew for each; the authors: 0.2 on COCO.
     rcsl.learning_share = 1.0

@@ -13,15 +13,18 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from l2rm_jax import parallel
+from l2rm_jax.config import check_names
 from l2rm_jax.data.mismatch import SEMI_PAIRED
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, Problems
 from l2rm_jax.losses import ranking, semi_paired
 from l2rm_jax.methods import base
 from l2rm_jax.methods.base import EpochPlan, Method, TrainState
-from l2rm_jax.methods.mining import couple, pseudo_pairs
+from l2rm_jax.methods.mining import SEARCHES, couple, pseudo_pairs
 from l2rm_jax.methods.split import split_pairs
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_normalise, masked_mean
+
+NAMES = {"search": SEARCHES}
 
 
 def make_rcsl(model, config) -> Method:
@@ -31,14 +34,12 @@ def make_rcsl(model, config) -> Method:
     before each epoch.
 
     Raises:
-      ConfigError: the data would not say which pairs these are.
+      ConfigError: the data would not say which pairs these are; an unknown `rcsl.search`.
     """
-    if config.mismatch.protocol != SEMI_PAIRED:
-        raise ConfigError(
-            f"method: rcsl trusts the pairs that it is told of, and mismatch.protocol="
-            f"{config.mismatch.protocol} tells of none; expected {SEMI_PAIRED}, with "
-            "mismatch.paired_images, or the method rcsl_nc, which splits the pairs itself"
-        )
+    problems = Problems()
+    problems.attempt(_require_told, config.mismatch.protocol)
+    problems.attempt(check_names, "rcsl", config.rcsl, NAMES)
+    problems.refuse()
     score = partial(embed, model)  # one function, compiled once
 
     def plan(score_pairs, dataset, epoch: int) -> EpochPlan:
@@ -57,7 +58,11 @@ def make_rcsl_nc(model, config) -> Method:
 
     The paper leaves open how the warm-up trains: here all pairs are pseudo-pairs, whose loss bears
     wrong ones. Before each later epoch the beta mixture of L2RM splits the pairs.
+
+    Raises:
+      ConfigError: an unknown `rcsl.search`.
     """
+    check_names("rcsl", config.rcsl, NAMES)
 
     def score(state, batch) -> dict[str, Array]:
         hinges = ranking.per_pair_hinge(
@@ -76,6 +81,15 @@ def make_rcsl_nc(model, config) -> Method:
         return EpochPlan(plan.streams, {**split.report, **plan.report}, split.warnings)
 
     return _make(model, config, plan)
+
+
+def _require_told(protocol: str) -> None:
+    if protocol != SEMI_PAIRED:
+        raise ConfigError(
+            f"method: rcsl trusts the pairs that it is told of, and mismatch.protocol={protocol} "
+            f"tells of none; expected {SEMI_PAIRED}, with mismatch.paired_images, or the method "
+            "rcsl_nc, which splits the pairs itself"
+        )
 
 
 def _make(model, config, plan) -> Method:
@@ -124,7 +138,10 @@ def _mining_plan(
     found for T and the caption found for I. For a pair, both are the pair.
     """
     unpaired = np.flatnonzero(~paired)
-    image_for, caption_for = pseudo_pairs(**codes, image_of=dataset.stored_image, unpaired=unpaired)
+    tau = config.rcsl.tau if config.rcsl.search == "transport" else None
+    image_for, caption_for = pseudo_pairs(
+        **codes, image_of=dataset.stored_image, unpaired=unpaired, transport_tau=tau
+    )
     own = couple(paired, _generator(config, epoch))
     found = np.stack([image_for[own[:, 1]], caption_for[own[:, 0]]], axis=1)
     report = {}

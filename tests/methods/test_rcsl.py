@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -13,7 +14,7 @@ from l2rm_jax.checkpoint import RunCheckpoints
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.losses.ranking import per_pair_hinge
 from l2rm_jax.methods import base, make_method, mining, rcsl
-from l2rm_jax.methods.mining import couple, nearest, pseudo_pairs
+from l2rm_jax.methods.mining import couple, handicaps, nearest, pseudo_pairs
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import Replicas
 from l2rm_jax.train import train
@@ -42,11 +43,41 @@ def test_nearest_is_that_of_the_whole_matrix(chunk):
     np.testing.assert_array_equal(nearest(queries, keys, chunk=chunk), expected)
 
 
-def test_nearest_never_holds_all_similarities():
+@pytest.mark.parametrize("function", [nearest, partial(handicaps, tau=0.1)])
+def test_no_search_holds_all_similarities(function):
     shapes = [jax.ShapeDtypeStruct((n, 4), np.float32) for n in (5000, 3000)]
-    text = str(jax.make_jaxpr(nearest)(*shapes))
-    assert f"3000,{mining.CHUNK}" in text
+    text = str(jax.make_jaxpr(function)(*shapes))
+    assert f"3000,{mining.CHUNK}" in text or f"{mining.CHUNK},3000" in text
     assert "5000,3000" not in text and "3000,5000" not in text
+
+
+@pytest.mark.parametrize("chunk", [4, 100])
+def test_handicaps_are_those_of_the_transport_plan(chunk):
+    rng, tau = np.random.default_rng(2), 0.2
+    queries, keys = unit(rng, 12), unit(rng, 8)
+    plan = np.exp(queries.astype(np.float64) @ keys.T / tau)
+    for _ in range(500):
+        plan /= 12 * plan.sum(axis=1, keepdims=True)
+        plan /= 8 * plan.sum(axis=0)
+    of_queries, of_keys = handicaps(queries, keys, tau, chunk=chunk)
+    found = np.exp((queries @ keys.T - of_queries[:, None] - of_keys) / tau)
+    np.testing.assert_allclose(found, plan, rtol=1e-3)
+    np.testing.assert_array_equal(nearest(queries, keys, of_keys), plan.argmax(axis=1))
+    np.testing.assert_array_equal(nearest(keys, queries, of_queries), plan.argmax(axis=0))
+
+
+def test_transport_gives_what_is_near_to_everything_no_more_than_its_share():
+    """Captions lean towards image 0, each a little towards its own."""
+    images = np.eye(9, dtype=np.float32)
+    captions = 0.8 * images + images[0]
+    captions /= np.linalg.norm(captions, axis=1, keepdims=True)
+    rows = {"images": images, "captions": captions}
+    rest = {"image_of": np.arange(9), "unpaired": np.arange(9)}
+    image_for, _ = pseudo_pairs(**rows, **rest)
+    np.testing.assert_array_equal(image_for, 0)
+    image_for, caption_for = pseudo_pairs(**rows, **rest, transport_tau=0.03)
+    np.testing.assert_array_equal(image_for, np.arange(9))
+    np.testing.assert_array_equal(caption_for, np.arange(9))
 
 
 def test_pseudo_pairs_are_found_among_the_unpaired():
@@ -132,6 +163,23 @@ def test_pseudo_pairs_are_found_anew_before_each_epoch():
     ]
     np.testing.assert_array_equal(found[0][:, 0], found[1][:, 0])
     assert not np.array_equal(found[0][:, 1], found[1][:, 1])
+
+
+def test_pseudo_pairs_can_be_found_by_transport():
+    config = config_of("rcsl")
+    config.rcsl.search = "transport"
+    codes = embeddings(3)
+    rows = make_method(MODEL, config).plan(lambda score: codes, dataset(), 1).streams["mining"]
+    unpaired = np.flatnonzero(~PAIRED)
+    given = {"image_of": IMAGE_OF, "unpaired": unpaired, "transport_tau": config.rcsl.tau}
+    image_for, caption_for = pseudo_pairs(**codes, **given)
+    np.testing.assert_array_equal(rows[:, 1, 0], image_for[rows[:, 0, 1]])
+    np.testing.assert_array_equal(rows[:, 1, 1], caption_for[rows[:, 0, 0]])
+    config.rcsl.search = "hungarian"
+    for method in ("rcsl", "rcsl_nc"):
+        config.method = method
+        with pytest.raises(ConfigError, match=r"rcsl.search: 'hungarian' is none of nearest, tran"):
+            make_method(MODEL, config)
 
 
 def test_all_epochs_mine_with_one_function():
