@@ -177,14 +177,14 @@ def test_a_refused_config_leaves_no_trace(tmp_path):
 @pytest.mark.slow
 def test_a_baseline_on_several_devices_and_the_ensemble(finished, tmp_path):
     workdir, results = finished
-    other = tmp_path / "sgr"
-    config = tiny_config("triplet", "sgr", warmup_epochs=1, epochs=1)
+    other = tmp_path / "vse"
+    config = tiny_config("triplet", "vse", warmup_epochs=1, epochs=1)
     baseline = train(config, other, Replicas(jax.devices()[:4]))
     assert baseline["method"] == "triplet" and 0 < baseline["rsum"] < 600
     rows = evaluate_runs([workdir, other])
     assert len(rows) == 3
     # Scored on all devices here, on one when they were trained.
-    for path, head, expected in [(workdir, "saf", results), (other, "sgr", baseline)]:
+    for path, head, expected in [(workdir, "saf", results), (other, "vse", baseline)]:
         row = rows[f"{path} ({head}), custom"]
         assert row["rsum"] == pytest.approx(expected["rsum"])
     singles = [results["test"]["custom"], baseline["test"]["custom"]]
@@ -287,6 +287,7 @@ def test_data_smaller_than_a_batch_of_either_kind(tmp_path):
     images = {"train": 13, "dev": 4, "test": 3}
     config = file_config(tmp_path / "data", images, 1, batch_size=11, warmup_epochs=0, epochs=1)
     config.l2rm.queue_length, config.mismatch.rate = 22, 0.0
+    config.model.head = "vse"
     workdir = tmp_path / "run"
     results = train(config, workdir, one_device())
     assert results["test"]["custom"]["t2i_r5"] == 100.0

@@ -20,7 +20,7 @@ SIZE = 12
 
 def small_config(**l2rm):
     config = defaults.default()
-    config.model.head = "saf"
+    config.model.head = "vse"  # the fastest to compile
     config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 8, 6, 6
     config.train.batch_size = SIZE
     config.l2rm.update(l2rm)
@@ -91,6 +91,7 @@ def test_a_missing_stream_is_skipped(streams):
 
 def test_the_scores_of_the_split_see_only_regions():
     config = small_config()
+    config.model.head = "saf"
     model = make_model(config.model, 20)
     state = make_method(model, config).init(jax.random.key(0), random_batch(0))
     sims = jax.jit(partial(base.evaluate, model))(state, random_batch(1))

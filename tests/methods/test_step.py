@@ -120,7 +120,8 @@ def rematch(sims, **fields):
     """The plan and the report of L2RM's transport at a learned cost that has not learned yet."""
     settings = config_of(**fields).l2rm
     state = SimpleNamespace(own={"cost": init_cost(sims.shape[1])})
-    batch = SimpleNamespace(image_index=jnp.arange(len(sims)))
+    rows = jnp.arange(len(sims))
+    batch = SimpleNamespace(image_index=rows, pair_index=rows[: sims.shape[1]])
     return l2rm.rematch(MODEL, settings, state, None, None, batch, sims, None)
 
 
