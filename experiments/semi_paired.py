@@ -5,9 +5,9 @@ python -m experiments.semi_paired --path=DIR --out=runs/semi_paired --vary seed=
 python -m experiments.semi_paired --out=runs/semi_paired --report
 
 500, then 2000 of the 6000 training images keep their captions (RCSL Tab. 1 and 2, at the size of a
-CPU); both methods have RCSL's embedding model. The triplet loss makes about as many updates as
-RCSL. Stops and continues as `experiments.sweep`, which it is built on. --report trains nothing and
-prints the table of the runs that have finished.
+CPU); both methods have RCSL's embedding model, and as many updates. Stops and continues as
+`experiments.sweep`, which it is built on. --report trains nothing and prints the table of the runs
+that have finished.
 """
 
 import argparse

@@ -60,7 +60,7 @@ def trained(monkeypatch) -> list[str]:
         write_config(workdir, config)
 
     monkeypatch.setattr(sweep, "train", train)
-    monkeypatch.setattr(sweep.gc, "collect", lambda: None)  # nothing is compiled; half a second each
+    monkeypatch.setattr(sweep.gc, "collect", lambda: None)  # half a second, and nothing is compiled
     return names
 
 
