@@ -8,7 +8,6 @@ an accelerator's but for the order of sums, and times say nothing. Stops and con
 `experiments.sweep`, which it is built on.
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,18 +17,12 @@ from jax.interpreters import mlir
 from jax.lax import DotAlgorithmPreset, dot_general_p
 from jaxlib.mlir.dialects import stablehlo
 
-from experiments.sweep import add_settings, grid, load_config, run_grid, start
+from experiments.sweep import grid, load_config, parse_arguments, run_grid, start
 from l2rm_jax.parallel import PRECISIONS
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--config", required=True, help="FILE.py or FILE.py:VARIANT")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the runs")
-    add_settings(parser, "vary", "set")
-    arguments = parser.parse_args()
+    arguments = parse_arguments(__doc__)
     round_products()
     vary = {**arguments.vary, "precision": [*PRECISIONS]}
     config = load_config(arguments.config)

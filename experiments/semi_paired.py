@@ -27,6 +27,7 @@ from experiments.sweep import (
     run_grid,
     start,
 )
+from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
 
 PAIRED = (500, 2000)  # images
@@ -65,11 +66,8 @@ def base(path: Path) -> ConfigDict:
     config = load_config(str(CONFIG))
     config.data.path = str(path.absolute())
     config.data.train_images = 0
-    config.mismatch.protocol = "semi_paired"
-    config.model.head = "aggregate"
-    config.model.dropout = 0.1
+    defaults.use_rcsl(config, PAIRED[0])
     config.rcsl.learning_share = 0.2
-    config.optim.weight_decay = 0.01
     config.optim.decay_epochs = 100  # the rate stays
     config.train.batch_size = 128
     return config

@@ -48,15 +48,20 @@ NAMED = ("data.name", "method", "model.head", "mismatch.protocol", "mismatch.rat
 
 
 def main() -> None:
+    arguments = parse_arguments(__doc__)
+    config = load_config(arguments.config)
+    run_grid(grid(config, arguments.vary, arguments.set), arguments.out)
+
+
+def parse_arguments(description: str) -> argparse.Namespace:
+    """Those of a sweep: `config`, `out`, `vary`, `set`."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        description=description, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--config", required=True, help="FILE.py or FILE.py:VARIANT")
     parser.add_argument("--out", required=True, type=Path, help="directory of the sweep")
     add_settings(parser, "vary", "set")
-    arguments = parser.parse_args()
-    config = load_config(arguments.config)
-    run_grid(grid(config, arguments.vary, arguments.set), arguments.out)
+    return parser.parse_args()
 
 
 def add_settings(parser: argparse.ArgumentParser, *names: str) -> None:

@@ -8,10 +8,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 CHUNK = 512  # queries at once: memory grows with their product with the keys, not with all queries
-
-
 SEARCHES = ("nearest", "transport")
-ITERATIONS = 20  # of Sinkhorn: what moves after them is far below the gap between two candidates
+ITERATIONS = 20  # of Sinkhorn, each two passes over all similarities
 
 
 @partial(jax.jit, static_argnames="chunk")
@@ -39,7 +37,8 @@ def handicaps(
 
     The dual potentials, times -tau, of the entropic transport from all queries to all keys, each
     side evenly weighted, at the cost of minus the dot product. The plan, of which no more than
-    `chunk` rows are held, has its largest entry of a row where `nearest` finds it with these.
+    `chunk` rows are held (`ot.partial_sinkhorn` holds all), has its largest entry of a row where
+    `nearest` finds it with these.
 
     Args:
       queries, keys: unit vectors.
