@@ -115,7 +115,7 @@ def end(message: str) -> NoReturn:
 def explained(error: jax.errors.JaxRuntimeError) -> str:
     """The first line of a device's error; where its memory did not suffice, also what to try."""
     first = str(error).splitlines()[0]
-    if OUT_OF_MEMORY not in first:
+    if OUT_OF_MEMORY not in str(error):
         return first
     return (
         f"{first}; a smaller train.batch_size, evaluation.batch_size or model.chunk (captions "

@@ -64,11 +64,10 @@ def run(
         state, metrics = prepared.step(state, shards)
         return metrics
 
-    batches = itertools.islice(stream.iterate(), sizes.steps)
-    first = next(batches)
+    first = next(iter(stream.iterate()))
     alone = measure(lambda: step(prepared.shards(first)), sizes.repeats)
-    begin, steps = time.perf_counter(), 0
-    for steps, batch in enumerate(batches, 1):
+    begin, steps = time.perf_counter(), 0  # nothing has been read ahead yet
+    for steps, batch in enumerate(itertools.islice(stream.iterate(), sizes.steps), 1):
         metrics = step(prepared.shards(batch))
         if steps % LOG_STEPS == 0:
             jax.block_until_ready(metrics)
