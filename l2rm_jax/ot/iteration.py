@@ -100,8 +100,6 @@ def _log_domain(problem: Problem, g: Float[Array, " m"]):
 
 def _potentials(exponents, side, mass, axis):
     alive = side.weights > 0
-    # An item that cannot move has no finite exponent, and its potential touches nobody.
-    exponents = jnp.where(jnp.expand_dims(alive, axis), exponents, 0.0)
     log_sum = logsumexp(exponents, axis=axis)
     moved, dummy = shares(log_sum, side, mass, None)
     # Log odds go to where they are least: as a difference of large numbers they would cost digits.

@@ -26,8 +26,9 @@ from l2rm_jax.ot.result import (
     Transport,
     marginal_error,
     regularised_value,
+    sums_of,
 )
-from l2rm_jax.ot.sums import total
+from l2rm_jax.ot.sums import sum_of, total
 
 # (threshold, max_iterations) of each mode.
 _STOP = {"converged": (1e-6, 2000), "fixed": (1e-6, 100), "l2rm": (1e-3, 1000)}
@@ -184,8 +185,9 @@ def _one(
     fixed_iterations, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start
 ) -> PartialSinkhornResult:
     request = examine(cost, mass, epsilon, a, b, mask)
-    problem, scales = reduce(cost, request, epsilon)
+    problem, scales = reduce(request, epsilon)
     start = start / epsilon
+    exact = 1.0
     if fixed_iterations is not None:
         solution = iterate(problem, start, fixed_iterations)
     else:
@@ -193,13 +195,15 @@ def _one(
     converged = (solution.error <= threshold) & request.possible
     if fixed_iterations is None:
         # Then the mass is right up to the threshold; remove that last bit.
-        exact = problem.mass / jnp.maximum(total(solution.plan), _TINY)
-        solution = solution._replace(plan=solution.plan * jnp.where(converged, exact, 1.0))
-    transport = _in_units(solution, problem, scales, epsilon, a, b)
+        exact = problem.mass / jnp.maximum(sum_of(solution.columns_moved), _TINY)
+        exact = lax.stop_gradient(jnp.where(converged, exact, 1.0))
+    transport = _in_units(solution, exact, problem, scales, epsilon, a, b)
     return _result(transport, solution.iterations, converged, cost, mass, request, epsilon, a, b)
 
 
-def _in_units(solution: Solution, problem: Problem, scales: Scales, epsilon, a, b) -> Transport:
+def _in_units(
+    solution: Solution, exact, problem: Problem, scales: Scales, epsilon, a, b
+) -> Transport:
     """Back from the reduced problem: items that it left out keep all their weight."""
     share = scales.mass / jnp.maximum(problem.mass, _TINY)
     unit = scales.weight * share
@@ -214,37 +218,42 @@ def _in_units(solution: Solution, problem: Problem, scales: Scales, epsilon, a, 
     price = scales.cost + epsilon * (log_mass - f_dummy - g_dummy)
     potentials = lax.stop_gradient((epsilon * f, epsilon * g, price))
     moved = unit * solution.rows_moved, unit * solution.columns_moved
-    return Transport(unit * solution.plan, *moved, *potentials)
+    plan = (unit * exact) * solution.plan
+    sums = sums_of(plan)
+    cost = scales.cost * sums.total + epsilon * total(plan * problem.cost)
+    return Transport(plan, sums, cost, *moved, *potentials)
 
 
 def _one_as_authors(_, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start):
     request = examine(cost, mass, epsilon, a, b, mask)
     constants = lax.stop_gradient((cost, request.mass, epsilon, a, b))
-    solution = repeat_authors(*constants, request.mask, threshold, max_iterations)
-    plan = jnp.where(request.mask, solution.plan, 0.0)
+    allowed = request.cost != jnp.inf
+    solution = repeat_authors(*constants, allowed, threshold, max_iterations)
+    plan = jnp.where(allowed, solution.plan, 0.0)
     f, g, f_dummy, g_dummy = solution.potentials
     unit = lax.stop_gradient(epsilon)
     f, g = (jnp.where(w > 0, unit * x, 0.0) for w, x in ((a, f + g_dummy), (b, g + f_dummy)))
     price = -unit * (f_dummy + g_dummy)
-    transport = Transport(plan, solution.rows_moved, solution.columns_moved, f, g, price)
+    moved = solution.rows_moved, solution.columns_moved
+    moved_cost = total(plan * jnp.where(allowed, cost, 0.0))
+    transport = Transport(plan, sums_of(plan), moved_cost, *moved, f, g, price)
     converged = (solution.error < threshold) & request.possible
     return _result(transport, solution.iterations, converged, cost, mass, request, epsilon, a, b)
 
 
 def _result(transport, iterations, converged, cost, mass, request, epsilon, a, b):
-    cost = jnp.where(request.mask, cost, 0.0)
-    moved = total(transport.plan)
+    moved = transport.sums.total
     unit = jnp.maximum(jnp.maximum(moved, jnp.abs(mass)), jnp.finfo(cost.dtype).tiny)
     return PartialSinkhornResult(
         plan=transport.plan,
         f=transport.f,
         g=transport.g,
         price=transport.price,
-        cost=total(transport.plan * cost),
+        cost=transport.cost,
         value=regularised_value(transport, cost, request.mass, epsilon, a, b),
         mass=moved,
         iterations=iterations,
-        converged=converged & jnp.isfinite(transport.plan).all(),
+        converged=converged & jnp.isfinite(moved),
         marginal_error=lax.stop_gradient(marginal_error(transport) / unit),
         mass_error=lax.stop_gradient(jnp.abs(moved - mass) / unit),
     )

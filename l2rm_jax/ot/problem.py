@@ -11,6 +11,8 @@ from l2rm_jax.ot.sums import sum_of
 # The least mass, as a share of what could move, that plans are computed for; a smaller one is the
 # same plan, scaled: items do not feel each other at either.
 _SMALLEST_MASS = 1e-12
+# Cost, over epsilon, where nothing may move. Not infinite, so that a plan's zero times it is zero.
+_FORBIDDEN = 1e20
 
 
 class Side(NamedTuple):
@@ -23,7 +25,7 @@ class Side(NamedTuple):
 class Problem(NamedTuple):
     """Masked partial transport in units of epsilon and of the mass."""
 
-    cost: Float[Array, "n m"]  # cost / epsilon, from 0 up; infinite where nothing may move
+    cost: Float[Array, "n m"]  # cost / epsilon, from 0 up; _FORBIDDEN where nothing may move
     rows: Side
     columns: Side
     mass: Float[Array, ""]  # 1, or 0 where nothing can move
@@ -40,7 +42,8 @@ class Scales(NamedTuple):
 class Request(NamedTuple):
     """What may move, of what was asked."""
 
-    mask: Bool[Array, "n m"]  # allowed pairs of items with weight
+    cost: Float[Array, "n m"]  # infinite but for allowed pairs of items with weight
+    least: Float[Array, ""]  # of these costs
     a: Float[Array, " n"]  # weights of the items that have such a pair; 0 for others
     b: Float[Array, " m"]
     mass: Float[Array, ""]  # asked for, or the nearest that these items could move
@@ -58,9 +61,10 @@ def examine(
 ) -> Request:
     """Finds the items that can move and how much of what is asked they can."""
     valid = (epsilon > 0) & (a >= 0).all() & (b >= 0).all()
-    # A cost that is no number stays, to be reported.
-    mask = mask & (cost != jnp.inf) & (a > 0)[:, None] & (b > 0)[None, :]
-    a, b = jnp.where(mask.any(1), a, 0.0), jnp.where(mask.any(0), b, 0.0)
+    cost = jnp.where(mask & (a > 0)[:, None] & (b > 0)[None, :], cost, jnp.inf)
+    # A cost that is no number is not infinite, and stays, to be reported.
+    of_rows, of_columns = (lax.stop_gradient(cost).min(axis) for axis in (1, 0))
+    a, b = jnp.where(of_rows != jnp.inf, a, 0.0), jnp.where(of_columns != jnp.inf, b, 0.0)
     limit = jnp.minimum(sum_of(a), sum_of(b))
     # A sum of weights is rounded: asking for all of it must not count as asking for more.
     rounding = 4 * jnp.finfo(cost.dtype).eps * (len(a) + len(b)) ** 0.5
@@ -68,28 +72,28 @@ def examine(
     clipped = jnp.clip(mass, 0.0, limit)
     # At both ends the derivative in the mass is the one from within.
     moved = jnp.where(possible, _valued(clipped, mass), clipped)
-    return Request(mask, a, b, moved, limit, possible & valid)
+    return Request(cost, of_rows.min(), a, b, moved, limit, possible & valid)
 
 
-def reduce(cost: Float[Array, "n m"], request: Request, epsilon) -> tuple[Problem, Scales]:
+def reduce(request: Request, epsilon: Float[Array, ""]) -> tuple[Problem, Scales]:
     """Takes out items that cannot move, and scales and shifts the numbers.
 
     Items that cannot move do not touch the others: their weight stays. The least cost is taken from
     all: of costs that hardly differ, float32 would keep few digits after the division. The unit of
     mass is the mass that moves: a plan feels nothing else, however large the weights are.
     """
-    mask, a, b, moved, limit, _ = request
+    cost, lowest, a, b, moved, limit, _ = request
     least = jnp.maximum(_SMALLEST_MASS * limit, jnp.finfo(cost.dtype).tiny)
     least = jnp.where(limit > 0, least, 1.0)
     unit = lax.stop_gradient(jnp.maximum(moved, least))
     a, b, moved = a / unit, b / unit, moved / unit
     mass = jnp.where(moved < 1.0, jnp.where(limit > 0, 1.0, 0.0), moved)
 
-    lowest = lax.stop_gradient(jnp.where(mask, cost, jnp.inf).min())
     shift = jnp.where(lowest < jnp.inf, lowest, 0.0)
-    shifted = jnp.where(mask, cost - shift, 0.0) / epsilon
-    problem = Problem(jnp.where(mask, shifted, jnp.inf), _side(a, mass), _side(b, mass), mass)
-    return problem, Scales(unit, shift, moved)
+    forbidden = cost == jnp.inf
+    shifted = jnp.where(forbidden, 0.0, cost - shift) / epsilon
+    scaled = jnp.where(forbidden, _FORBIDDEN, jnp.minimum(shifted, _FORBIDDEN))
+    return Problem(scaled, _side(a, mass), _side(b, mass), mass), Scales(unit, shift, moved)
 
 
 def _side(weights, mass) -> Side:

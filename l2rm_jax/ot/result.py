@@ -2,11 +2,10 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
-
-from l2rm_jax.ot.sums import total
 
 
 class PartialSinkhornResult(NamedTuple):
@@ -30,10 +29,20 @@ class PartialSinkhornResult(NamedTuple):
     mass_error: Float[Array, "..."]  # moved against asked
 
 
+class Sums(NamedTuple):
+    """Of a plan."""
+
+    rows: Float[Array, " n"]
+    columns: Float[Array, " m"]
+    total: Float[Array, ""]
+
+
 class Transport(NamedTuple):
     """A solution in the caller's units."""
 
     plan: Float[Array, "n m"]
+    sums: Sums
+    cost: Float[Array, ""]  # of the plan
     rows_moved: Float[Array, " n"]  # what each row is to move: the rest of its weight it keeps
     columns_moved: Float[Array, " m"]
     f: Float[Array, " n"]
@@ -41,9 +50,14 @@ class Transport(NamedTuple):
     price: Float[Array, ""]
 
 
+def sums_of(plan: Float[Array, "n m"]) -> Sums:
+    rows = lax.optimization_barrier(plan.sum(1))  # the compiler would sum all entries once more
+    return Sums(rows, plan.sum(0), rows.sum())
+
+
 def marginal_error(transport: Transport) -> Float[Array, ""]:
-    rows = jnp.abs(transport.plan.sum(1) - transport.rows_moved).sum()
-    columns = jnp.abs(transport.plan.sum(0) - transport.columns_moved).sum()
+    rows = jnp.abs(transport.sums.rows - transport.rows_moved).sum()
+    columns = jnp.abs(transport.sums.columns - transport.columns_moved).sum()
     return jnp.maximum(rows, columns)
 
 
@@ -53,14 +67,24 @@ def regularised_value(transport: Transport, cost, mass, epsilon, a, b) -> Float[
     There the plan's own change counts for nothing, and the potentials are the gradient: no solve is
     differentiated. The gradient is that of first order only.
     """
-    fixed = lax.stop_gradient(transport)
-    kept = lax.stop_gradient(a) - fixed.rows_moved, lax.stop_gradient(b) - fixed.columns_moved
-    masses = jnp.concatenate([fixed.plan.ravel(), *kept])
-    logs = jnp.log(jnp.where(masses > 0, masses, 1.0))
-    value = total(fixed.plan * cost) + epsilon * jnp.sum(masses * logs)
+    sums, f, g, price = transport.sums, transport.f, transport.g, transport.price
+    # The logarithms of the plan are in potentials and costs: epsilon <plan, log plan>.
+    moves = jnp.sum(sums.rows * f) + jnp.sum(sums.columns * g) + sums.total * price - transport.cost
+    kept = jnp.concatenate([a - transport.rows_moved, b - transport.columns_moved])
+    stays = epsilon * jnp.sum(kept * jnp.log(jnp.where(kept > 0, kept, 1.0)))
     # Where a weight grows, it stays: potentials are its price, and the entropy's derivative has 1.
-    unit = lax.stop_gradient(epsilon)
-    of_rows, of_columns = jnp.where(a > 0, fixed.f + unit, 0), jnp.where(b > 0, fixed.g + unit, 0)
-    slope = jnp.sum(a * of_rows) + jnp.sum(b * of_columns)
-    slope += mass * (fixed.price - unit)
-    return value + slope - lax.stop_gradient(slope)
+    prices = (jnp.where(w > 0, x + epsilon, 0.0) for w, x in ((a, f), (b, g)))
+    gradient = transport.plan, price - epsilon, (moves + stays) / epsilon, *prices
+    return _with_gradient(transport.cost + moves + stays, gradient, (cost, mass, epsilon, a, b))
+
+
+@jax.custom_jvp
+def _with_gradient(value, gradient, arguments):
+    """The value, as a function of the arguments that has this gradient."""
+    return value
+
+
+@_with_gradient.defjvp
+def _change(primals, tangents):
+    (value, gradient, _), (*_, changes) = primals, tangents
+    return value, sum(jnp.sum(x * dx) for x, dx in zip(gradient, changes, strict=True))
