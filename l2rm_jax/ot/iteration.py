@@ -198,13 +198,15 @@ def _newton(problem: Problem, state: _State) -> _State:
 
 
 def _first(problem: Problem, start) -> _State:
-    """The first iteration is one in the log domain: the start may be far from everything."""
-    base, *moved = _log_domain(problem, start)
-    u, v = jnp.ones_like(base.f), jnp.ones_like(base.g)
+    """The state after the first iteration, which knows nothing of the dummies' potentials."""
+    easiest = jnp.max(start[None, :] - problem.cost, axis=1)
     zero = jnp.zeros_like(problem.mass)
+    base = Potentials(jnp.where(problem.rows.weights > 0, -easiest, 0.0), start, zero, zero)
+    u, v = jnp.ones_like(easiest), jnp.ones_like(start)
     memory, unknown = anderson.forget(v), zero + jnp.inf
-    counts = jnp.int32(1), jnp.int32(_FIRST_NEWTON)
-    return _State(base, u, v, v, zero, zero, *moved, memory, unknown, *counts)
+    counts = jnp.int32(0), jnp.int32(_FIRST_NEWTON)
+    state = _State(base, u, v, v, None, None, u, v, memory, unknown, *counts)
+    return _iterate(problem, in_blocks(_kernel(problem, base)), state)
 
 
 def _kernel(problem: Problem, base: Potentials):
