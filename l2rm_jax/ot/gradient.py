@@ -1,7 +1,9 @@
-"""Differentiates a converged plan through its optimality conditions (`conditions.py`)."""
+"""Gradients by rule: of a converged plan through its optimality conditions (`conditions.py`), and
+those that are known."""
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from l2rm_jax.ot import conditions
 from l2rm_jax.ot.iteration import Solution, converge, left
@@ -41,3 +43,15 @@ def _backward(residuals, cotangent):
 
 
 solve.defvjp(_forward, _backward)
+
+
+@jax.custom_jvp
+def with_gradient(value: Array, gradient: tuple[Array, ...], arguments: tuple[Array, ...]) -> Array:
+    """The value, as a function of the arguments that has this gradient; a scalar."""
+    return value
+
+
+@with_gradient.defjvp
+def _change(primals, tangents):
+    (value, gradient, _), (*_, changes) = primals, tangents
+    return value, sum(jnp.sum(x * dx) for x, dx in zip(gradient, changes, strict=True))

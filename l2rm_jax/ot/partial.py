@@ -18,12 +18,13 @@ from jaxtyping import Array, Bool, Float
 
 from l2rm_jax.ot.authors import repeat_authors
 from l2rm_jax.ot.batch import over_leading_axes
-from l2rm_jax.ot.gradient import solve
+from l2rm_jax.ot.gradient import solve, with_gradient
 from l2rm_jax.ot.iteration import Solution, iterate
 from l2rm_jax.ot.problem import Problem, Scales, examine, reduce
 from l2rm_jax.ot.result import (
     PartialSinkhornResult,
     Transport,
+    logs,
     marginal_error,
     regularised_value,
     sums_of,
@@ -195,8 +196,9 @@ def _one(
     converged = (solution.error <= threshold) & request.possible
     if fixed_iterations is None:
         # Then the mass is right up to the threshold; remove that last bit.
-        exact = problem.mass / jnp.maximum(sum_of(solution.columns_moved), _TINY)
-        exact = lax.stop_gradient(jnp.where(converged, exact, 1.0))
+        moved, one = sum_of(solution.columns_moved), jnp.ones_like(solution.plan)
+        moved = with_gradient(moved, (one,), (solution.plan,))  # that of the plan's sum
+        exact = jnp.where(converged, problem.mass / jnp.maximum(moved, _TINY), 1.0)
     transport = _in_units(solution, exact, problem, scales, epsilon, a, b)
     return _result(transport, solution.iterations, converged, cost, mass, request, epsilon, a, b)
 
@@ -215,13 +217,13 @@ def _in_units(
     f, g, f_dummy, g_dummy = solution.potentials
     f, g = log_kept(problem.rows, f, g_dummy, a), log_kept(problem.columns, g, f_dummy, b)
     log_mass = jnp.log(jnp.maximum(share, _TINY)) - jnp.log(scales.weight)
-    price = scales.cost + epsilon * (log_mass - f_dummy - g_dummy)
-    potentials = lax.stop_gradient((epsilon * f, epsilon * g, price))
-    moved = unit * solution.rows_moved, unit * solution.columns_moved
+    price = log_mass - f_dummy - g_dummy
     plan = (unit * exact) * solution.plan
-    sums = sums_of(plan)
-    cost = scales.cost * sums.total + epsilon * total(plan * problem.cost)
-    return Transport(plan, sums, cost, *moved, *potentials)
+    sums, scaled_cost = sums_of(plan), total(plan * problem.cost)
+    cost = scales.cost * sums.total + epsilon * scaled_cost
+    moved = unit * solution.rows_moved, unit * solution.columns_moved
+    potentials = lax.stop_gradient((epsilon * f, epsilon * g, scales.cost + epsilon * price))
+    return Transport(plan, sums, cost, logs(sums, f, g, price, scaled_cost), *moved, *potentials)
 
 
 def _one_as_authors(_, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start):
@@ -231,12 +233,13 @@ def _one_as_authors(_, max_iterations, threshold, cost, mass, epsilon, a, b, mas
     solution = repeat_authors(*constants, allowed, threshold, max_iterations)
     plan = jnp.where(allowed, solution.plan, 0.0)
     f, g, f_dummy, g_dummy = solution.potentials
-    unit = lax.stop_gradient(epsilon)
-    f, g = (jnp.where(w > 0, unit * x, 0.0) for w, x in ((a, f + g_dummy), (b, g + f_dummy)))
-    price = -unit * (f_dummy + g_dummy)
+    f, g = (jnp.where(w > 0, x, 0.0) for w, x in ((a, f + g_dummy), (b, g + f_dummy)))
+    price, unit = -(f_dummy + g_dummy), lax.stop_gradient(epsilon)
+    sums, moved_cost = sums_of(plan), total(plan * jnp.where(allowed, cost, 0.0))
     moved = solution.rows_moved, solution.columns_moved
-    moved_cost = total(plan * jnp.where(allowed, cost, 0.0))
-    transport = Transport(plan, sums_of(plan), moved_cost, *moved, f, g, price)
+    potentials = unit * f, unit * g, unit * price
+    plan_logs = logs(sums, f, g, price, moved_cost / unit)
+    transport = Transport(plan, sums, moved_cost, plan_logs, *moved, *potentials)
     converged = (solution.error < threshold) & request.possible
     return _result(transport, solution.iterations, converged, cost, mass, request, epsilon, a, b)
 

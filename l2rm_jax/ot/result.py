@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
+
+from l2rm_jax.ot.gradient import with_gradient
 
 
 class PartialSinkhornResult(NamedTuple):
@@ -43,6 +44,7 @@ class Transport(NamedTuple):
     plan: Float[Array, "n m"]
     sums: Sums
     cost: Float[Array, ""]  # of the plan
+    logs: Float[Array, ""]  # <plan, log plan>
     rows_moved: Float[Array, " n"]  # what each row is to move: the rest of its weight it keeps
     columns_moved: Float[Array, " m"]
     f: Float[Array, " n"]
@@ -53,6 +55,11 @@ class Transport(NamedTuple):
 def sums_of(plan: Float[Array, "n m"]) -> Sums:
     rows = lax.optimization_barrier(plan.sum(1))  # the compiler would sum all entries once more
     return Sums(rows, plan.sum(0), rows.sum())
+
+
+def logs(sums: Sums, f, g, price, cost) -> Float[Array, ""]:
+    """<plan, log plan>, from potentials and the plan's cost over epsilon: no logarithm is taken."""
+    return jnp.sum(sums.rows * f) + jnp.sum(sums.columns * g) + sums.total * price - cost
 
 
 def marginal_error(transport: Transport) -> Float[Array, ""]:
@@ -67,24 +74,11 @@ def regularised_value(transport: Transport, cost, mass, epsilon, a, b) -> Float[
     There the plan's own change counts for nothing, and the potentials are the gradient: no solve is
     differentiated. The gradient is that of first order only.
     """
-    sums, f, g, price = transport.sums, transport.f, transport.g, transport.price
-    # The logarithms of the plan are in potentials and costs: epsilon <plan, log plan>.
-    moves = jnp.sum(sums.rows * f) + jnp.sum(sums.columns * g) + sums.total * price - transport.cost
     kept = jnp.concatenate([a - transport.rows_moved, b - transport.columns_moved])
-    stays = epsilon * jnp.sum(kept * jnp.log(jnp.where(kept > 0, kept, 1.0)))
+    entropy = transport.logs + jnp.sum(kept * jnp.log(jnp.where(kept > 0, kept, 1.0)))
     # Where a weight grows, it stays: potentials are its price, and the entropy's derivative has 1.
-    prices = (jnp.where(w > 0, x + epsilon, 0.0) for w, x in ((a, f), (b, g)))
-    gradient = transport.plan, price - epsilon, (moves + stays) / epsilon, *prices
-    return _with_gradient(transport.cost + moves + stays, gradient, (cost, mass, epsilon, a, b))
-
-
-@jax.custom_jvp
-def _with_gradient(value, gradient, arguments):
-    """The value, as a function of the arguments that has this gradient."""
-    return value
-
-
-@_with_gradient.defjvp
-def _change(primals, tangents):
-    (value, gradient, _), (*_, changes) = primals, tangents
-    return value, sum(jnp.sum(x * dx) for x, dx in zip(gradient, changes, strict=True))
+    sides = (a, transport.f), (b, transport.g)
+    prices = (jnp.where(weights > 0, x + epsilon, 0.0) for weights, x in sides)
+    gradient = transport.plan, transport.price - epsilon, entropy, *prices
+    value = transport.cost + epsilon * entropy
+    return with_gradient(value, gradient, (cost, mass, epsilon, a, b))

@@ -141,3 +141,20 @@ def test_gradients_of_a_batch_are_those_of_its_problems(mode):
     for k in range(2):
         for found, expected in zip(batched, one(costs[k], masses[k]), strict=True):
             np.testing.assert_allclose(found[k], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mass", [0.1, 0.5])
+def test_a_constant_in_all_costs_changes_no_gradient(mass):
+    """What all entries cost is not the plan's concern, and must not cost its derivative digits."""
+    cost = np.random.default_rng(0).integers(0, 1024, size=(24, 20)).astype(np.float32) / 1024
+
+    def gradients(cost):
+        def solve(cost, epsilon):
+            return partial_sinkhorn(cost, mass, epsilon=epsilon)
+
+        of_cost = jax.grad(lambda *numbers: solve(*numbers).cost)(cost, 0.05)
+        of_value = jax.grad(lambda *numbers: solve(*numbers).value, argnums=(0, 1))(cost, 0.05)
+        return of_cost, *of_value
+
+    for near, far in zip(gradients(cost), gradients(cost + 64), strict=True):
+        np.testing.assert_allclose(near, far, rtol=0, atol=2e-4 * np.abs(near).max())
