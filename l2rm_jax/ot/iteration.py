@@ -100,6 +100,8 @@ def _log_domain(problem: Problem, g: Float[Array, " m"]):
 
 def _potentials(exponents, side, mass, axis):
     alive = side.weights > 0
+    # An item that cannot move has no finite exponent, and its potential touches nobody.
+    exponents = jnp.where(jnp.expand_dims(alive, axis), exponents, 0.0)
     log_sum = logsumexp(exponents, axis=axis)
     moved, dummy = shares(log_sum, side, mass, None)
     # Log odds go to where they are least: as a difference of large numbers they would cost digits.
@@ -198,15 +200,13 @@ def _newton(problem: Problem, state: _State) -> _State:
 
 
 def _first(problem: Problem, start) -> _State:
-    """The state after the first iteration, which knows nothing of the dummies' potentials."""
-    easiest = jnp.max(start[None, :] - problem.cost, axis=1)
+    """The first iteration is one in the log domain: the start may be far from everything."""
+    base, *moved = _log_domain(problem, start)
+    u, v = jnp.ones_like(base.f), jnp.ones_like(base.g)
     zero = jnp.zeros_like(problem.mass)
-    base = Potentials(jnp.where(problem.rows.weights > 0, -easiest, 0.0), start, zero, zero)
-    u, v = jnp.ones_like(easiest), jnp.ones_like(start)
     memory, unknown = anderson.forget(v), zero + jnp.inf
-    counts = jnp.int32(0), jnp.int32(_FIRST_NEWTON)
-    state = _State(base, u, v, v, None, None, u, v, memory, unknown, *counts)
-    return _iterate(problem, in_blocks(_kernel(problem, base)), state)
+    counts = jnp.int32(1), jnp.int32(_FIRST_NEWTON)
+    return _State(base, u, v, v, zero, zero, *moved, memory, unknown, *counts)
 
 
 def _kernel(problem: Problem, base: Potentials):

@@ -187,7 +187,9 @@ def _one(
 ) -> PartialSinkhornResult:
     request = examine(cost, mass, epsilon, a, b, mask)
     problem, scales = reduce(request, epsilon)
-    start = start / epsilon
+    # Only differences matter, and a large constant would cost the potentials their digits.
+    highest = jnp.where(request.b > 0, start, -jnp.inf).max()
+    start = (start - jnp.where(jnp.isfinite(highest), highest, 0.0)) / epsilon
     exact = 1.0
     if fixed_iterations is not None:
         solution = iterate(problem, start, fixed_iterations)
@@ -219,7 +221,8 @@ def _in_units(
     log_mass = jnp.log(jnp.maximum(share, _TINY)) - jnp.log(scales.weight)
     price = log_mass - f_dummy - g_dummy
     plan = (unit * exact) * solution.plan
-    sums, scaled_cost = sums_of(plan), total(plan * problem.cost)
+    finite = jnp.where(solution.plan > 0, problem.cost, 0.0)  # it is not where nothing may move
+    sums, scaled_cost = sums_of(plan), total(plan * finite)
     cost = scales.cost * sums.total + epsilon * scaled_cost
     moved = unit * solution.rows_moved, unit * solution.columns_moved
     potentials = lax.stop_gradient((epsilon * f, epsilon * g, scales.cost + epsilon * price))

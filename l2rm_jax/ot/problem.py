@@ -11,8 +11,6 @@ from l2rm_jax.ot.sums import sum_of
 # The least mass, as a share of what could move, that plans are computed for; a smaller one is the
 # same plan, scaled: items do not feel each other at either.
 _SMALLEST_MASS = 1e-12
-# Cost, over epsilon, where nothing may move. Not infinite, so that a plan's zero times it is zero.
-_FORBIDDEN = 1e20
 
 
 class Side(NamedTuple):
@@ -25,7 +23,7 @@ class Side(NamedTuple):
 class Problem(NamedTuple):
     """Masked partial transport in units of epsilon and of the mass."""
 
-    cost: Float[Array, "n m"]  # cost / epsilon, from 0 up; _FORBIDDEN where nothing may move
+    cost: Float[Array, "n m"]  # cost / epsilon, from 0 up; infinite where nothing may move
     rows: Side
     columns: Side
     mass: Float[Array, ""]  # 1, or 0 where nothing can move
@@ -92,7 +90,7 @@ def reduce(request: Request, epsilon: Float[Array, ""]) -> tuple[Problem, Scales
     shift = jnp.where(lowest < jnp.inf, lowest, 0.0)
     forbidden = cost == jnp.inf
     shifted = jnp.where(forbidden, 0.0, cost - shift) / epsilon
-    scaled = jnp.where(forbidden, _FORBIDDEN, jnp.minimum(shifted, _FORBIDDEN))
+    scaled = jnp.where(forbidden, jnp.inf, shifted)
     return Problem(scaled, _side(a, mass), _side(b, mass), mass), Scales(unit, shift, moved)
 
 

@@ -81,4 +81,4 @@ def regularised_value(transport: Transport, cost, mass, epsilon, a, b) -> Float[
     prices = (jnp.where(weights > 0, x + epsilon, 0.0) for weights, x in sides)
     gradient = transport.plan, transport.price - epsilon, entropy, *prices
     value = transport.cost + epsilon * entropy
-    return with_gradient(value, gradient, (cost, mass, epsilon, a, b))
+    return with_gradient(value, lax.stop_gradient(gradient), (cost, mass, epsilon, a, b))

@@ -248,3 +248,38 @@ def test_where_the_mask_forbids_the_mass_the_iterations_end():
     result = partial_sinkhorn(cost, 1.0, epsilon=0.05, mask=mask, max_iterations=300)
     assert not result.converged and result.iterations == 300 and result.marginal_error > 0.01
     assert all(np.isfinite(x).all() for x in (result.plan, result.f, result.g))
+
+
+@pytest.mark.parametrize("dear", [100.0, 1e5])
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_side_that_is_far_too_dear(dear, side):
+    """One row or column costs thousands of epsilons more: it stays if it can, and moves if not."""
+    cost = np.random.default_rng(0).uniform(size=(16, 16)).astype(np.float32)
+    cost = jnp.asarray(np.swapaxes(cost, 0, side)).at[3].add(dear)
+    cost = jnp.swapaxes(cost, 0, side)
+    stays = partial_sinkhorn(cost, 0.1, epsilon=0.01)
+    assert stays.converged
+    potentials = (stays.f, stays.g)[side]
+    np.testing.assert_allclose(potentials[3], 0.01 * np.log(1 / 16), rtol=1e-5)
+    gradient = jax.grad(lambda cost: partial_sinkhorn(cost, 0.1, epsilon=0.01).cost)(cost)
+    assert jnp.isfinite(gradient).all()
+    moves = partial_sinkhorn(cost, 0.95, epsilon=0.01)
+    assert moves.converged and moves.iterations <= 200
+    kept = 0.05  # all that stays is of the dear item
+    assert moves.plan.sum(1 - side)[3] == pytest.approx(1 / 16 - kept, abs=1e-5)
+
+
+@pytest.mark.parametrize("start", [np.linspace(0, 1e3, 16), np.full(16, 1e4), 50 * np.eye(16)[2]])
+def test_a_start_that_is_far_away(start):
+    cost = np.random.default_rng(0).uniform(size=(16, 16)).astype(np.float32)
+    near = partial_sinkhorn(cost, 0.1, epsilon=0.01)
+    far = partial_sinkhorn(cost, 0.1, epsilon=0.01, start=start)
+    assert far.converged and far.iterations <= 20
+    np.testing.assert_allclose(far.value, near.value, rtol=1e-5)
+
+
+def test_a_pair_that_is_too_dear_is_not_a_forbidden_one():
+    cost = jnp.array([[0.0, 0.5], [1e19, 1.0]])
+    mask = jnp.array([[True, True], [True, False]])
+    result = partial_sinkhorn(cost, 1.0, epsilon=0.01, mask=mask)
+    assert result.plan[1, 1] == 0
