@@ -9,34 +9,30 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 # Earlier steps remembered. Five need up to half as many iterations again; ten gain little more.
 _MEMORY = 8
-# Weight of the zero solution beside differences scaled to one: keeps the least squares from fitting
-# rounding. With a tenth, problems stand still at float32's last digits more often; with ten times
-# as much, all take longer.
-_REGULARISATION = 1e-2
+# Relative weight of the zero solution: keeps float32's least squares from fitting rounding.
+_REGULARISATION = 1e-7
 # A residual that grows by this factor means that the steps before say nothing about this place.
 _GROWTH = 3.0
 
 
 class Memory(NamedTuple):
-    """What the steps before have shown, zero where there is none yet; the oldest makes room."""
+    """What the steps before have shown; newest last, zero where there is none yet."""
 
     residuals: Float[Array, "k m"]  # changes of the residual, weighted
     outputs: Float[Array, "k m"]  # changes of the map's value
     gram: Float[Array, "k k"]  # products of the changes of the residual
     residual: Float[Array, " m"]  # the last one
     least: Float[Array, ""]  # smallest residual norm since the last restart
-    oldest: Int[Array, ""]
 
 
 def forget(residual: Float[Array, " m"]) -> Memory:
     nothing = jnp.zeros((_MEMORY, *residual.shape), residual.dtype)
     gram = jnp.zeros((_MEMORY, _MEMORY), residual.dtype)
-    least = jnp.asarray(jnp.inf, residual.dtype)
-    return Memory(nothing, nothing, gram, residual, least, jnp.int32(0))
+    return Memory(nothing, nothing, gram, residual, jnp.asarray(jnp.inf, residual.dtype))
 
 
 def extrapolate(
@@ -52,24 +48,22 @@ def extrapolate(
     """
     restart = ~(norm <= _GROWTH * memory.least)
     first = jnp.isinf(memory.least) | restart
-    place = jnp.arange(_MEMORY) == memory.oldest
 
     def remember(rows, row):
-        return jnp.where(first, 0.0, jnp.where(place[:, None], row, rows))
+        rows = jnp.concatenate([rows[1:], row[None]])
+        return jnp.where(first, 0.0, rows)
 
     residuals = remember(memory.residuals, residual - memory.residual)
     outputs = remember(memory.outputs, change)
     least = jnp.where(restart, norm, jnp.minimum(norm, memory.least))
-    products = _product(residuals, jnp.where(first, 0.0, residual - memory.residual))
-    gram = jnp.where(place, products[:, None], remember(memory.gram, products))
-    # Scaled to one: the newest are the smallest, and say most.
-    size = jnp.sqrt(jnp.maximum(jnp.diagonal(gram), jnp.finfo(gram.dtype).tiny))
+    newest = _product(residuals, residuals[-1])
+    gram = remember(jnp.pad(memory.gram[:, 1:], ((0, 0), (0, 1))), newest).at[:, -1].set(newest)
+    right = _product(residuals, residual)
+    size = jnp.maximum(jnp.trace(gram), jnp.finfo(gram.dtype).tiny)
     ridge = _REGULARISATION * jnp.eye(_MEMORY, dtype=gram.dtype)
-    scaled = gram / size[:, None] / size[None, :] + ridge
-    weights = _solve(scaled, _product(residuals, residual) / size) / size
-    oldest = (memory.oldest + 1) % _MEMORY
-    memory = Memory(residuals, outputs, gram, residual, least, oldest)
-    return memory, -_product(outputs.T, weights)
+    weights = _solve(gram / size + ridge, right / size)
+    step = -_product(outputs.T, weights)
+    return Memory(residuals, outputs, gram, residual, least), step
 
 
 def _product(matrix: Float[Array, "n m"], vector: Float[Array, " m"]) -> Float[Array, " n"]:

@@ -223,14 +223,10 @@ def test_much_mass_at_a_small_epsilon(kind, n):
 
 
 def test_a_tiny_epsilon_takes_few_newton_steps():
-    """Potentials that run far leave the kernel often; that alone must not call for a step.
-
-    Below a thousandth of the costs' range, how long a single problem takes is luck.
-    """
-    cost = np.random.default_rng(0).uniform(size=(15, 24, 24)).astype(np.float32)
+    """Potentials that run far leave the kernel often; that alone must not call for a step."""
+    cost = np.random.default_rng(0).uniform(size=(24, 24)).astype(np.float32)
     result = partial_sinkhorn(cost, 0.5, epsilon=1e-4)
-    assert np.median(result.iterations) <= 400
-    assert result.converged.sum() >= 12
+    assert result.converged and result.iterations <= 400
 
 
 @pytest.mark.parametrize("heavy", [1e4, 1e6, 1e8])
