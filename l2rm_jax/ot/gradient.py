@@ -33,11 +33,11 @@ def _backward(residuals, cotangent):
     cost_bar = plan * (a_bar[:, None] + b_bar[None, :] + mass_bar) - weighted
     # What remains of a side follows from its weights and the mass.
     zero = jax.tree.map(jnp.zeros_like, problem)
-    cotangents = Problem(
-        cost_bar,
-        zero.rows._replace(weights=a_bar),
-        zero.columns._replace(weights=b_bar),
-        mass_bar,
+    cotangents = zero._replace(
+        cost=cost_bar,
+        rows=zero.rows._replace(weights=a_bar),
+        columns=zero.columns._replace(weights=b_bar),
+        mass=mass_bar,
     )
     return cotangents, None, None, None
 

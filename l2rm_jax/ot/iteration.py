@@ -28,6 +28,11 @@ from l2rm_jax.ot.sums import column_sums, in_blocks, row_sums, total
 # Scalings may grow to exp(+-_DRIFT) before the kernel is computed anew; float32 ends at exp(88).
 _DRIFT = 10.0
 _LARGEST = 40.0  # and are never let beyond exp(+-_LARGEST), whatever underflowed
+_FAR = 20.0  # Scalings of the first iteration that grow to exp(+-_FAR) have left the kernel's range
+_TINY = 1e-37  # stands for a sum or a weight that underflowed
+# Newton steps for a dummy's potential, an iteration: one does until the first kernel is worn out,
+# which is the end of most problems; the others need up to a quarter more iterations with one.
+_STEPS, _LATER_STEPS = 1, 2
 # Iterations before the first Newton step. Before the next come a quarter as many as so far: they
 # settle what its rounding disturbs, and where only rounding is left, the steps grow rare. Problems
 # of a batch wait for each other where one is taken.
@@ -103,7 +108,7 @@ def _potentials(exponents, side, mass, axis):
     # An item that cannot move has no finite exponent, and its potential touches nobody.
     exponents = jnp.where(jnp.expand_dims(alive, axis), exponents, 0.0)
     log_sum = logsumexp(exponents, axis=axis)
-    moved, dummy = shares(log_sum, side, mass, None)
+    moved, dummy = shares(log_sum, side, mass)
     # Log odds go to where they are least: as a difference of large numbers they would cost digits.
     log_odds = _log_odds(side, mass)
     low, high = jnp.minimum(log_odds, 0.0), jnp.maximum(log_odds, 0.0)
@@ -145,24 +150,31 @@ def converge(
     def due(state):
         return unfinished(state) & (state.iterations >= state.newton)
 
-    def block(state):
+    def going_on(state):
+        return unfinished(state) & ~due(state) & (_drift(state) < _DRIFT)
+
+    def iterations(kernel, state, steps):
+        one = partial(_iterate, problem, kernel, steps=steps)
+        return lax.while_loop(going_on, one, state)
+
+    def block(carry):
+        kernel, state = carry
         # At most one turn, as a step is due later then: `cond` would, in a batch, take both ways.
-        state = lax.while_loop(due, partial(_newton, problem), state)
+        state = lax.while_loop(due, partial(_newton, problem, kernel), state)
         state = _absorb(state)
-        kernel = in_blocks(_kernel(problem, state.base))
+        kernel = _kernel(problem, state.base)
+        return kernel, iterations(kernel, state, _LATER_STEPS)
 
-        def going_on(state):
-            return unfinished(state) & ~due(state) & (_drift(state) < _DRIFT)
-
-        return lax.while_loop(going_on, lambda state: _iterate(problem, kernel, state), state)
-
-    end = lax.while_loop(unfinished, block, _first(problem, start))
-    plan, potentials = _reached(problem, end)
+    # The first block stands apart: a batch has to copy the kernel in each turn of the outer loop.
+    kernel, state = _first(problem, start)
+    first = kernel, iterations(kernel, state, _STEPS)
+    kernel, end = lax.while_loop(lambda carry: unfinished(carry[1]), block, first)
+    plan, potentials = _reached(problem, kernel, end)
     moved = end.rows_moved, end.columns_moved
     return Solution(plan, *moved, potentials, end.iterations, end.error)
 
 
-def _reached(problem: Problem, state: _State) -> tuple[Float[Array, "n m"], Potentials]:
+def _reached(problem: Problem, kernel, state: _State) -> tuple[Float[Array, "n m"], Potentials]:
     """The plan of the last iteration and its potentials."""
     potentials = Potentials(
         state.base.f + jnp.log(state.u),
@@ -170,16 +182,17 @@ def _reached(problem: Problem, state: _State) -> tuple[Float[Array, "n m"], Pote
         state.base.f_dummy + state.f_dummy,
         state.base.g_dummy + state.g_dummy,
     )
-    plan = state.u[:, None] * _kernel(problem, state.base) * state.v_out[None, :]
+    kernel = kernel.reshape(-1, len(state.v))[: len(state.u)]
+    plan = state.u[:, None] * kernel * state.v_out[None, :]
     return plan, _complete(problem, potentials)
 
 
-def _newton(problem: Problem, state: _State) -> _State:
+def _newton(problem: Problem, kernel, state: _State) -> _State:
     """From the end of an iteration, where columns and mass are (nearly) right and rows are off."""
-    # The barrier keeps the compiler from working out the kernel, of what the step does not change,
+    # The barrier keeps the compiler from working out anything of what the step does not change
     # before a loop that mostly takes no turn.
     state = lax.optimization_barrier(state)
-    plan, potentials = _reached(problem, state)
+    plan, potentials = _reached(problem, kernel, state)
     off = state.rows_moved - plan.sum(1)  # weights less what stays would cancel in heavy rows
     right = off, jnp.zeros_like(state.v)
     _, change, price = conditions.solve(plan, *left(problem, potentials), *right)
@@ -199,44 +212,70 @@ def _newton(problem: Problem, state: _State) -> _State:
     )
 
 
-def _first(problem: Problem, start) -> _State:
-    """The first iteration is one in the log domain: the start may be far from everything."""
-    base, *moved = _log_domain(problem, start)
-    u, v = jnp.ones_like(base.f), jnp.ones_like(base.g)
-    zero = jnp.zeros_like(problem.mass)
-    memory, unknown = anderson.forget(v), zero + jnp.inf
-    counts = jnp.int32(1), jnp.int32(_FIRST_NEWTON)
-    return _State(base, u, v, v, zero, zero, *moved, memory, unknown, *counts)
+def _first(problem: Problem, start: Float[Array, " m"]) -> tuple[Float[Array, "B r m"], _State]:
+    """The first iteration and its kernel, in which rows have what they would have if their cheapest
+    column were their only one.
+
+    So no row underflows, and scalings are near one. Where they are not, because all of a column's
+    entries underflow or the start is far from everything, it is one in the log domain instead.
+    """
+    moved, g_dummy = shares(-problem.least, problem.rows, problem.mass)
+    f = jnp.where(problem.rows.weights > 0, problem.least + jnp.log(moved + _TINY), 0.0)
+    u, v, zero = jnp.ones_like(f), jnp.ones_like(start), jnp.zeros_like(problem.mass)
+    unknown = anderson.forget(v), zero + jnp.inf
+    counts = jnp.int32(0), jnp.int32(_FIRST_NEWTON)
+    base = Potentials(f, start, zero, g_dummy)
+    state = _State(base, u, v, v, zero, zero, u, v, *unknown, *counts)
+    kernel = _kernel(problem, base)
+    state = _project(problem, kernel, state, _STEPS, cold=True)
+
+    def far(carry):
+        return ~(_drift(carry[1]) < _FAR)
+
+    def in_log_domain(carry):
+        # The barrier keeps the compiler from working it out before a loop that hardly takes a turn.
+        (same, from_here), _ = lax.optimization_barrier(((problem, start), carry))
+        base, *moved = _log_domain(same, from_here)
+        counts = jnp.int32(1), jnp.int32(_FIRST_NEWTON)
+        state = _State(base, u, v, v, zero, zero, *moved, *unknown, *counts)
+        return _kernel(problem, base), state
+
+    return lax.while_loop(far, in_log_domain, (kernel, state))
 
 
-def _kernel(problem: Problem, base: Potentials):
-    return jnp.exp(base.f[:, None] + base.g[None, :] - problem.cost)
+def _kernel(problem: Problem, base: Potentials) -> Float[Array, "B r m"]:
+    return in_blocks(jnp.exp(base.f[:, None] + base.g[None, :] - problem.cost))
 
 
-def _iterate(problem: Problem, kernel: Float[Array, "B r m"], state: _State) -> _State:
+def _iterate(problem: Problem, kernel: Float[Array, "B r m"], state: _State, steps: int) -> _State:
+    new = _project(problem, kernel, state, steps)
+    weights = jnp.minimum(problem.columns.weights, problem.mass)
+    residual = jnp.log(new.v / state.v) * jnp.sqrt(weights)
+    change = jnp.log(new.v / state.v_out)
+    memory, step = anderson.extrapolate(state.memory, residual, change, new.error)
+    v = new.v * jnp.exp(jnp.clip(step, -_DRIFT, _DRIFT))
+    return new._replace(v=v, memory=memory)
+
+
+def _project(problem: Problem, kernel, state: _State, steps: int, cold: bool = False) -> _State:
+    """Rows, then columns; `cold` where nothing is known of the dummy row's potential."""
     rows, columns, mass, base = problem.rows, problem.columns, problem.mass, state.base
     sums = row_sums(kernel, state.v, len(state.u))
-    u, moved_rows, g_dummy = _scale(sums, base.f + base.g_dummy, rows, mass, state.g_dummy)
+    u, moved_rows, g_dummy = _scale(sums, base.f + base.g_dummy, rows, mass, state.g_dummy, steps)
     sums = column_sums(u, kernel)
-    v, moved_columns, f_dummy = _scale(sums, base.g + base.f_dummy, columns, mass, state.f_dummy)
-
+    f_dummy = None if cold else state.f_dummy
+    v, moved_columns, f_dummy = _scale(sums, base.g + base.f_dummy, columns, mass, f_dummy, steps)
     # The rows are exact before the columns' half, and the columns off by the factor v / state.v.
     off = _off(moved_rows, rows, mass) + _off(moved_columns, columns, mass)
-    error = off + jnp.sum(moved_columns * jnp.abs(1.0 - state.v / v))
-    residual = jnp.log(v / state.v) * jnp.sqrt(jnp.minimum(columns.weights, mass))
-    change = jnp.log(v / state.v_out)
-    memory, step = anderson.extrapolate(state.memory, residual, change, error)
-    v_next = v * jnp.exp(jnp.clip(step, -_DRIFT, _DRIFT))
     return state._replace(
         u=u,
-        v=v_next,
+        v=v,
         v_out=v,
         f_dummy=f_dummy,
         g_dummy=g_dummy,
         rows_moved=moved_rows,
         columns_moved=moved_columns,
-        memory=memory,
-        error=error,
+        error=off + jnp.sum(moved_columns * jnp.abs(1.0 - state.v / v)),
         iterations=state.iterations + 1,
     )
 
@@ -246,12 +285,12 @@ def _off(moved, side, mass):
     return jnp.abs(jnp.sum(moved - side.weights * (mass / (mass + side.left))))
 
 
-def _scale(sums, log_left, side, mass, dummy):
+def _scale(sums, log_left, side, mass, dummy, steps):
     """The scaling of one side that gives it its weights, what it then moves, and its dummy."""
     alive = side.weights > 0
-    sums = jnp.where(alive, jnp.maximum(sums, 1e-37), 1.0)
+    sums = jnp.where(alive, jnp.maximum(sums, _TINY), 1.0)
     gap = jnp.where(alive, jnp.log(sums) - log_left, 0.0)
-    moved, dummy = shares(gap, side, mass, dummy)
+    moved, dummy = shares(gap, side, mass, dummy, steps)
     scaling = jnp.clip(moved / sums, math.exp(-_LARGEST), math.exp(_LARGEST))
     return jnp.where(alive, scaling, 1.0), moved, dummy
 

@@ -24,6 +24,7 @@ class Problem(NamedTuple):
     """Masked partial transport in units of epsilon and of the mass."""
 
     cost: Float[Array, "n m"]  # cost / epsilon, from 0 up; infinite where nothing may move
+    least: Float[Array, " n"]  # of the costs of each row; 0 where it cannot move
     rows: Side
     columns: Side
     mass: Float[Array, ""]  # 1, or 0 where nothing can move
@@ -41,7 +42,7 @@ class Request(NamedTuple):
     """What may move, of what was asked."""
 
     cost: Float[Array, "n m"]  # infinite but for allowed pairs of items with weight
-    least: Float[Array, ""]  # of these costs
+    least: Float[Array, " n"]  # of these costs, in each row
     a: Float[Array, " n"]  # weights of the items that have such a pair; 0 for others
     b: Float[Array, " m"]
     mass: Float[Array, ""]  # asked for, or the nearest that these items could move
@@ -70,7 +71,7 @@ def examine(
     clipped = jnp.clip(mass, 0.0, limit)
     # At both ends the derivative in the mass is the one from within.
     moved = jnp.where(possible, _valued(clipped, mass), clipped)
-    return Request(cost, of_rows.min(), a, b, moved, limit, possible & valid)
+    return Request(cost, of_rows, a, b, moved, limit, possible & valid)
 
 
 def reduce(request: Request, epsilon: Float[Array, ""]) -> tuple[Problem, Scales]:
@@ -80,18 +81,20 @@ def reduce(request: Request, epsilon: Float[Array, ""]) -> tuple[Problem, Scales
     all: of costs that hardly differ, float32 would keep few digits after the division. The unit of
     mass is the mass that moves: a plan feels nothing else, however large the weights are.
     """
-    cost, lowest, a, b, moved, limit, _ = request
-    least = jnp.maximum(_SMALLEST_MASS * limit, jnp.finfo(cost.dtype).tiny)
-    least = jnp.where(limit > 0, least, 1.0)
-    unit = lax.stop_gradient(jnp.maximum(moved, least))
+    cost, of_rows, a, b, moved, limit, _ = request
+    smallest = jnp.maximum(_SMALLEST_MASS * limit, jnp.finfo(cost.dtype).tiny)
+    smallest = jnp.where(limit > 0, smallest, 1.0)
+    unit = lax.stop_gradient(jnp.maximum(moved, smallest))
     a, b, moved = a / unit, b / unit, moved / unit
     mass = jnp.where(moved < 1.0, jnp.where(limit > 0, 1.0, 0.0), moved)
 
+    lowest = of_rows.min()
     shift = jnp.where(lowest < jnp.inf, lowest, 0.0)
     forbidden = cost == jnp.inf
     shifted = jnp.where(forbidden, 0.0, cost - shift) / epsilon
     scaled = jnp.where(forbidden, jnp.inf, shifted)
-    return Problem(scaled, _side(a, mass), _side(b, mass), mass), Scales(unit, shift, moved)
+    least = lax.stop_gradient(jnp.where(of_rows < jnp.inf, of_rows - shift, 0.0) / epsilon)
+    return Problem(scaled, least, _side(a, mass), _side(b, mass), mass), Scales(unit, shift, moved)
 
 
 def _side(weights, mass) -> Side:

@@ -16,9 +16,8 @@ from jaxtyping import Array, Float
 
 from l2rm_jax.ot.problem import Side
 
-# Newton steps: from the last half iteration's solution, the iteration doing the rest; from none,
-# at most, and the step after which two more are exact, the second in its derivative too.
-_WARM_STEPS = 2
+# Newton steps from nothing, at most, and the one after which two more are exact, the second in its
+# derivative too.
 _COLD_STEPS, _LAST_STEP = 100, 1e-3
 # A last step beyond this many units would leave the region in which the slope means something.
 _LONGEST_STEP = 3.0
@@ -27,7 +26,11 @@ _LEAST = 1e-6 - 1
 
 
 def shares(
-    gap: Float[Array, " n"], side: Side, mass: Float[Array, ""], start: Float[Array, ""] | None
+    gap: Float[Array, " n"],
+    side: Side,
+    mass: Float[Array, ""],
+    start: Float[Array, ""] | None = None,
+    steps: int = 2,
 ) -> tuple[Float[Array, " n"], Float[Array, ""]]:
     r"""Moves `mass` of a side.
 
@@ -36,8 +39,9 @@ def shares(
             value for an item without weight.
         side: the weights and how much of them stays.
         mass: to move.
-        start: a good guess of :math:`\delta`, which a step or two of Newton's improve; None to
-            find it from nothing.
+        start: a good guess of :math:`\delta`, such as the last iteration's; None to find it from
+            nothing.
+        steps: of Newton's, to improve it; the next iteration does the rest.
 
     Returns:
         What each item moves, and :math:`\delta`. Both may be differentiated: the last step's
@@ -46,7 +50,7 @@ def shares(
     mass = jnp.maximum(mass, jnp.finfo(gap.dtype).tiny)
     fixed = lax.stop_gradient((gap, side, mass))
     dummy = _search(*fixed) if start is None else lax.stop_gradient(start)
-    for _ in range(_WARM_STEPS - 1):
+    for _ in range(steps - 1):
         dummy = dummy + _short_step(*fixed, dummy)
     dummy = dummy + _short_step(gap, side, mass, dummy)
     return side.weights * _split(gap, side, mass, dummy)[0], dummy
@@ -94,7 +98,7 @@ def _search(gap, side, mass):
         dummy, _, low, high, count = state
         step = _step(gap, side, mass, dummy)
         low, high = jnp.where(step > 0, dummy, low), jnp.where(step > 0, high, dummy)
-        inside = (low < dummy + step) & (dummy + step < high)
+        inside = (low <= dummy + step) & (dummy + step <= high)  # the same where it is the root
         new = jnp.where(inside, dummy + step, (low + high) / 2)
         return new, new - dummy, low, high, count + 1
 
