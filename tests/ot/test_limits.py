@@ -274,6 +274,16 @@ def test_a_start_that_is_far_away(start):
     np.testing.assert_allclose(far.value, near.value, rtol=1e-5)
 
 
+def test_a_problem_that_is_far_away_leaves_the_rest_of_its_batch_alone():
+    costs = np.random.default_rng(0).uniform(size=(3, 16, 16)).astype(np.float32)
+    costs[1, :, 3] += 100.0  # must move, thousands of epsilons dearer
+    batch = partial_sinkhorn(costs, 0.95, epsilon=0.01)
+    alone = [partial_sinkhorn(cost, 0.95, epsilon=0.01) for cost in costs]
+    assert batch.converged.all()
+    np.testing.assert_array_equal(batch.iterations, [result.iterations for result in alone])
+    np.testing.assert_allclose(batch.plan, [result.plan for result in alone], atol=1e-7)
+
+
 def test_a_pair_that_is_too_dear_is_not_a_forbidden_one():
     cost = jnp.array([[0.0, 0.5], [1e19, 1.0]])
     mask = jnp.array([[True, True], [True, False]])
