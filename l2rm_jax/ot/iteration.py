@@ -28,11 +28,12 @@ from l2rm_jax.ot.sums import column_sums, in_blocks, row_sums, total
 # Scalings may grow to exp(+-_DRIFT) before the kernel is computed anew; float32 ends at exp(88).
 _DRIFT = 10.0
 _LARGEST = 40.0  # and are never let beyond exp(+-_LARGEST), whatever underflowed
-_FAR = 20.0  # Scalings of the first iteration that grow to exp(+-_FAR) have left the kernel's range
-_TINY = 1e-37  # stands for a sum or a weight that underflowed
-# Newton steps for a dummy's potential, an iteration: one does until the first kernel is worn out,
-# which is the end of most problems; the others need up to a quarter more iterations with one.
-_STEPS, _LATER_STEPS = 1, 2
+_FAR = math.exp(20.0)  # the scaling of a first iteration that had hardly anything to scale
+_TINY, _LEAST_MOVED = 1e-37, 1e-30  # stands for what underflowed; is about to
+# Newton steps for a dummy's potential, an iteration: one in the first few, which are all that most
+# problems need and a fifth cheaper so, then two; hard problems need up to half as many iterations
+# again with one.
+_STEPS, _LATER_STEPS, _FEW = 1, 2, 10
 # Iterations before the first Newton step. Before the next come a quarter as many as so far: they
 # settle what its rounding disturbs, and where only rounding is left, the steps grow rare. Problems
 # of a batch wait for each other where one is taken.
@@ -108,7 +109,7 @@ def _potentials(exponents, side, mass, axis):
     # An item that cannot move has no finite exponent, and its potential touches nobody.
     exponents = jnp.where(jnp.expand_dims(alive, axis), exponents, 0.0)
     log_sum = logsumexp(exponents, axis=axis)
-    moved, dummy = shares(log_sum, side, mass)
+    moved, _, dummy = shares(log_sum, side, mass)
     # Log odds go to where they are least: as a difference of large numbers they would cost digits.
     log_odds = _log_odds(side, mass)
     low, high = jnp.minimum(log_odds, 0.0), jnp.maximum(log_odds, 0.0)
@@ -153,9 +154,9 @@ def converge(
     def going_on(state):
         return unfinished(state) & ~due(state) & (_drift(state) < _DRIFT)
 
-    def iterations(kernel, state, steps):
+    def iterations(kernel, state, steps, most):
         one = partial(_iterate, problem, kernel, steps=steps)
-        return lax.while_loop(going_on, one, state)
+        return lax.while_loop(lambda state: going_on(state) & (state.iterations < most), one, state)
 
     def block(carry):
         kernel, state = carry
@@ -163,11 +164,11 @@ def converge(
         state = lax.while_loop(due, partial(_newton, problem, kernel), state)
         state = _absorb(state)
         kernel = _kernel(problem, state.base)
-        return kernel, iterations(kernel, state, _LATER_STEPS)
+        return kernel, iterations(kernel, state, _LATER_STEPS, max_iterations)
 
     # The first block stands apart: a batch has to copy the kernel in each turn of the outer loop.
     kernel, state = _first(problem, start)
-    first = kernel, iterations(kernel, state, _STEPS)
+    first = kernel, iterations(kernel, state, _STEPS, _FEW)
     kernel, end = lax.while_loop(lambda carry: unfinished(carry[1]), block, first)
     plan, potentials = _reached(problem, kernel, end)
     moved = end.rows_moved, end.columns_moved
@@ -216,11 +217,15 @@ def _first(problem: Problem, start: Float[Array, " m"]) -> tuple[Float[Array, "B
     """The first iteration and its kernel, in which rows have what they would have if their cheapest
     column were their only one.
 
-    So no row underflows, and scalings are near one. Where they are not, because all of a column's
-    entries underflow or the start is far from everything, it is one in the log domain instead.
+    So the entries of a row that moves underflow no more than its plan's do. Where a scaling is
+    large, because those of a column that must move do, or the start is far from everything, it is
+    an iteration in the log domain instead.
     """
-    moved, g_dummy = shares(-problem.least, problem.rows, problem.mass)
-    f = jnp.where(problem.rows.weights > 0, problem.least + jnp.log(moved + _TINY), 0.0)
+    rows, mass = problem.rows, problem.mass
+    moved, stays, g_dummy = shares(-problem.least, rows, mass)
+    f = jnp.log(jnp.maximum(moved, _TINY)) + problem.least
+    f = jnp.where(moved > _LEAST_MOVED, f, _from_what_stays(stays, g_dummy, rows, mass))
+    f = jnp.where(rows.weights > 0, f, 0.0)
     u, v, zero = jnp.ones_like(f), jnp.ones_like(start), jnp.zeros_like(problem.mass)
     unknown = anderson.forget(v), zero + jnp.inf
     counts = jnp.int32(0), jnp.int32(_FIRST_NEWTON)
@@ -230,7 +235,8 @@ def _first(problem: Problem, start: Float[Array, " m"]) -> tuple[Float[Array, "B
     state = _project(problem, kernel, state, _STEPS, cold=True)
 
     def far(carry):
-        return ~(_drift(carry[1]) < _FAR)
+        # Small scalings are no sign of it: what hardly moves needs no digits.
+        return ~(jnp.maximum(carry[1].u.max(), carry[1].v.max()) < _FAR)
 
     def in_log_domain(carry):
         # The barrier keeps the compiler from working it out before a loop that hardly takes a turn.
@@ -253,7 +259,7 @@ def _iterate(problem: Problem, kernel: Float[Array, "B r m"], state: _State, ste
     residual = jnp.log(new.v / state.v) * jnp.sqrt(weights)
     change = jnp.log(new.v / state.v_out)
     memory, step = anderson.extrapolate(state.memory, residual, change, new.error)
-    v = new.v * jnp.exp(jnp.clip(step, -_DRIFT, _DRIFT))
+    v = new.v * jnp.exp(jnp.clip(jnp.nan_to_num(step), -_DRIFT, _DRIFT))
     return new._replace(v=v, memory=memory)
 
 
@@ -290,9 +296,16 @@ def _scale(sums, log_left, side, mass, dummy, steps):
     alive = side.weights > 0
     sums = jnp.where(alive, jnp.maximum(sums, _TINY), 1.0)
     gap = jnp.where(alive, jnp.log(sums) - log_left, 0.0)
-    moved, dummy = shares(gap, side, mass, dummy, steps)
-    scaling = jnp.clip(moved / sums, math.exp(-_LARGEST), math.exp(_LARGEST))
+    moved, stays, dummy = shares(gap, side, mass, dummy, steps)
+    rest = jnp.exp(_from_what_stays(stays, log_left + dummy, side, mass))
+    scaling = jnp.where(moved > _LEAST_MOVED, moved / sums, rest)
+    scaling = jnp.clip(scaling, math.exp(-_LARGEST), math.exp(_LARGEST))
     return jnp.where(alive, scaling, 1.0), moved, dummy
+
+
+def _from_what_stays(stays, log_left, side, mass):
+    """The logarithm of a scaling, where what moves has underflowed."""
+    return jnp.log(jnp.maximum(stays, _TINY)) - log_left + _log_odds(side, mass)
 
 
 def _drift(state: _State):

@@ -31,7 +31,7 @@ def shares(
     mass: Float[Array, ""],
     start: Float[Array, ""] | None = None,
     steps: int = 2,
-) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, ""]]:
     r"""Moves `mass` of a side.
 
     Args:
@@ -44,8 +44,8 @@ def shares(
         steps: of Newton's, to improve it; the next iteration does the rest.
 
     Returns:
-        What each item moves, and :math:`\delta`. Both may be differentiated: the last step's
-        derivative is that of the root.
+        What each item moves, what it keeps, and :math:`\delta`. All may be differentiated: the last
+        step's derivative is that of the root.
     """
     mass = jnp.maximum(mass, jnp.finfo(gap.dtype).tiny)
     fixed = lax.stop_gradient((gap, side, mass))
@@ -53,7 +53,8 @@ def shares(
     for _ in range(steps - 1):
         dummy = dummy + _short_step(*fixed, dummy)
     dummy = dummy + _short_step(gap, side, mass, dummy)
-    return side.weights * _split(gap, side, mass, dummy)[0], dummy
+    go, stay = _split(gap, side, mass, dummy)
+    return side.weights * go, side.weights * stay, dummy
 
 
 def _split(gap, side, mass, dummy):

@@ -265,6 +265,18 @@ def test_a_side_that_is_far_too_dear(dear, side):
     assert moves.plan.sum(1 - side)[3] == pytest.approx(1 / 16 - kept, abs=1e-5)
 
 
+@pytest.mark.parametrize("iterations", [1, 2, 3, 4])
+@pytest.mark.parametrize("side", [0, 1])
+def test_what_moves_too_little_to_be_seen_has_the_potential_of_its_weight(side, iterations):
+    cost = np.random.default_rng(0).uniform(size=(16, 16)).astype(np.float32)
+    np.swapaxes(cost, 0, side)[3] += 5.0  # 500 epsilons
+    weights = np.where(np.arange(16) == 3, 20.0, 1 / 16).astype(np.float32)
+    limits = {"threshold": 0.0, "max_iterations": iterations}
+    result = partial_sinkhorn(cost, 0.1, epsilon=0.01, **{"ab"[side]: weights}, **limits)
+    potentials = (result.f, result.g)[side]
+    np.testing.assert_allclose(potentials[3], 0.01 * np.log(20), rtol=1e-5)
+
+
 @pytest.mark.parametrize("start", [np.linspace(0, 1e3, 16), np.full(16, 1e4), 50 * np.eye(16)[2]])
 def test_a_start_that_is_far_away(start):
     cost = np.random.default_rng(0).uniform(size=(16, 16)).astype(np.float32)
