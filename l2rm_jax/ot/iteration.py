@@ -223,15 +223,11 @@ def _first(problem: Problem, start: Float[Array, " m"]) -> tuple[Float[Array, "B
     """
     rows, mass = problem.rows, problem.mass
     moved, stays, g_dummy = shares(-problem.least, rows, mass)
-    f = jnp.log(jnp.maximum(moved, _TINY)) + problem.least
-    f = jnp.where(moved > _LEAST_MOVED, f, _from_what_stays(stays, g_dummy, rows, mass))
+    f, rest = jnp.log(moved) + problem.least, _from_what_stays(stays, g_dummy, rows, mass)
+    f = jnp.where(moved > _LEAST_MOVED, f, rest)
     f = jnp.where(rows.weights > 0, f, 0.0)
-    u, v, zero = jnp.ones_like(f), jnp.ones_like(start), jnp.zeros_like(problem.mass)
-    unknown = anderson.forget(v), zero + jnp.inf
-    counts = jnp.int32(0), jnp.int32(_FIRST_NEWTON)
-    base = Potentials(f, start, zero, g_dummy)
-    state = _State(base, u, v, v, zero, zero, u, v, *unknown, *counts)
-    kernel = _kernel(problem, base)
+    base = Potentials(f, start, jnp.zeros_like(mass), g_dummy)
+    kernel, state = _kernel(problem, base), _begin(base, (moved, problem.columns.weights), 0)
     state = _project(problem, kernel, state, _STEPS, cold=True)
 
     def far(carry):
@@ -242,11 +238,17 @@ def _first(problem: Problem, start: Float[Array, " m"]) -> tuple[Float[Array, "B
         # The barrier keeps the compiler from working it out before a loop that hardly takes a turn.
         (same, from_here), _ = lax.optimization_barrier(((problem, start), carry))
         base, *moved = _log_domain(same, from_here)
-        counts = jnp.int32(1), jnp.int32(_FIRST_NEWTON)
-        state = _State(base, u, v, v, zero, zero, *moved, *unknown, *counts)
-        return _kernel(problem, base), state
+        return _kernel(problem, base), _begin(base, moved, 1)
 
     return lax.while_loop(far, in_log_domain, (kernel, state))
+
+
+def _begin(base: Potentials, moved, iterations: int) -> _State:
+    """All is in the kernel, and nothing is known of how far it is from the solution."""
+    u, v, zero = jnp.ones_like(base.f), jnp.ones_like(base.g), jnp.zeros_like(base.f_dummy)
+    unknown = anderson.forget(v), zero + jnp.inf
+    counts = jnp.int32(iterations), jnp.int32(_FIRST_NEWTON)
+    return _State(base, u, v, v, zero, zero, *moved, *unknown, *counts)
 
 
 def _kernel(problem: Problem, base: Potentials) -> Float[Array, "B r m"]:
