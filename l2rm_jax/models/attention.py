@@ -24,7 +24,52 @@ def attend_regions(
     Mixed by `region_weights`. Results at padded words are finite and meaningless.
     """
     weights = region_weights(regions, region_mask, words, mask)
-    return l2_normalise(jnp.einsum("ircl,ird->icld", weights, regions))
+    return l2_normalise(mix_regions(weights, regions))
+
+
+@jax.custom_vjp
+def mix_regions(
+    weights: Float[Array, "I R C L"], regions: Float[Array, "I R D"]
+) -> Float[Array, "I C L D"]:
+    """Weighted sums of each image's regions.
+
+    The gradients are what autodiff finds, in an order of axes that a CPU need not transpose: a
+    third of the time.
+    """
+    return jnp.einsum("ircl,ird->icld", weights, regions)
+
+
+def _mix_backward(inputs: tuple, slopes: Float[Array, "I C L D"]) -> tuple:
+    weights, regions = inputs
+    of_weights = jnp.einsum("icld,ird->iclr", slopes, regions)
+    return jnp.moveaxis(of_weights, 3, 1), jnp.einsum("ircl,icld->ird", weights, slopes)
+
+
+mix_regions.defvjp(lambda *inputs: (mix_regions(*inputs), inputs), _mix_backward)
+
+
+@jax.custom_vjp
+def squared_difference(
+    context: Float[Array, "I C L D"], words: Float[Array, "C L D"]
+) -> Float[Array, "I C L D"]:
+    """`(context - words) ** 2`.
+
+    The gradient of the words is summed over images by a product with ones, of full precision: as a
+    reduction over the first axis it takes a CPU up to twenty times as long.
+    """
+    return (context - words) ** 2
+
+
+def _squared_difference_backward(inputs: tuple, slopes: Float[Array, "I C L D"]) -> tuple:
+    context, words = inputs
+    slopes = 2 * slopes * (context - words)
+    ones, exact = jnp.ones(len(slopes), slopes.dtype), jax.lax.Precision.HIGHEST
+    return slopes, -jnp.einsum("i,icld->cld", ones, slopes, precision=exact)
+
+
+squared_difference.defvjp(
+    lambda *inputs: (squared_difference(*inputs), inputs), _squared_difference_backward
+)
 
 
 def region_weights(
@@ -50,7 +95,7 @@ def alignments(params: dict, images: ImageCode, texts: TextCode) -> Float[Array,
     Squared differences, projected (`params["overall"]`, `params["local"]`) to unit vectors.
     """
     context = attend_regions(images.regions, images.mask, texts.words, texts.mask)
-    local = l2_normalise(linear(params["local"], (context - texts.words) ** 2))
+    local = l2_normalise(linear(params["local"], squared_difference(context, texts.words)))
     whole = (images.overall[:, None] - texts.overall) ** 2
     whole = l2_normalise(linear(params["overall"], whole))
     return jnp.concatenate([whole[:, :, None], local], axis=2)

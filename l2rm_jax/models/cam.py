@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.attention import map_captions, region_weights
+from l2rm_jax.models.attention import map_captions, mix_regions, region_weights
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_norm, masked_mean
 
@@ -50,7 +50,7 @@ def word_similarities(
     """Cosine of each word with the mixture of `regions` that it attends to, without what the
     regions contribute whose `counts` is 0; finite and meaningless at padded words."""
     weights = region_weights(regions, mask, words, word_mask)
-    mixture = jnp.einsum("ircl,ird->icld", weights, regions)
+    mixture = mix_regions(weights, regions)
     counted = weights * counts[..., None, None]
     answer = jnp.einsum("ircl,ird,cld->icl", counted, regions, words)
     return answer / (l2_norm(mixture) + 1e-8)

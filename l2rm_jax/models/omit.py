@@ -56,7 +56,8 @@ class OMIT(nn.Module):
 
     @nn.compact
     def _map(self, function: Callable, images: ImageCode, texts: TextCode) -> Array:
-        """`function` of the captions with all images, the dustbins in the global vectors' place.
+        """`function` of the captions, dustbins in their global vectors' place, with all images,
+        dustbins before their regions.
 
         "naive" has dustbins too, without weight.
         """
@@ -67,7 +68,9 @@ class OMIT(nn.Module):
             bins = [jnp.tile(x, (n, 1)) for x, n in zip(l2_normalise(learned), sizes, strict=True)]
         else:
             bins = masked_mean(images.regions, images.mask), masked_mean(texts.words, texts.mask)
-        images, texts = images.replace(overall=bins[0]), texts.replace(overall=bins[1])
+        # Chunks share the regions: each would spend as long on this copy as on its scores.
+        regions = jnp.concatenate([bins[0][:, None], images.regions], axis=1)
+        images, texts = images.replace(regions=regions), texts.replace(overall=bins[1])
         function = partial(function, self.matching, self.margins, self.epsilon)
         return map_captions(function, (), images, texts, self.chunk)
 
@@ -75,10 +78,10 @@ class OMIT(nn.Module):
 def _plan(
     matching: str, margins: str, epsilon: float, _, images: ImageCode, texts: TextCode
 ) -> tuple[Float[Array, "I C R+1 L+1"], Float[Array, "I C R+1 L+1"]]:
-    """The plan of each caption with each image, and the products, dustbins first."""
-    regions = jnp.concatenate([images.overall[:, None], images.regions], axis=1)
+    """The plan of each caption with each image, and the products, dustbins first; the one of an
+    image is its first region."""
     words = jnp.concatenate([texts.overall[:, None], texts.words], axis=1)
-    sims = jnp.einsum("ird,cld->icrl", regions, words)
+    sims = jnp.einsum("ird,cld->icrl", images.regions, words)
     region_importance, word_importance = _importance(margins, images, texts)
     weigh = partial(_weights, dustbin=matching != "naive")
     a, b = weigh(region_importance, images.mask[:, None]), weigh(word_importance, texts.mask)
@@ -103,12 +106,13 @@ def _importance(
         return images.mask[:, None], texts.mask[None]
     if margins == "norm":
         return images.norms[:, None], texts.norms[None]
-    image, text = masked_mean(images.regions, images.mask), masked_mean(texts.words, texts.mask)
+    regions = images.regions[:, 1:]
+    image, text = masked_mean(regions, images.mask), masked_mean(texts.words, texts.mask)
     if margins == "intra":
-        of_regions = jnp.einsum("ird,id->ir", images.regions, image)[:, None]
+        of_regions = jnp.einsum("ird,id->ir", regions, image)[:, None]
         of_words = jnp.einsum("cld,cd->cl", texts.words, text)[None]
     else:
-        of_regions = jnp.einsum("ird,cd->icr", images.regions, text)
+        of_regions = jnp.einsum("ird,cd->icr", regions, text)
         of_words = jnp.einsum("id,cld->icl", image, texts.words)
     return jnp.exp(of_regions), jnp.exp(of_words)
 

@@ -7,7 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2rm_jax.models.attention import captions_at_once, widths
+from l2rm_jax.models.attention import (
+    captions_at_once,
+    mix_regions,
+    squared_difference,
+    widths,
+)
 from l2rm_jax.models.cam import CAM
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_normalise
@@ -53,6 +58,29 @@ def test_two_on_a_cpu_and_what_is_asked_for_anywhere():
 )
 def test_widths(length, expected):
     assert widths(length) == expected
+
+
+PLAIN = {
+    "mix": (mix_regions, lambda w, x: jnp.einsum("ircl,ird->icld", w, x), "ircl", "ird"),
+    "difference": (squared_difference, lambda x, y: (x - y) ** 2, "icld", "cld"),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_gradients_written_by_hand_are_those_of_the_plain_form(name):
+    ours, plain, *axes = PLAIN[name]
+    sizes = {"i": 3, "c": 2, "l": 5, "r": 4, "d": 6}
+    keys = jax.random.split(jax.random.key(0), 3)
+    inputs = [
+        jax.random.normal(key, [sizes[axis] for axis in each])
+        for key, each in zip(keys, axes, strict=False)
+    ]
+    expected, pull_plain = jax.vjp(plain, *inputs)
+    found, pull = jax.vjp(ours, *inputs)
+    np.testing.assert_array_equal(found, expected)
+    slopes = jax.random.normal(keys[-1], found.shape)
+    for gradient, reference in zip(pull(slopes), pull_plain(slopes), strict=True):
+        np.testing.assert_allclose(gradient, reference, rtol=1e-5, atol=1e-6)
 
 
 HEADS = {
