@@ -3,6 +3,9 @@
 Every image with every caption, encoders included, as validation and `--mode=evaluate` do it.
 """
 
+import argparse
+from collections.abc import Callable
+
 import jax
 import numpy as np
 
@@ -18,36 +21,57 @@ from experiments.bench.measure import (
     spread,
 )
 from experiments.sweep import start
+from l2rm_jax.data.dataset import PairDataset
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.errors import ConfigError
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import Replicas, products_in
 from l2rm_jax.scoring import Scorer
 
 
-def main() -> None:
-    flags = parser(__doc__)
+def flags(description: str | None = __doc__) -> argparse.ArgumentParser:
+    """Those of a benchmark that scores."""
+    flags = parser(description)
     flags.add_argument("--images", type=int, default=1000)
     flags.add_argument("--captions", type=int, default=5000, help="a multiple of the images")
     flags.add_argument("--chunk", type=int, help="captions scored at once (the config's default)")
-    sizes = flags.parse_args()
+    return flags
+
+
+def main() -> None:
+    sizes = flags().parse_args()
+    score = prepare(sizes, test_set(sizes))
+    with products_in(sizes.precision):
+        seconds = measure(score, sizes.repeats)
+    rate = sizes.images * sizes.captions / float(np.median(seconds))
+    report({"score_s": spread(seconds), "pairs_per_s": rate, **peak_memory()}, sizes)
+
+
+def test_set(sizes: argparse.Namespace) -> PairDataset:
+    """A made-up split of the sizes of a benchmark.
+
+    Raises:
+      ConfigError: the captions are not a multiple of the images.
+    """
     if sizes.captions % sizes.images:
-        flags.error("--captions: expected a multiple of --images")
+        raise ConfigError("--captions: expected a multiple of --images")
+    rng = np.random.default_rng(0)
+    shape = (sizes.images, sizes.regions, sizes.features)
+    features = RegionFeatures.from_array(rng.standard_normal(shape, np.float32), "bench")
+    return dataset(rng, features, sizes.captions, sizes.words)
+
+
+def prepare(sizes: argparse.Namespace, split: PairDataset) -> Callable[[], np.ndarray]:
+    """Scoring of `split` by a model of the sizes of a benchmark."""
     config, replicas = config_of(sizes), Replicas()
     model = make_model(config.model, VOCABULARY)
-    rng = np.random.default_rng(0)
-    sample = pairs(rng, 2, sizes)
+    sample = pairs(np.random.default_rng(0), 2, sizes)
     init = jax.jit(model.init)
     variables = replicas.replicate(
         init(jax.random.key(0), sample.images, sample.tokens, sample.lengths)
     )
-    shape = (sizes.images, sizes.regions, sizes.features)
-    features = RegionFeatures.from_array(rng.standard_normal(shape, np.float32), "bench")
-    split = dataset(rng, features, sizes.captions, sizes.words)
     scorer = Scorer(model, replicas, config.evaluation.batch_size)
-    with products_in(config.precision):
-        seconds = measure(lambda: scorer.similarities(variables, split), sizes.repeats)
-    rate = sizes.images * sizes.captions / float(np.median(seconds))
-    report({"score_s": spread(seconds), "pairs_per_s": rate, **peak_memory()}, sizes)
+    return lambda: scorer.similarities(variables, split)
 
 
 if __name__ == "__main__":

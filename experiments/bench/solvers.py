@@ -75,17 +75,25 @@ def authors(costs, mass, epsilon, target):
         problem = _extended(cost, mass, DUMMY_COST * cost.max(), cost.max())
         scaled, p, q = (np.asarray(array, np.float64) for array in problem)
         scaled = scaled / epsilon
-        v = np.zeros_like(q)
-        for iteration in range(1, MAX_ITERATIONS + 1):  # noqa: B007
-            u = np.log(p) - logsumexp(v[None, :] - scaled, axis=1)
-            v = np.log(q) - logsumexp(u[:, None] - scaled, axis=0)
+        for iteration, (u, v) in enumerate(authors_iterates(scaled, p, q), start=1):
             plan = np.exp(u[:, None] + v[None, :] - scaled)
             error = np.abs(plan.sum(1) - p).sum()
-            if error <= target:
-                break
-        return Found(error, iteration)
+            if error <= target or iteration == MAX_ITERATIONS:
+                return Found(error, iteration)
 
     return partial(_each, solve, costs)
+
+
+def authors_iterates(scaled, p, q):
+    """The potentials over epsilon after each iteration of L2RM's loop, without end.
+
+    `scaled` is the extended cost over epsilon, `p` and `q` its weights; all NumPy.
+    """
+    v = np.zeros_like(q)
+    while True:
+        u = np.log(p) - logsumexp(v[None, :] - scaled, axis=1)
+        v = np.log(q) - logsumexp(u[:, None] - scaled, axis=0)
+        yield u, v
 
 
 def pot(costs, mass, epsilon, target, method="sinkhorn"):

@@ -1,0 +1,76 @@
+"""The PyTorch peer of the benchmarks computes what the authors' code does: it is timed honestly."""
+
+import numpy as np
+import pytest
+
+from experiments.fidelity.__main__ import GOLDEN
+from experiments.fidelity.arrays import Arrays
+from experiments.fidelity.training import NOISY
+
+torch = pytest.importorskip("torch")
+from experiments.bench import caption_loop  # noqa: E402  (needs torch)
+
+
+def tensor(array: np.ndarray):
+    return torch.from_numpy(np.array(array))
+
+
+def pairs(arrays: Arrays, prefix: str = ""):
+    names = (f"{prefix}{name}" for name in ("images", "captions", "lengths"))
+    return caption_loop.Pairs(*(tensor(arrays[name]) for name in names))
+
+
+def network(weights: Arrays, head: str, **fields) -> caption_loop.Network:
+    vocabulary, word_dim = weights["txt_enc.embed.weight"].shape
+    embed_dim, features = weights["img_enc.fc.weight"].shape
+    found = caption_loop.Network(
+        head,
+        vocabulary=vocabulary,
+        regions=len(weights["sim_enc.v_global_w.embedding_local.1.weight"]),
+        features=features,
+        word_dim=word_dim,
+        embed_dim=embed_dim,
+        sim_dim=weights["sim_enc.sim_eval_w.weight"].shape[1],
+        **fields,
+    )
+    found.load_state_dict({name: tensor(x) for name, x in weights.items()})
+    return found
+
+
+@pytest.mark.parametrize("head", ["sgr", "saf"])
+def test_scores_are_those_of_the_authors(head):
+    arrays = Arrays.load(GOLDEN / f"bc_sim_{head.upper()}.npz")
+    known, given = network(arrays.under("w/"), head), pairs(arrays, "in/")
+    tokens = [row[:length] for row, length in zip(given.tokens, given.lengths, strict=True)]
+    sims = caption_loop.score(known, given.images, tokens, given.lengths)
+    np.testing.assert_allclose(sims, arrays["out/eval/sims"], atol=1e-5)
+
+
+@pytest.mark.parametrize("head", ["sgr", "saf"])
+def test_steps_are_those_of_the_authors(head):
+    arrays = Arrays.load(GOLDEN / f"m_train_{head.upper()}.npz")
+    opt, out, size = arrays.under("opt/"), arrays.under("out/"), len(arrays["in/imgs_queue0"])
+    trainer = caption_loop.Trainer(
+        network(arrays.under("w0/"), head, dropout=0.0),
+        size,
+        rho=float(opt["rho"]),
+        epsilon=float(opt["reg"]),
+        tau=float(opt["tau"]),
+        margin=float(opt["margin"]),
+        learning_rate=float(opt["lr"]),
+        cost_learning_rate=float(opt["lr_cost"]),
+        grad_clip=float(opt["grad_clip"]),
+    )
+    for iteration in range(3):
+        given = arrays.under(f"in/{iteration}/")
+        drawn = (given[name] for name in ("select_index", "key_img_idxs"))
+        found = trainer.step(pairs(given, "clean_"), pairs(given, "noisy_"), *drawn)
+        assert found["loss"] == pytest.approx(out["loss_per_iteration"][iteration], rel=1e-5)
+        theirs = out["cost_loss_per_iteration"][iteration]
+        assert found["loss_cost"] == pytest.approx(theirs, rel=1e-5 if iteration == 0 else 2e-3)
+        theirs = out["grad_norm_before_clip"][iteration]
+        assert found["grad_norm"] == pytest.approx(theirs, rel=1e-4)
+    after = arrays.under("w_after/")
+    for name, weight in trainer.network.state_dict().items():
+        if not name.endswith(NOISY):
+            np.testing.assert_allclose(weight, after[name], atol=1e-4, err_msg=name)
