@@ -146,9 +146,9 @@ KINDS = {
 }
 
 
-def _check_float32(kind, n, mass, epsilon, spare=0):
-    """Errors below 1e-6 in at most twice the iterations of float64 Sinkhorn, where that converges,
-    and some to spare; where it does not, ours does all the same."""
+def _check_float32(kind, n, mass, epsilon):
+    """Errors below 1e-6 in at most twice the iterations of float64 Sinkhorn, where that converges;
+    where it does not, ours does all the same."""
     cost = KINDS[kind](np.random.default_rng(n), n).astype(np.float32)
     mask = ~np.eye(n, dtype=bool)
     extended = np.pad(np.where(mask, cost / epsilon, np.inf), ((0, 1), (0, 1)))
@@ -157,7 +157,7 @@ def _check_float32(kind, n, mass, epsilon, spare=0):
     result = partial_sinkhorn(cost, mass, epsilon=epsilon, mask=mask)
     plan = np.asarray(result.plan, np.float64)
     expected, iterations = sinkhorn(extended, marginal, marginal, 2000, threshold=1e-7)
-    assert result.converged and result.iterations <= 2 * iterations + spare
+    assert result.converged and result.iterations <= 2 * iterations
     assert abs(plan.sum() - mass) < 1e-6 and result.mass_error < 1e-6
     assert result.marginal_error < 1e-6
     excess = [np.maximum(plan.sum(axis) - 1 / n, 0).sum() for axis in (0, 1)]
@@ -186,11 +186,9 @@ def test_float32_is_accurate_at_every_size(kind, n):
 @pytest.mark.parametrize("n", [1024, 4096])
 @pytest.mark.parametrize("kind", KINDS)
 def test_float32_is_accurate_at_large_sizes(kind, n):
-    """The float64 solver takes minutes. Rounding of thousands of equal costs, all one way, holds up
-    the end that four iterations reach."""
-    spare = 20 if kind in ("constant", "zero") else 0
+    """The float64 solver takes minutes."""
     for mass, epsilon in ((0.1, 0.07), (0.5, 0.1), (0.9, 1.0)):
-        _check_float32(kind, n, mass, epsilon, spare)
+        _check_float32(kind, n, mass, epsilon)
 
 
 def test_learned_costs_of_a_run():
