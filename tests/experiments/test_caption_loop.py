@@ -1,5 +1,8 @@
 """The PyTorch peer of the benchmarks computes what the authors' code does: it is timed honestly."""
 
+import json
+import sys
+
 import numpy as np
 import pytest
 
@@ -8,7 +11,7 @@ from experiments.fidelity.arrays import Arrays
 from experiments.fidelity.training import NOISY
 
 torch = pytest.importorskip("torch")
-from experiments.bench import caption_loop  # noqa: E402  (needs torch)
+from experiments.bench import caption_loop, peer  # noqa: E402  (need torch)
 
 
 def tensor(array: np.ndarray):
@@ -74,3 +77,15 @@ def test_steps_are_those_of_the_authors(head):
     for name, weight in trainer.network.state_dict().items():
         if not name.endswith(NOISY):
             np.testing.assert_allclose(weight, after[name], atol=1e-4, err_msg=name)
+
+
+def test_both_are_timed(tmp_path, monkeypatch):
+    file = tmp_path / "found.json"
+    sizes = "--regions=3 --features=6 --embed_dim=8 --sim_dim=8 --batch=4 --images=3 --captions=6"
+    flags = [*sizes.split(), "--head=saf", "--repeats=1", f"--json={file}"]
+    monkeypatch.setattr(sys, "argv", ["peer", *flags])
+    peer.main()
+    found = json.loads(file.read_text())
+    for name in ("step", "score"):
+        ours, theirs = (found[f"{name}_{of}_s"]["median"] for of in ("ours", "torch"))
+        assert found[f"{name}_ratio"] == pytest.approx(theirs / ours)
