@@ -211,6 +211,7 @@ def check_plans(found: EpochPlan, expected: EpochPlan) -> None:
 @pytest.mark.parametrize(("method", "head"), grid.CELLS)
 def test_ten_steps_on_one_two_four_and_eight_devices(method, head):
     assert len(jax.devices()) >= 8, "as `-m exhaustive` alone simulates them"
+    jax.clear_caches()  # live programs of forty cells exhaust the memory maps of a process
     with jax.enable_x64(True):
         one = course(method, head, 1)
         assert len(one.metrics) == 10
