@@ -1,8 +1,9 @@
 """Ours beside PyTorch: python -m experiments.bench.peer --head=sgr --batch=32 --embed_dim=256
 
 A whole step of L2RM and the scoring of a test set, each in turns with the same in PyTorch as public
-code has it, one caption at a time (`caption_loop.py`), on one machine, the CPU. `..._ratio` is how
-many times longer PyTorch takes, by the medians. Needs the extra `torch`.
+code has it, one caption at a time (`caption_loop.py`), on one machine, the CPU; only the transport
+stops where the authors stop it. `..._ratio` is how many times longer PyTorch takes, by the medians.
+Needs the extra `torch`.
 """
 
 import argparse
@@ -91,6 +92,7 @@ def network(sizes: argparse.Namespace) -> caption_loop.Network:
         word_dim=model.word_dim,
         embed_dim=model.embed_dim,
         sim_dim=model.sim_dim,
+        sgr_steps=model.sgr_steps,
         dropout=model.dropout,
     )
 

@@ -33,8 +33,8 @@ def mix_regions(
 ) -> Float[Array, "I C L D"]:
     """Weighted sums of each image's regions.
 
-    The gradients are what autodiff finds, in an order of axes that a CPU need not transpose: a
-    third of the time.
+    The gradients (reverse mode alone) are what autodiff finds, in an order of axes that a CPU need
+    not transpose: a third of the time.
     """
     return jnp.einsum("ircl,ird->icld", weights, regions)
 
@@ -54,8 +54,8 @@ def squared_difference(
 ) -> Float[Array, "I C L D"]:
     """`(context - words) ** 2`.
 
-    The gradient of the words is summed over images by a product with ones, of full precision: as a
-    reduction over the first axis it takes a CPU up to twenty times as long.
+    The gradient of the words (reverse mode alone) is summed over images by a product with ones, of
+    full precision: as a reduction over the first axis it takes a CPU up to twenty times as long.
     """
     return (context - words) ** 2
 

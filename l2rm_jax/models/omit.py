@@ -68,7 +68,8 @@ class OMIT(nn.Module):
             bins = [jnp.tile(x, (n, 1)) for x, n in zip(l2_normalise(learned), sizes, strict=True)]
         else:
             bins = masked_mean(images.regions, images.mask), masked_mean(texts.words, texts.mask)
-        # Chunks share the regions: each would spend as long on this copy as on its scores.
+        # Chunks share the regions, one more than their mask has: each would spend as long on this
+        # copy as on its scores.
         regions = jnp.concatenate([bins[0][:, None], images.regions], axis=1)
         images, texts = images.replace(regions=regions), texts.replace(overall=bins[1])
         function = partial(function, self.matching, self.margins, self.epsilon)
