@@ -58,14 +58,15 @@ def steps(sizes: argparse.Namespace) -> dict[str, Callable]:
     """A training step of either."""
     trainer = caption_loop.Trainer(network(sizes), sizes.batch)
     prepared = step.prepare(sizes, step.streams(sizes.method))
-    state, theirs = prepared.state, [pairs(prepared.batches[name]) for name in prepared.batches]
+    state = prepared.state
+    theirs = {name: pairs(batch) for name, batch in prepared.batches.items()}
 
     def ours():
         nonlocal state
         state, metrics = prepared.step(state, prepared.shards())
         return metrics
 
-    return {"ours": ours, "torch": lambda: trainer.step(*theirs)}
+    return {"ours": ours, "torch": lambda: trainer.step(**theirs)}
 
 
 def scorings(sizes: argparse.Namespace) -> dict[str, Callable]:
