@@ -24,7 +24,7 @@ def make_triplet(model, config) -> Method:
         "warmup": partial(triplet_mean, margin=margin),
         "pairs": partial(triplet_hardest, margin=margin),
     }
-    return _make(model, config, losses)
+    return _make(model, config, losses, few_slopes=("pairs",))
 
 
 def make_info_nce(model, config) -> Method:
@@ -33,8 +33,9 @@ def make_info_nce(model, config) -> Method:
     return _make(model, config, {"warmup": loss, "pairs": loss})
 
 
-def _make(model, config, losses: dict[str, Callable]) -> Method:
-    """The same pairs in every epoch; the loss is the one of the epoch's stream."""
+def _make(model, config, losses: dict[str, Callable], few_slopes: tuple[str, ...] = ()) -> Method:
+    """The same pairs in every epoch; the loss is the one of the epoch's stream. `few_slopes` names
+    streams whose loss leaves most similarities without a slope."""
     optimiser = model_optimiser(config)
 
     def plan(score_pairs, dataset, epoch):
@@ -43,7 +44,8 @@ def _make(model, config, losses: dict[str, Callable]) -> Method:
 
     def step(state, batch):
         [(stream, pairs)] = batch.items()
-        return plain_step(model, losses[stream], optimiser, state, pairs)
+        scorer = model.clone(few_slopes=stream in few_slopes)
+        return plain_step(scorer, losses[stream], optimiser, state, pairs)
 
     return Method(
         init=lambda key, batch: init_state(model, optimiser, key, batch),

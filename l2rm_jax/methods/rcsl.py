@@ -157,7 +157,8 @@ def _loss(
     model, config, state: TrainState, stage: str, batches: tuple, params
 ) -> tuple[Float[Array, ""], tuple[Any, dict]]:
     """RCSL Eq. 1 (mining), Eq. 4 (learning), or Eq. 6 and 8 of all pairs (warm-up of RCSL-NC)."""
-    (sims, images, captions), updated = model.apply(
+    scorer = model.clone(few_slopes=stage == "learning")  # those of the hardest negatives
+    (sims, images, captions), updated = scorer.apply(
         {"params": params, "batch_stats": state.batch_stats},
         *batches,
         method=_score,

@@ -9,7 +9,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.attention import map_captions, mix_regions, region_weights
+from l2rm_jax.models.attention import mix_regions, region_weights
+from l2rm_jax.models.chunks import map_captions
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_norm, masked_mean
 
@@ -23,10 +24,12 @@ class CAM(nn.Module):
       matching: "naive" is SCAN, text to image. With "partial" the image's mean vector can be
         attended to like a region, and what it answers does not count.
       chunk: captions scored at once, see `captions_at_once`; results do not depend on it.
+      few_slopes: see `map_captions`.
     """
 
     matching: str
     chunk: int
+    few_slopes: bool = False
 
     @nn.compact
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
@@ -37,7 +40,8 @@ class CAM(nn.Module):
                 regions=jnp.concatenate([mean[:, None], images.regions], axis=1),
                 mask=jnp.pad(images.mask, ((0, 0), (1, 0)), constant_values=1.0),
             )
-        return map_captions(partial(_score, dustbin), (), images, texts, self.chunk).T
+        score = partial(_score, dustbin)
+        return map_captions(score, (), images, texts, self.chunk, self.few_slopes).T
 
 
 def word_similarities(

@@ -12,7 +12,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.attention import map_captions
+from l2rm_jax.models.chunks import map_captions
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_normalise, masked_mean
 from l2rm_jax.ot.matching import match
@@ -33,15 +33,17 @@ class OMIT(nn.Module):
         an item weighs on average.
       epsilon: lambda in the paper.
       chunk: captions scored at once, see `captions_at_once`; results do not depend on it.
+      few_slopes: see `map_captions`.
     """
 
     matching: str
     margins: str
     epsilon: float
     chunk: int
+    few_slopes: bool = False
 
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
-        return self._map(_score, images, texts).T
+        return self._map(_score, images, texts, self.few_slopes).T
 
     def plans(self, images: ImageCode, texts: TextCode) -> Float[Array, "J I R+1 L+1"]:
         """The plans behind the similarities, dustbins first."""
@@ -55,7 +57,9 @@ class OMIT(nn.Module):
         return self._map(of_chunk, images, texts)
 
     @nn.compact
-    def _map(self, function: Callable, images: ImageCode, texts: TextCode) -> Array:
+    def _map(
+        self, function: Callable, images: ImageCode, texts: TextCode, few_slopes: bool = False
+    ) -> Array:
         """`function` of the captions, dustbins in their global vectors' place, with all images,
         dustbins before their regions.
 
@@ -73,7 +77,7 @@ class OMIT(nn.Module):
         regions = jnp.concatenate([bins[0][:, None], images.regions], axis=1)
         images, texts = images.replace(regions=regions), texts.replace(overall=bins[1])
         function = partial(function, self.matching, self.margins, self.epsilon)
-        return map_captions(function, (), images, texts, self.chunk)
+        return map_captions(function, (), images, texts, self.chunk, few_slopes)
 
 
 def _plan(

@@ -29,10 +29,12 @@ Tokens = Int[Array, "J L"] | Float[Array, "J L Dt"]
 
 # How each head is made from the model's fields.
 HEADS = {
-    "sgr": lambda model: SGR(model.sim_dim, model.sgr_steps, model.chunk),
+    "sgr": lambda model: SGR(model.sim_dim, model.sgr_steps, model.chunk, model.few_slopes),
     "saf": lambda model: SAF(model.sim_dim, model.chunk, model.axis_name),
-    "omit": lambda model: OMIT(model.matching, model.margins, model.match_epsilon, model.chunk),
-    "cam": lambda model: CAM(model.matching, model.chunk),
+    "omit": lambda model: OMIT(
+        model.matching, model.margins, model.match_epsilon, model.chunk, model.few_slopes
+    ),
+    "cam": lambda model: CAM(model.matching, model.chunk, model.few_slopes),
     "vse": lambda model: VSE(model.pooling),
     "pem": lambda model: PEM(),
     "aggregate": lambda model: Cosine(),
@@ -47,6 +49,9 @@ class RetrievalModel(nn.Module):
     With `axis_name`, the model runs inside a mapped step that holds a slice of the batch on each
     device: normalisation and dropout then follow the global batch, and `global_similarity` returns
     the matrix of the global batch.
+
+    With `few_slopes`, for a loss that leaves most similarities without a slope (hardest negatives),
+    heads that score each pair by itself go back through the others alone; gradients are the same.
     """
 
     head: str  # a name in HEADS
@@ -64,6 +69,7 @@ class RetrievalModel(nn.Module):
     region_mask: float = 0.0
     word_noise: float = 0.0
     axis_name: str | None = None
+    few_slopes: bool = False
 
     def setup(self):
         shared = (self.embed_dim, self.dropout, self.axis_name, self.head in GLOBAL)

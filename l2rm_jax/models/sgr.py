@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.attention import alignments, map_captions
+from l2rm_jax.models.attention import alignments
+from l2rm_jax.models.chunks import map_captions
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import linear, linear_init
 
@@ -16,6 +17,7 @@ class SGR(nn.Module):
     sim_dim: int
     steps: int
     chunk: int  # captions scored at once, see `captions_at_once`; results do not depend on it
+    few_slopes: bool = False  # see `map_captions`
 
     @nn.compact
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
@@ -28,7 +30,7 @@ class SGR(nn.Module):
             ],
             "score": self.param("score", linear_init, self.sim_dim, 1),
         }
-        return map_captions(_score, params, images, texts, self.chunk).T
+        return map_captions(_score, params, images, texts, self.chunk, self.few_slopes).T
 
 
 def _graph_init(key: Array, sim_dim: int) -> dict:

@@ -21,7 +21,7 @@ from l2rm_jax.methods.cost import init_cost
 
 SIZE = 6
 SIMS = jnp.asarray(np.random.default_rng(0).uniform(0, 1, (SIZE, SIZE)), jnp.float32)
-MODEL = SimpleNamespace(axis_name=None)
+MODEL = SimpleNamespace(axis_name=None, clone=lambda few_slopes: MODEL)
 
 
 def config_of(method="l2rm", **fields):

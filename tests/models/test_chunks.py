@@ -1,0 +1,126 @@
+"""How many captions meet all images at once, and the way back through few pairs alone."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2rm_jax.models.cam import CAM
+from l2rm_jax.models.chunks import captions_at_once, widths
+from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.layers import l2_normalise
+from l2rm_jax.models.omit import OMIT
+from l2rm_jax.models.saf import SAF
+from l2rm_jax.models.sgr import SGR
+
+REGIONS = jax.ShapeDtypeStruct((10, 36, 64), "float32")
+WORDS = jax.ShapeDtypeStruct((12, 8, 64), "float32")
+CAPTION = 6 * 10 * 8 * 64 * 4  # bytes that one caption takes with all images
+
+
+def accelerator(memory: int | None) -> SimpleNamespace:
+    stats = None if memory is None else {"bytes_limit": memory}
+    return SimpleNamespace(platform="gpu", memory_stats=lambda: stats)
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"), [(16 * 6 * CAPTION, 6), (16 * 99 * CAPTION, 12), (1, 1), (None, 12)]
+)
+def test_an_accelerator_takes_the_captions_that_its_memory_holds(memory, expected):
+    assert captions_at_once(0, REGIONS, WORDS, accelerator(memory)) == expected
+
+
+@pytest.mark.parametrize(
+    ("captions", "held", "expected"),
+    [(128, 112, 64), (128, 19, 16), (100, 49, 25), (127, 112, 112)],
+)
+def test_an_accelerator_takes_parts_of_one_size_where_there_are_some(captions, held, expected):
+    words = jax.ShapeDtypeStruct((captions, 8, 64), "float32")
+    device = accelerator(16 * held * CAPTION)
+    assert captions_at_once(0, REGIONS, words, device) == expected
+
+
+def test_two_on_a_cpu_and_what_is_asked_for_anywhere():
+    assert captions_at_once(0, REGIONS, WORDS) == 2
+    for device in (None, accelerator(1)):
+        assert captions_at_once(7, REGIONS, WORDS, device) == 7
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"), [(1, [1]), (5, [4, 5]), (8, [4, 8]), (20, [12, 16, 20])]
+)
+def test_widths(length, expected):
+    assert widths(length) == expected
+
+
+HEADS = {
+    "sgr": lambda *of_pairs: SGR(6, 2, *of_pairs),
+    "saf": lambda *of_pairs: SAF(6, *of_pairs),
+    "cam": lambda *of_pairs: CAM("partial", *of_pairs),
+    "omit": lambda *of_pairs: OMIT("prompt", "norm", 0.02, *of_pairs),
+}
+
+
+def code(kind: type, rng: np.random.Generator, counts: list[int], width: int):
+    """Unit vectors of a few regions or words, zero after the last."""
+    mask = np.arange(width) < np.array(counts)[:, None]
+    raw = rng.normal(size=(*mask.shape, 8)) * mask[..., None]
+    overall = l2_normalise(rng.normal(size=(len(counts), 8)))
+    norms = np.linalg.norm(raw, axis=-1)
+    return jax.tree.map(jnp.float32, kind(l2_normalise(raw), mask, overall, norms))
+
+
+def scores_and_gradients(head, slopes: np.ndarray, images_plus: np.ndarray | float = 0.0):
+    """Of four images with seven captions, each similarity with its slope."""
+    rng = np.random.default_rng(0)
+    images = code(ImageCode, rng, [3, 5, 1, 4], 5)
+    images = images.replace(regions=images.regions + images_plus)
+    texts = code(TextCode, rng, [2, 6, 1, 3, 6, 4, 5], 6)
+    variables = head.init(jax.random.key(0), images, texts, True)
+
+    def loss(params, images, texts):
+        applied = {**variables, "params": params}
+        sims, updated = head.apply(applied, images, texts, True, mutable=["batch_stats"])
+        return jnp.sum(sims * slopes), (sims, updated)
+
+    gradient = jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True)
+    return jax.jit(gradient)(variables.get("params", {}), images, texts)
+
+
+def assert_close(found, expected):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, 1e-4, 1e-5), found, expected)
+
+
+SLOPES = np.random.default_rng(1).normal(size=(4, 7))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_scores_and_gradients_do_not_depend_on_the_captions_at_once(head):
+    """Two or three, each padded to what it needs and fewer in the last, or all."""
+    expected = scores_and_gradients(HEADS[head](7), SLOPES)  # padded to the longest
+    for chunk in (2, 3):
+        assert_close(scores_and_gradients(HEADS[head](chunk), SLOPES), expected)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("head", ["sgr", "cam", "omit"])
+def test_gradients_through_few_pairs_are_those_through_all(head, share):
+    """None, some (two images of a caption, two captions of an image) and all have a slope."""
+    slopes = np.where(np.random.default_rng(2).uniform(size=SLOPES.shape) < share, SLOPES, 0.0)
+    expected = scores_and_gradients(HEADS[head](2), slopes)
+    assert_close(scores_and_gradients(HEADS[head](2, True), slopes), expected)
+
+
+def test_pairs_without_a_slope_are_not_visited():
+    """The gradient of seven pairs, a whole turn, is finite where another pair's would not be."""
+    slopes = np.zeros((4, 7))
+    slopes[[0, 0, 2, 2, 2, 3, 3], [0, 1, 1, 2, 6, 4, 5]] = 1.0
+    broken = np.zeros((4, 1, 1))
+    broken[1] = np.nan
+    for few_slopes in (False, True):
+        head = HEADS["sgr"](2, few_slopes)
+        _, (of_params, _, _) = scores_and_gradients(head, slopes, images_plus=broken)
+        finite = all(np.isfinite(x).all() for x in jax.tree.leaves(of_params))
+        assert finite == few_slopes
