@@ -171,7 +171,11 @@ def step_work(
 
 
 def work_of(program: jax.extend.core.Jaxpr, devices: int) -> Work:
-    """The work of a traced function: loops as often as they turn, of branches the largest."""
+    """The work of a traced function: loops as often as they turn, of branches the largest.
+
+    Loops that the data end count once: transport, and the gradients of hardest negatives, which
+    are small beside the rest.
+    """
     total = Work(0.0, 0.0)
     for equation in program.eqns:
         own = _equation_work(equation, devices)

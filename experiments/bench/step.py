@@ -127,7 +127,8 @@ def product_flops(sizes: argparse.Namespace) -> float | None:
     """Floating-point operations of a step in the head's matrix products; None for other heads.
 
     Forward, and twice that for the gradients, for every image with every caption of each stream;
-    mining has two such matrices.
+    mining has two such matrices. Of hardest negatives SGR takes the gradients of three pairs a
+    caption.
     """
     if sizes.head not in ("sgr", "saf"):
         return None
@@ -139,7 +140,10 @@ def product_flops(sizes: argparse.Namespace) -> float | None:
     else:
         pair += 4 * nodes * sim
     matrices = 1 if streams(sizes.method) == ("pairs",) else 2
-    return 3.0 * pair * sizes.batch**2 * matrices
+    backward = float(matrices)
+    if sizes.head == "sgr" and sizes.method in ("l2rm", "triplet"):
+        backward += min(1.0, 3 / sizes.batch) - 1.0
+    return (matrices + 2 * backward) * pair * sizes.batch**2
 
 
 if __name__ == "__main__":

@@ -52,3 +52,15 @@ def test_products_of_a_step_are_counted():
     flags = step.flags().parse_args([*TINY, *sizes, "--embed_dim=1", "--sim_dim=1", "--regions=1"])
     scores_and_context, projection, gate_and_filter = 2 + 2, 2, 2 * 2 + 2 * 2
     assert step.product_flops(flags) == 3 * (scores_and_context + projection + gate_and_filter)
+
+
+def test_hardest_negatives_have_the_gradients_of_three_pairs_a_caption():
+    def flops(head, method):
+        flags = step.flags().parse_args(
+            [*TINY, f"--head={head}", f"--method={method}", "--batch=6"]
+        )
+        return step.product_flops(flags)
+
+    assert flops("saf", "triplet") == flops("saf", "infonce")
+    assert flops("sgr", "triplet") == flops("sgr", "infonce") * (1 + 2 * 3 / 6) / 3
+    assert flops("sgr", "l2rm") == flops("sgr", "triplet") + flops("sgr", "infonce")

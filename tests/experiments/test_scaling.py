@@ -53,13 +53,14 @@ def test_devices_share_the_head_and_receive_all_images():
 
 
 def test_the_head_has_the_operations_of_its_products():
-    """Most of a step's, beside what is computed twice and what the encoders do."""
+    """Most of a step's, beside what the encoders do and what is computed twice, which of the
+    matched pairs is next to nothing."""
     config = tiny_config("l2rm", "sgr")
     config.train.batch_size, config.model.embed_dim, config.model.sim_dim = 256, 64, 32
     work = scaling.step_work(config, 1, 12, 36, 16)
     sizes = {"head": "sgr", "embed_dim": 64, "sim_dim": 32, "words": (12, 12), "regions": 36}
     head = product_flops(scaling.argparse.Namespace(**sizes, batch=256, method="l2rm"))
-    assert 4 / 3 * head < work.operations < 1.6 * head
+    assert 5 / 4 * head < work.operations < 1.5 * head
 
 
 def test_table(monkeypatch, capsys, tmp_path):
