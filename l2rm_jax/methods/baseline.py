@@ -24,7 +24,7 @@ def make_triplet(model, config) -> Method:
         "warmup": partial(triplet_mean, margin=margin),
         "pairs": partial(triplet_hardest, margin=margin),
     }
-    return _make(model, config, losses, few_slopes=("pairs",))
+    return _make(model, config, losses, hardest=("pairs",))
 
 
 def make_info_nce(model, config) -> Method:
@@ -33,9 +33,9 @@ def make_info_nce(model, config) -> Method:
     return _make(model, config, {"warmup": loss, "pairs": loss})
 
 
-def _make(model, config, losses: dict[str, Callable], few_slopes: tuple[str, ...] = ()) -> Method:
-    """The same pairs in every epoch; the loss is the one of the epoch's stream. `few_slopes` names
-    streams whose loss leaves most similarities without a slope."""
+def _make(model, config, losses: dict[str, Callable], hardest: tuple[str, ...] = ()) -> Method:
+    """The same pairs in every epoch; the loss is the one of the epoch's stream. `hardest` names the
+    streams whose loss looks at the hardest negatives alone."""
     optimiser = model_optimiser(config)
 
     def plan(score_pairs, dataset, epoch):
@@ -44,7 +44,7 @@ def _make(model, config, losses: dict[str, Callable], few_slopes: tuple[str, ...
 
     def step(state, batch):
         [(stream, pairs)] = batch.items()
-        scorer = model.clone(few_slopes=stream in few_slopes)
+        scorer = model.clone(few_slopes=stream in hardest)
         return plain_step(scorer, losses[stream], optimiser, state, pairs)
 
     return Method(

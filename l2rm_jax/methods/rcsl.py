@@ -157,7 +157,8 @@ def _loss(
     model, config, state: TrainState, stage: str, batches: tuple, params
 ) -> tuple[Float[Array, ""], tuple[Any, dict]]:
     """RCSL Eq. 1 (mining), Eq. 4 (learning), or Eq. 6 and 8 of all pairs (warm-up of RCSL-NC)."""
-    scorer = model.clone(few_slopes=stage == "learning")  # those of the hardest negatives
+    # Learning has one loss of the similarities, which gives the hardest negatives alone a slope.
+    scorer = model.clone(few_slopes=stage == "learning")
     (sims, images, captions), updated = scorer.apply(
         {"params": params, "batch_stats": state.batch_stats},
         *batches,

@@ -24,9 +24,11 @@ def map_captions(
     Results have the captions on their first axis. What the scores need in the backward pass is
     computed again there: stored, the alignments of all pairs would not fit.
 
-    With `few_slopes`, results are one array `[J, I]` of scores, each of its own caption and image
-    alone, most of which have no slope: but for ties, a loss of the hardest negatives of J pairs
-    gives one to 3 J similarities. The backward pass then computes again only those pairs.
+    With `few_slopes`, results are one array `[J, I]`, each score depends on its own caption and
+    image alone, and most scores have no slope: a loss of the hardest negatives of J pairs, without
+    ties, gives one to at most 3 J of them. The backward pass then computes again only the pairs
+    that have one, J at once whatever the chunk, each by itself: through all pairs, it would take
+    longer than without.
     """
     forward = partial(_in_chunks, score, chunk)
     return (_through_pairs(score, forward) if few_slopes else forward)(params, images, texts)

@@ -18,6 +18,8 @@ from l2rm_jax.losses.complementary import complementary, draw_negatives
 from l2rm_jax.methods import base, baseline, l2rm, make_method, rcl
 from l2rm_jax.methods.base import Optimiser, step_key
 from l2rm_jax.methods.cost import init_cost
+from l2rm_jax.models import chunks
+from tests.grid import MAIN, WARMUP, batches, make_cell, tiny_config
 
 SIZE = 6
 SIMS = jnp.asarray(np.random.default_rng(0).uniform(0, 1, (SIZE, SIZE)), jnp.float32)
@@ -51,6 +53,31 @@ def test_loss_of_trusted_pairs(monkeypatch, config, stream, loss, setting):
         monkeypatch.setattr(module, "plain_step", plain_step)
     _, metrics = make_method(MODEL, config).step(None, {stream: SIMS})
     assert float(metrics["loss"]) == pytest.approx(float(loss(SIMS, **setting)))
+
+
+@pytest.mark.parametrize(
+    ("method", "epoch", "times"),
+    [
+        ("l2rm", WARMUP, 0),
+        ("l2rm", MAIN, 1),
+        ("triplet", WARMUP, 0),
+        ("triplet", MAIN, 1),
+        ("infonce", MAIN, 0),
+        ("rcl", MAIN, 0),
+        ("rcsl", WARMUP, 1),
+        ("rcsl", MAIN, 0),
+        ("rcsl_nc", WARMUP, 0),
+    ],
+)
+def test_hardest_negatives_are_gone_back_through_alone(monkeypatch, method, epoch, times):
+    """Of all similarities in a step, those of a loss that gives few of them a slope."""
+    used, through_pairs = [], chunks._through_pairs
+    monkeypatch.setattr(
+        chunks, "_through_pairs", lambda *args: used.append(args) or through_pairs(*args)
+    )
+    cell = make_cell(tiny_config(method, "sgr"))
+    jax.eval_shape(cell.method.step, cell.state, next(batches(cell, epoch)))
+    assert len(used) == times
 
 
 @pytest.mark.parametrize("method", ["triplet", "infonce"])

@@ -104,13 +104,19 @@ def test_scores_and_gradients_do_not_depend_on_the_captions_at_once(head):
         assert_close(scores_and_gradients(HEADS[head](chunk), SLOPES), expected)
 
 
+PAIRWISE = {
+    **{name: HEADS[name] for name in ("sgr", "cam", "omit")},
+    "omit, inter": lambda *of_pairs: OMIT("partial", "inter", 0.02, *of_pairs),
+}
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("head", ["sgr", "cam", "omit"])
+@pytest.mark.parametrize("head", PAIRWISE)
 def test_gradients_through_few_pairs_are_those_through_all(head, share):
     """None, some (two images of a caption, two captions of an image) and all have a slope."""
     slopes = np.where(np.random.default_rng(2).uniform(size=SLOPES.shape) < share, SLOPES, 0.0)
-    expected = scores_and_gradients(HEADS[head](2), slopes)
-    assert_close(scores_and_gradients(HEADS[head](2, True), slopes), expected)
+    expected = scores_and_gradients(PAIRWISE[head](2), slopes)
+    assert_close(scores_and_gradients(PAIRWISE[head](2, True), slopes), expected)
 
 
 def test_pairs_without_a_slope_are_not_visited():
