@@ -151,3 +151,9 @@ def on_any_host(value: bool) -> bool:
 def is_primary() -> bool:
     """Whether this host writes and prints; all others keep quiet."""
     return jax.process_index() == 0
+
+
+def usable_cores() -> int:
+    """Of the machine's cores, how many this process may use, where the system says so."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
+    return len(affinity(0)) if affinity else os.cpu_count() or 1

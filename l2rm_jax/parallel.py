@@ -7,8 +7,11 @@ A step maps over the devices of all hosts, which meet in it and in the gathers b
 import contextlib
 import json
 import os
+import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +23,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Int
 
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.hosts import Share
+from l2rm_jax.hosts import Share, usable_cores
 
 AXIS = "batch"
+MOST_THREADS = 8  # that wait for programs; each holds the memory of one
 # What an accelerator makes of the factors of a float32 product; sums are in float32 either way. It
 # left to itself rounds them to 10 bits (GPU) or 8 (TPU). A CPU computes in float32 always.
 PRECISIONS = {"float32": "float32", "bfloat16": "BF16_BF16_F32"}
@@ -113,6 +117,36 @@ class Replicas:
         """`function` on the devices of this host alone, with `AXIS` between these; `None` in
         `in_axes` is copied."""
         return jax.pmap(function, axis_name=AXIS, devices=self._local, in_axes=in_axes)
+
+    def run_ahead(self, calls: Iterable[tuple[Any, Callable]]) -> Iterator[tuple[Any, np.ndarray]]:
+        """Each label with what its call, of functions by `map_over`, finds, in their order.
+
+        A few calls are under way at once. An accelerator then has the next one when one ends; a
+        CPU's cores work at different ones, where at the small operations of one program two cores
+        are hardly faster than one.
+        """
+        cores = usable_cores() // self.local_count if self._local[0].platform == "cpu" else 1
+        threads = min(max(2, cores), MOST_THREADS)
+        precision = jax.config.jax_default_matmul_precision  # known to this thread alone
+        dispatching = threading.Lock()  # at once, two would compile the same program
+
+        def run(call: Callable) -> np.ndarray:
+            with dispatching, jax.default_matmul_precision(precision):
+                found = call()
+            return np.asarray(found)
+
+        pending: deque = deque()
+        pool = ThreadPoolExecutor(threads)
+        try:
+            for label, call in calls:
+                pending.append((label, pool.submit(run, call)))
+                if len(pending) > threads:
+                    first, found = pending.popleft()
+                    yield first, found.result()
+            for label, found in pending:
+                yield label, found.result()
+        finally:  # also where the caller has stopped asking
+            pool.shutdown(cancel_futures=True)
 
     def rows(self, total: int) -> Int[np.ndarray, " n"]:
         """This host's rows of so many: as many on every host, the last one again where they end."""

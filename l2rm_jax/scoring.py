@@ -1,6 +1,7 @@
 """Score every image of a split with every caption, or only chosen pairs."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -60,16 +61,21 @@ class Scorer:
             return images @ texts.T
         own = self._replicas.rows(len(dataset.images))
         tiles, images = list(self._image_tiles(variables, dataset, own)), len(own)
+        size = self._images_at_once(own)
         sims = np.empty((images, len(dataset)), np.float32)
-        size = self._batch_size
-        with progress_bar(sims.size, f"scoring {dataset.split}") as bar:
-            for tokens, lengths, rows, valid in batches.caption_batches(dataset, size):
+
+        def calls() -> Iterator[tuple]:
+            for tokens, lengths, rows, valid in batches.caption_batches(dataset, self._batch_size):
                 texts = self._encode_captions(variables, tokens, lengths)
-                # Queue all tiles before the first result is fetched.
-                blocks = [self._score(variables, tile, texts) for tile in tiles]
-                block = np.concatenate([np.reshape(b, (-1, b.shape[-1])) for b in blocks])
-                sims[:, rows[:valid]] = block[:images, :valid]
-                bar.update(images * valid)
+                for number, tile in enumerate(tiles):
+                    place = slice(number * size, min((number + 1) * size, images)), rows[:valid]
+                    yield place, partial(self._score, variables, tile, texts)
+
+        with progress_bar(sims.size, f"scoring {dataset.split}") as bar:
+            for (tile, captions), found in self._replicas.run_ahead(calls()):
+                block = np.reshape(found, (-1, found.shape[-1]))
+                sims[tile, captions] = block[: tile.stop - tile.start, : len(captions)]
+                bar.update((tile.stop - tile.start) * len(captions))
         return self._replicas.join(sims, len(dataset.images))
 
     def embeddings(

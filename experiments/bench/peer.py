@@ -16,8 +16,9 @@ import torch
 from experiments.bench import caption_loop, score, step
 from experiments.bench.measure import VOCABULARY, config_of, measure, report, spread
 from experiments.sweep import start
-from l2rm_jax.data.batches import Batch, usable_cores
+from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.hosts import usable_cores
 from l2rm_jax.parallel import products_in
 
 

@@ -6,7 +6,6 @@ knows the rows of the global batch and reads the features of its share of them.
 """
 
 import functools
-import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -18,7 +17,7 @@ from jaxtyping import Float32, Int, Int32
 from l2rm_jax.data.dataset import PairDataset
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.hosts import Share
+from l2rm_jax.hosts import Share, usable_cores
 
 BUCKETS = (8, 12, 16, 20, 24, 32, 48, 64)
 MAX_WORDS = 64
@@ -290,12 +289,6 @@ def read_options() -> grain.ReadOptions:
     """
     threads = min(max(usable_cores(), 2), 16)
     return grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(threads, 4))
-
-
-def usable_cores() -> int:
-    """Of the machine's cores, how many this process may use, where the system says so."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class _Order:

@@ -83,7 +83,7 @@ def region_weights(
     """
     scores = jax.nn.leaky_relu(jnp.einsum("ird,cld->ircl", regions, words), 0.1)
     scores = l2_normalise(scores * mask)
-    return jax.nn.softmax(SMOOTHING * scores, axis=1, where=region_mask[..., None, None] > 0)
+    return jnp.exp(SMOOTHING * scores) * region_mask[..., None, None]
 
 
 def alignments(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "I C L+1 S"]:
