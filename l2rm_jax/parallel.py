@@ -54,6 +54,11 @@ class Replicas:
         return len(self._local)
 
     @property
+    def on_cpu(self) -> bool:
+        """Whether the devices are parts of the host's own processor."""
+        return self._local[0].platform == "cpu"
+
+    @property
     def share(self) -> Share:
         """What this host reads of each batch."""
         return Share(self._hosts.index(jax.process_index()), len(self._hosts))
@@ -125,7 +130,7 @@ class Replicas:
         CPU's cores work at different ones, where at the small operations of one program two cores
         are hardly faster than one.
         """
-        cores = usable_cores() // self.local_count if self._local[0].platform == "cpu" else 1
+        cores = usable_cores() // self.local_count if self.on_cpu else 1
         threads = min(max(2, cores), MOST_THREADS)
         precision = jax.config.jax_default_matmul_precision  # known to this thread alone
         dispatching = threading.Lock()  # at once, two would compile the same program

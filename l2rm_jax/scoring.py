@@ -18,6 +18,7 @@ from l2rm_jax.parallel import AXIS, Replicas, global_rows
 from l2rm_jax.run_log import progress_bar
 
 IMAGE_TILE = 128  # images scored at once on each device
+CPU_IMAGE_TILE = 32  # on a CPU, so that what is computed of them stays in the cache of a core
 PAIR_TILE = 256  # pairs, where only chosen ones are
 
 
@@ -132,7 +133,8 @@ class Scorer:
         starts = np.searchsorted(captions[by_caption], np.arange(len(dataset) + 1))
         size = PAIR_TILE * self._replicas.local_count
         sims = np.empty(len(captions), np.float32)
-        with progress_bar(len(sims), f"scoring pairs of {dataset.split}") as bar:
+
+        def calls() -> Iterator[tuple]:
             for tokens, lengths, rows, valid in batches.caption_batches(dataset, self._batch_size):
                 texts = self._encode_captions(variables, tokens, lengths)
                 own = [by_caption[starts[row] : starts[row + 1]] for row in rows[:valid]]
@@ -142,11 +144,13 @@ class Scorer:
                     here = pairs[first : first + size]
                     places = images[here], slots[first : first + size]
                     places = [np.resize(x, size).astype(np.int32) for x in places]
-                    found = self._score_pairs(
-                        variables, codes, texts, *self._replicas.shard(places)
-                    )
-                    sims[here] = np.reshape(found, -1)[: len(here)]
-                    bar.update(len(here))
+                    shards = self._replicas.shard(places)
+                    yield here, partial(self._score_pairs, variables, codes, texts, *shards)
+
+        with progress_bar(len(sims), f"scoring pairs of {dataset.split}") as bar:
+            for here, found in self._replicas.run_ahead(calls()):
+                sims[here] = np.reshape(found, -1)[: len(here)]
+                bar.update(len(here))
         return self._replicas.join(sims, total)
 
     def _pairs(self, variables, images, texts, image_rows, text_rows) -> Float[jax.Array, " P"]:
@@ -162,7 +166,7 @@ class Scorer:
     def _images_at_once(self, rows: Int[np.ndarray, " n"]) -> int:
         """As many in each tile, so that little of the last one is padding."""
         own = -(-len(rows) // self._replicas.local_count)
-        tiles = -(-own // IMAGE_TILE)
+        tiles = -(-own // (CPU_IMAGE_TILE if self._replicas.on_cpu else IMAGE_TILE))
         return -(-own // tiles) * self._replicas.local_count
 
     def _image_tiles(

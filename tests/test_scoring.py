@@ -9,7 +9,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models.retrieval import RetrievalModel
 from l2rm_jax.parallel import AXIS, Replicas
-from l2rm_jax.scoring import Scorer
+from l2rm_jax.scoring import CPU_IMAGE_TILE, Scorer
 
 IMAGES, PER_IMAGE, VOCABULARY, LONGEST = 5, 3, 30, 12
 
@@ -25,8 +25,12 @@ def make_captions(rng: np.random.Generator, vocabulary: int):
     return RegionFeatures.from_array(padded, "captions", lengths), padded, lengths
 
 
-@pytest.mark.parametrize(("head", "vocabulary"), [("sgr", VOCABULARY), ("vse", 0)])
-def test_every_similarity_is_in_its_place(head, vocabulary):
+@pytest.mark.parametrize(
+    ("head", "vocabulary", "tile"),
+    [("sgr", VOCABULARY, CPU_IMAGE_TILE), ("sgr", VOCABULARY, 1), ("vse", 0, 1)],
+)
+def test_every_similarity_is_in_its_place(head, vocabulary, tile, monkeypatch):
+    monkeypatch.setattr("l2rm_jax.scoring.CPU_IMAGE_TILE", tile)
     rng = np.random.default_rng(0)
     tokens, padded, lengths = make_captions(rng, vocabulary)
     own = np.arange(len(tokens)) // PER_IMAGE

@@ -75,11 +75,14 @@ def region_weights(
     words: Float[Array, "C L D"],
     mask: Float[Array, "C L"],
 ) -> Float[Array, "I R C L"]:
-    """How much each word of each caption looks at each region of each image, 1 in all.
+    """How much each word of each caption looks at each region of each image, times a factor of its
+    own for each word and image: what is mixed by them is made a unit vector, or divided by its
+    length.
 
     Region-word cosines pass a leaky ReLU, are normalised over the caption's words, sharpened and
     turned into weights over the image's own regions (text-to-image stacked cross attention, SCAN,
-    as SGRAF uses it).
+    as SGRAF uses it): a softmax that is not divided by its sum. Its exponents are within
+    `SMOOTHING` of zero, so that none overflows.
     """
     scores = jax.nn.leaky_relu(jnp.einsum("ird,cld->ircl", regions, words), 0.1)
     scores = l2_normalise(scores * mask)
