@@ -128,12 +128,13 @@ class Replicas:
 
         A few calls are under way at once. An accelerator then has the next one when one ends; a
         CPU's cores work at different ones, where at the small operations of one program two cores
-        are hardly faster than one.
+        are hardly faster than one. The functions must not communicate between devices: threads
+        start them in any order.
         """
         cores = usable_cores() // self.local_count if self.on_cpu else 1
         threads = min(max(2, cores), MOST_THREADS)
-        precision = jax.config.jax_default_matmul_precision  # known to this thread alone
-        dispatching = threading.Lock()  # at once, two would compile the same program
+        precision = jax.config.jax_default_matmul_precision  # set for this thread alone
+        dispatching = threading.Lock()  # all devices get the programs in one order
 
         def run(call: Callable) -> np.ndarray:
             with dispatching, jax.default_matmul_precision(precision):

@@ -73,10 +73,11 @@ class Scorer:
                     yield place, partial(self._score, variables, tile, texts)
 
         with progress_bar(sims.size, f"scoring {dataset.split}") as bar:
-            for (tile, captions), found in self._replicas.run_ahead(calls()):
+            for (of_tile, captions), found in self._replicas.run_ahead(calls()):
+                count = of_tile.stop - of_tile.start
                 block = np.reshape(found, (-1, found.shape[-1]))
-                sims[tile, captions] = block[: tile.stop - tile.start, : len(captions)]
-                bar.update((tile.stop - tile.start) * len(captions))
+                sims[of_tile, captions] = block[:count, : len(captions)]
+                bar.update(count * len(captions))
         return self._replicas.join(sims, len(dataset.images))
 
     def embeddings(

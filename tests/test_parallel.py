@@ -23,6 +23,23 @@ def test_results_come_in_the_order_of_their_calls():
         np.testing.assert_array_equal(values, [[label**2] * 2])
 
 
+def test_a_call_that_ends_early_waits_for_its_turn():
+    ended = threading.Event()
+
+    class Slow:
+        def __array__(self, dtype=None, copy=None):
+            assert ended.wait(LONGEST)
+            return np.zeros(1)
+
+    class Fast:
+        def __array__(self, dtype=None, copy=None):
+            ended.set()
+            return np.ones(1)
+
+    found = list(Replicas(jax.devices()[:1]).run_ahead([("slow", Slow), ("fast", Fast)]))
+    assert [label for label, _ in found] == ["slow", "fast"]
+
+
 class _Waited:
     """An array that is there once two of them are waited for."""
 
@@ -36,14 +53,6 @@ class _Waited:
 def test_a_call_begins_before_the_one_before_has_ended():
     found = list(Replicas(jax.devices()[:1]).run_ahead([("first", _Waited), ("second", _Waited)]))
     assert [label for label, _ in found] == ["first", "second"]
-
-
-def test_one_program_is_compiled_once():
-    traces, replicas = [], Replicas(jax.devices()[:1])
-    function = replicas.map_over(lambda x: traces.append(1) or x + 1, (0,))
-    calls = ((number, partial(function, np.full((1, 2), number))) for number in range(6))
-    assert len(list(replicas.run_ahead(calls))) == 6
-    assert len(traces) == 1
 
 
 def test_calls_have_the_precision_of_their_caller():

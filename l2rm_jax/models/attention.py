@@ -75,18 +75,18 @@ def region_weights(
     words: Float[Array, "C L D"],
     mask: Float[Array, "C L"],
 ) -> Float[Array, "I R C L"]:
-    """How much each word of each caption looks at each region of each image, times a factor of its
-    own for each word and image: what is mixed by them is made a unit vector, or divided by its
-    length.
+    """How much each word of each caption looks at each region of each image.
+
+    Up to a positive factor for each word and image: callers divide what they mix by its length.
 
     Region-word cosines pass a leaky ReLU, are normalised over the caption's words, sharpened and
     turned into weights over the image's own regions (text-to-image stacked cross attention, SCAN,
-    as SGRAF uses it): a softmax that is not divided by its sum. Its exponents are within
-    `SMOOTHING` of zero, so that none overflows.
+    as SGRAF uses it): a softmax that is not divided by its sum. Weights are 1 to e^18: none
+    overflows, and beside none does the epsilon of a norm count.
     """
     scores = jax.nn.leaky_relu(jnp.einsum("ird,cld->ircl", regions, words), 0.1)
     scores = l2_normalise(scores * mask)
-    return jnp.exp(SMOOTHING * scores) * region_mask[..., None, None]
+    return jnp.exp(SMOOTHING * (scores + 1)) * region_mask[..., None, None]
 
 
 def alignments(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "I C L+1 S"]:

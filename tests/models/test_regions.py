@@ -168,3 +168,10 @@ def test_masked_batch_normalisation(features, devices):
         expected = expected * params["scale"][slot] + params["bias"][slot]
         assert_close(out[real, slot], expected)
     assert_close([after["mean"][3], after["var"][3]], [start["mean"][3], start["var"][3]])
+
+
+def test_what_answers_a_word_has_unit_length_whatever_its_cosine():
+    region, word = np.array([[[1.0, 0.0]]], np.float32), np.array([[[-1.0, 0.0]]], np.float32)
+    mask = np.ones((1, 1), np.float32)
+    answer = attend_regions(region, mask, word, mask)
+    np.testing.assert_allclose(answer[0, 0, 0], [1.0, 0.0], rtol=1e-6)
