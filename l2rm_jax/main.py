@@ -17,7 +17,14 @@ from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
 from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
 from l2rm_jax.evaluate import Rows, evaluate_checkpoints, evaluate_runs
-from l2rm_jax.hosts import OUT_OF_MEMORY, end, explained, is_primary, join_hosts
+from l2rm_jax.hosts import (
+    OUT_OF_MEMORY,
+    end,
+    explained,
+    is_primary,
+    join_hosts,
+    keep_freed_memory,
+)
 from l2rm_jax.import_run import import_checkpoint
 from l2rm_jax.parallel import keep_compiled_programs
 from l2rm_jax.recall import table
@@ -193,6 +200,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
+    keep_freed_memory()
     keep_compiled_programs()
     # Libraries speak up when something is wrong; the package says what it does.
     absl_logging.set_verbosity(absl_logging.WARNING)

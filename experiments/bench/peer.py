@@ -1,20 +1,23 @@
 """Ours beside PyTorch: python -m experiments.bench.peer --head=sgr --batch=32 --embed_dim=256
 
 A whole step of L2RM and the scoring of a test set, each in turns with the same in PyTorch as public
-code has it, one caption at a time (`caption_loop.py`), on one machine, the CPU; only the transport
-stops where the authors stop it. `..._ratio` is how many times longer PyTorch takes, by the medians.
-Needs the extra `torch`.
+code has it, one caption at a time (`caption_loop.py`), on one machine, the CPU, each in a process
+of its own; only the transport stops where the authors stop it. `..._ratio` is how many times longer
+PyTorch takes, by the medians. Needs the extra `torch`.
 """
 
 import argparse
-from collections.abc import Callable, Mapping
+import contextlib
+import multiprocessing
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 
 import jax
 import numpy as np
 import torch
 
 from experiments.bench import caption_loop, score, step
-from experiments.bench.measure import VOCABULARY, config_of, measure, report, spread
+from experiments.bench.measure import VOCABULARY, config_of, measure, pairs, report, spread
 from experiments.sweep import start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
@@ -26,61 +29,104 @@ def main() -> None:
     flags = score.flags(__doc__)
     flags.set_defaults(images=200, captions=1000, method="l2rm")
     flags.add_argument("--batch", type=int, default=128, help="pairs of a stream, all devices")
-    flags.add_argument("--only", choices=("step", "score"), help="what to time (both)")
+    flags.add_argument("--only", choices=tuple(OURS), help="what to time (both)")
     sizes = flags.parse_args()
     if sizes.head not in ("sgr", "saf"):
         raise ConfigError(f"--head: found {sizes.head}, expected sgr or saf")
     if jax.devices()[0].platform != "cpu":
         raise ConfigError("JAX found an accelerator; set JAX_PLATFORMS=cpu, as PyTorch runs there")
-    torch.set_num_threads(usable_cores())
     results: dict[str, float | dict] = {}
-    with products_in(sizes.precision):
-        for name, make in {"step": steps, "score": scorings}.items():
-            if sizes.only in (None, name):
-                results |= in_turns(name, make(sizes), sizes.repeats)
+    for name in [sizes.only] if sizes.only else OURS:
+        with products_in(sizes.precision), torch_process(name, sizes) as theirs:
+            results |= in_turns(name, our_seconds(name, sizes), theirs, sizes.repeats)
     report({**results, "torch": torch.__version__}, sizes)
 
 
 def in_turns(
-    name: str, functions: Mapping[str, Callable], repeats: int
+    name: str, ours: Callable[[], float], theirs: Callable[[], float], repeats: int
 ) -> dict[str, float | dict[str, float]]:
-    """Seconds of each function by turns. Of two calls in a row the second counts: the first finds
-    the caches, and the threads, of the other."""
-    seconds: dict[str, list[float]] = {of: [] for of in functions}
-    for _ in range(repeats):
-        for of, function in functions.items():
-            seconds[of] += measure(function, 1)
-    found = {of: spread(values) for of, values in seconds.items()}
-    ratio = found["torch"]["median"] / found["ours"]["median"]
-    return {f"{name}_{of}_s": values for of, values in found.items()} | {f"{name}_ratio": ratio}
+    """Seconds of both, by turns. Of two calls in a row the second counts: the first finds the
+    caches of the other."""
+    seconds = np.array([(ours(), theirs()) for _ in range(repeats)])
+    median_of_ours, median_of_theirs = np.median(seconds, axis=0)
+    return {
+        f"{name}_ours_s": spread(seconds[:, 0].tolist()),
+        f"{name}_torch_s": spread(seconds[:, 1].tolist()),
+        f"{name}_ratio": float(median_of_theirs / median_of_ours),
+    }
 
 
-def steps(sizes: argparse.Namespace) -> dict[str, Callable]:
-    """A training step of either."""
-    trainer = caption_loop.Trainer(network(sizes), sizes.batch)
+def our_seconds(name: str, sizes: argparse.Namespace) -> Callable[[], float]:
+    """What times ours, made once."""
+    function = OURS[name](sizes)
+    return lambda: measure(function, 1)[0]
+
+
+@contextlib.contextmanager
+def torch_process(name: str, sizes: argparse.Namespace) -> Iterator[Callable[[], float]]:
+    """A process that times PyTorch when asked: with threads of its own, and memory as it comes by
+    default, while ours keeps what it frees."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_answer, args=(name, sizes, there), daemon=True)
+    process.start()
+    there.close()  # so that the end of the process is noticed
+
+    def seconds() -> float:
+        here.send("time")
+        return here.recv()
+
+    try:
+        yield seconds
+    finally:
+        here.close()
+        process.join()
+
+
+def _answer(name: str, sizes: argparse.Namespace, pipe: Connection) -> None:
+    """Sends PyTorch's seconds as often as asked."""
+    torch.set_num_threads(usable_cores())
+    function = THEIRS[name](sizes)
+    with contextlib.suppress(EOFError):  # nobody asks any more
+        while pipe.recv():
+            pipe.send(measure(function, 1)[0])
+
+
+def our_step(sizes: argparse.Namespace) -> Callable:
     prepared = step.prepare(sizes, step.streams(sizes.method))
     state = prepared.state
-    theirs = {name: pairs(batch) for name, batch in prepared.batches.items()}
 
-    def ours():
+    def function():
         nonlocal state
         state, metrics = prepared.step(state, prepared.shards())
         return metrics
 
-    return {"ours": ours, "torch": lambda: trainer.step(**theirs)}
+    return function
 
 
-def scorings(sizes: argparse.Namespace) -> dict[str, Callable]:
-    """The scoring of a test set by either."""
+def their_step(sizes: argparse.Namespace) -> Callable:
+    trainer = caption_loop.Trainer(network(sizes), sizes.batch)
+    rng = np.random.default_rng(0)
+    batches = step.step_batches(step.streams(sizes.method), lambda: pairs(rng, sizes.batch, sizes))
+    theirs = {name: as_tensors(batch) for name, batch in batches.items()}
+    return lambda: trainer.step(**theirs)
+
+
+def our_scoring(sizes: argparse.Namespace) -> Callable:
+    return score.prepare(sizes, score.test_set(sizes))
+
+
+def their_scoring(sizes: argparse.Namespace) -> Callable:
     split = score.test_set(sizes)
     images = torch.from_numpy(split.images.array)
     tokens = [torch.from_numpy(caption).long() for caption in split.tokens]
     lengths = torch.from_numpy(split.lengths).long()
     known = network(sizes)
-    return {
-        "ours": score.prepare(sizes, split),
-        "torch": lambda: caption_loop.score(known, images, tokens, lengths),
-    }
+    return lambda: caption_loop.score(known, images, tokens, lengths)
+
+
+OURS = {"step": our_step, "score": our_scoring}
+THEIRS = {"step": their_step, "score": their_scoring}
 
 
 def network(sizes: argparse.Namespace) -> caption_loop.Network:
@@ -99,7 +145,7 @@ def network(sizes: argparse.Namespace) -> caption_loop.Network:
     )
 
 
-def pairs(batch: Batch) -> caption_loop.Pairs:
+def as_tensors(batch: Batch) -> caption_loop.Pairs:
     """A batch as PyTorch takes it."""
     given = batch.images, batch.tokens.astype(np.int64), batch.lengths.astype(np.int64)
     return caption_loop.Pairs(*(torch.from_numpy(array) for array in given))
