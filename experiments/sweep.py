@@ -32,7 +32,7 @@ from l2rm_jax.data import mismatch
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.hosts import keep_freed_memory
-from l2rm_jax.parallel import keep_compiled_programs
+from l2rm_jax.programs import keep_compiled_programs
 from l2rm_jax.run_config import changed, check_config
 from l2rm_jax.train import train
 

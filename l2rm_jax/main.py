@@ -21,12 +21,14 @@ from l2rm_jax.hosts import (
     OUT_OF_MEMORY,
     end,
     explained,
+    is_alone,
     is_primary,
     join_hosts,
     keep_freed_memory,
+    leave,
 )
 from l2rm_jax.import_run import import_checkpoint
-from l2rm_jax.parallel import keep_compiled_programs
+from l2rm_jax.programs import keep_compiled_programs
 from l2rm_jax.recall import table
 from l2rm_jax.run_config import CONFIG_FILE, changed, read_config, unknown_key
 from l2rm_jax.train import train
@@ -79,8 +81,11 @@ def main(arguments: list[str]) -> None:
         _join_hosts()
         _MODES[_MODE.value]()
     except StoppedError as error:
+        status = 128 + signal.SIGTERM  # as the shell says of a process that the signal ended
+        if is_alone():
+            leave(str(error), status)
         print(error, file=sys.stderr)
-        sys.exit(128 + signal.SIGTERM)  # as the shell says of a process that the signal ended
+        sys.exit(status)
     except (L2RMError, OSError) as error:  # a disk that is full, a directory that is not ours
         end(f"error: {error}")
     except jax.errors.JaxRuntimeError as error:
@@ -88,7 +93,7 @@ def main(arguments: list[str]) -> None:
             raise
         end(f"error: {explained(error)}")
     except KeyboardInterrupt:
-        end("stopped; a training run continues with the same command")
+        leave("stopped; a training run continues with the same command", 1)
 
 
 def _join_hosts() -> None:

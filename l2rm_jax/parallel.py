@@ -1,18 +1,16 @@
-"""Devices: the only file that knows how many there are, how work is mapped over them, in what
-precision they multiply, and where programs compiled for them are kept.
+"""Devices: the only file that knows how many there are, how work is mapped over them, and in what
+precision they multiply.
 
 A step maps over the devices of all hosts, which meet in it and in the gathers below.
 """
 
 import contextlib
 import json
-import os
 import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,8 +20,9 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Int
 
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, StoppedError
 from l2rm_jax.hosts import Share, usable_cores
+from l2rm_jax.programs import Program
 
 AXIS = "batch"
 MOST_THREADS = 8  # that wait for programs; each holds the memory of one
@@ -113,15 +112,15 @@ class Replicas:
         n = self.local_count
         return jax.tree.map(lambda x: np.reshape(x, (n, x.shape[0] // n, *x.shape[1:])), tree)
 
-    def map(self, step: Callable, *, donate: bool = False) -> Callable:
+    def map(self, step: Callable, *, donate: bool = False) -> Program:
         """`step(state, batch)` on every device, with the named axis `AXIS` between them."""
         donated = (0,) if donate else ()
-        return jax.pmap(step, axis_name=AXIS, devices=self.devices, donate_argnums=donated)
+        return Program(jax.pmap(step, axis_name=AXIS, devices=self.devices, donate_argnums=donated))
 
-    def map_over(self, function: Callable, in_axes: tuple) -> Callable:
+    def map_over(self, function: Callable, in_axes: tuple) -> Program:
         """`function` on the devices of this host alone, with `AXIS` between these; `None` in
         `in_axes` is copied."""
-        return jax.pmap(function, axis_name=AXIS, devices=self._local, in_axes=in_axes)
+        return Program(jax.pmap(function, axis_name=AXIS, devices=self._local, in_axes=in_axes))
 
     def run_ahead(self, calls: Iterable[tuple[Any, Callable]]) -> Iterator[tuple[Any, np.ndarray]]:
         """Each label with what its call, of functions by `map_over`, finds, in their order.
@@ -142,6 +141,7 @@ class Replicas:
             return np.asarray(found)
 
         pending: deque = deque()
+        wait = True
         pool = ThreadPoolExecutor(threads)
         try:
             for label, call in calls:
@@ -151,8 +151,11 @@ class Replicas:
                     yield first, found.result()
             for label, found in pending:
                 yield label, found.result()
+        except (StoppedError, KeyboardInterrupt):
+            wait = False  # what is under way may be a compilation, of any length
+            raise
         finally:  # also where the caller has stopped asking
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait, cancel_futures=True)
 
     def rows(self, total: int) -> Int[np.ndarray, " n"]:
         """This host's rows of so many: as many on every host, the last one again where they end."""
@@ -200,16 +203,6 @@ def products_in(precision: str) -> contextlib.AbstractContextManager:
     if precision not in PRECISIONS:
         raise ConfigError(f"precision: {precision!r} is none of {', '.join(PRECISIONS)}")
     return jax.default_matmul_precision(PRECISIONS[precision])
-
-
-def keep_compiled_programs() -> None:
-    """Keeps what is compiled for the next run, in the user's cache; JAX_COMPILATION_CACHE_DIR wins.
-
-    A damaged entry costs a warning and a compilation.
-    """
-    if jax.config.jax_compilation_cache_dir is None:
-        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        jax.config.update("jax_compilation_cache_dir", str(Path(caches, "l2rm_jax", "compiled")))
 
 
 def global_rows(x: jax.Array, axis_name: str | None) -> jax.Array:

@@ -229,12 +229,22 @@ class Run:
         self._replicas.require_same(plan.streams, f"plan of epoch {epoch + 1}")
         return plan
 
+    def is_compiled(self, batch: dict[str, Batch]) -> bool:
+        """Whether `train_step` is compiled for batches of these shapes."""
+        return self._train_step.is_compiled(self.state, self._shards(batch))
+
+    def compile_step(self, batch: dict[str, Batch]) -> None:
+        """Compiles `train_step` for batches of these shapes; the state stays as it is."""
+        self._train_step.compile(self.state, self._shards(batch))
+
     def train_step(self, batch: dict[str, Batch]) -> dict[str, jax.Array]:
         """One update from this host's share of a step's batches; its metrics, still on the
         device."""
-        shards = {name: self._replicas.shard(b) for name, b in batch.items()}
-        self.state, metrics = self._train_step(self.state, shards)
+        self.state, metrics = self._train_step(self.state, self._shards(batch))
         return self._replicas.first(metrics)
+
+    def _shards(self, batch: dict[str, Batch]) -> dict[str, Batch]:
+        return {name: self._replicas.shard(b) for name, b in batch.items()}
 
     def validate(self) -> dict[str, float]:
         """Recalls of the validation split under the model as it is."""

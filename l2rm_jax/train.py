@@ -154,8 +154,19 @@ def _train_epoch(
     done = run.position.get("step_in_epoch", 0)
     means = Means(run.position)
     step, size = run.step, settings.batch_size
+
+    def judge() -> None:
+        for ago, bad in means.fetch():
+            _judge(run, log, epoch, step - ago, bad, stream.pairs(done - 1 - ago))
+
     with progress_bar(len(stream) * size, title, initial=done * size) as bar:
         for batch in stream.iterate(done):
+            if not run.is_compiled(batch):
+                if done:  # a signal that ends the wait has the state saved, with where it stands
+                    judge()
+                    run.position |= {"step_in_epoch": done, **means.state}
+                with stop.interruptible():
+                    run.compile_step(batch)
             means.add(run.train_step(batch))
             step, done = step + 1, done + 1
             bar.update(size)
@@ -164,8 +175,7 @@ def _train_epoch(
             # Asked once: what follows must agree. Hosts meet where they wait for the device anyway.
             end = (tell or save or is_alone()) and stop.agreed()
             if tell or save or end:
-                for ago, bad in means.fetch():
-                    _judge(run, log, epoch, step - ago, bad, stream.pairs(done - 1 - ago))
+                judge()
                 if tell:
                     values = means.flush()
                     log.write("step", step, epoch=epoch + 1, **values)

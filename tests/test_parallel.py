@@ -1,5 +1,7 @@
 """Calls under way at once."""
 
+import os
+import signal
 import threading
 from functools import partial
 
@@ -7,7 +9,9 @@ import jax
 import numpy as np
 import pytest
 
+from l2rm_jax.errors import StoppedError
 from l2rm_jax.parallel import Replicas, products_in
+from l2rm_jax.stopping import StopSignal
 
 LONGEST = 60  # seconds that one thread waits for another before the test fails
 
@@ -90,3 +94,18 @@ def test_no_call_goes_on_where_nobody_asks():
     results.close()
     assert len(begun) < 100
     assert threading.active_count() <= threads
+
+
+def test_a_signal_waits_for_no_call():
+    left, ended = threading.Event(), []
+
+    def call() -> np.ndarray:
+        os.kill(os.getpid(), signal.SIGTERM)
+        left.wait(LONGEST)
+        ended.append(1)
+        return np.zeros(1)
+
+    with StopSignal() as stop, pytest.raises(StoppedError), stop.interruptible():
+        list(Replicas().run_ahead([("call", call)]))
+    assert not ended
+    left.set()

@@ -41,12 +41,17 @@ test_resume.child({workdir!r}, {trace!r}, {fields!r})
 """
 
 
-def tiny_config(method: str = "l2rm", head: str = "vse", **train_fields: Any):
+def tiny_config(
+    method: str = "l2rm",
+    head: str = "vse",
+    max_words: int = 8,  # a single shape to compile for
+    **train_fields: Any,
+):
     config = defaults.get_config("quick")
     config.method, config.model.head = method, head
     config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 16, 8, 8
     config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 20, 6, 10
-    config.data.max_words = 8  # a single shape to compile for
+    config.data.max_words = max_words
     config.train.batch_size = 20
     config.train.warmup_epochs, config.train.epochs = 1, 2
     config.train.checkpoint_steps, config.train.log_steps = 2, 3
@@ -174,6 +179,27 @@ def asked_to_stop(at: str) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def endless_compilation(after: int) -> Iterator[None]:
+    """SIGTERM in the next compilation of a step when so many have been taken, which never ends."""
+    real, left = Run.compile_step, threading.Event()
+
+    def compile_step(self, batch):
+        with pytest.MonkeyPatch.context() as patch:
+            if self.step >= after:
+                patch.setattr(jax.stages.Lowered, "compile", endless)
+            real(self, batch)
+
+    def endless(_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        left.wait()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "compile_step", compile_step)
+        yield
+    left.set()
+
+
 def assert_same(workdir: Path, trace: Path, results: dict, whole: tuple[Path, Path, dict]) -> None:
     """A run that was stopped, against the one that was not: every state, record and result."""
     whole_workdir, whole_trace, expected = whole
@@ -225,6 +251,23 @@ def test_a_run_that_is_asked_to_stop_saves_and_continues(tmp_path):
     assert_same(workdir, trace, results, whole)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0, 1])
+def test_sigterm_ends_the_wait_for_a_compilation(tmp_path, after):
+    """Of the first step, and of one in the middle of an epoch, where captions are longer."""
+    fields = {"method": "triplet", "max_words": 32, "batch_size": 5, "epochs": 0}
+    whole = run_whole(tmp_path, **fields)
+    workdir, trace = tmp_path / "stopped", tmp_path / "stopped.trace"
+    with traced(trace), endless_compilation(after), pytest.raises(StoppedError, match="SIGTERM"):
+        run(workdir, **fields)
+    taken = states(trace)
+    assert after <= len(taken) < len(states(whole[1]))
+    with traced(trace):
+        results = run(workdir, **fields)
+    assert f"resumed {len(taken)}" in trace.read_text().splitlines()
+    assert_same(workdir, trace, results, whole)
+
+
 def test_sigterm_ends_the_command_line_with_its_status(monkeypatch, capsys):
     def stopped() -> None:
         with StopSignal() as stop:
@@ -234,6 +277,7 @@ def test_sigterm_ends_the_command_line_with_its_status(monkeypatch, capsys):
                 pytest.fail("the block was entered")
 
     monkeypatch.setitem(main._MODES, "train", stopped)
+    monkeypatch.setattr(os, "_exit", sys.exit)
     flags.FLAGS(["main"])
     with pytest.raises(SystemExit) as ended:
         main.main(["main"])

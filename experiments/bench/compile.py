@@ -51,7 +51,7 @@ def first_step(sizes: argparse.Namespace, phase: str) -> dict[str, float]:
     prepared = prepare(sizes, ("warmup",) if phase == "warmup" else streams(sizes.method))
     inputs = prepared.state, prepared.shards()
     times = [time.perf_counter()]
-    lowered = prepared.step.lower(*inputs)
+    lowered = prepared.step.function.lower(*inputs)
     times.append(time.perf_counter())
     step = lowered.compile()
     times.append(time.perf_counter())

@@ -33,6 +33,7 @@ from l2rm_jax.methods import METHODS, make_method
 from l2rm_jax.methods.base import TrainState, guarded
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS, Replicas, products_in
+from l2rm_jax.programs import Program
 
 MINING = "mining"  # the stream of RCSL
 
@@ -63,7 +64,7 @@ def main() -> None:
 class Prepared(NamedTuple):
     """The trainer's step on all devices, nothing compiled, and what it takes."""
 
-    step: Callable
+    step: Program
     state: TrainState
     batches: dict[str, Batch | tuple[Batch, ...]]
     replicas: Replicas

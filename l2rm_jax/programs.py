@@ -1,0 +1,67 @@
+"""Compiled programs: made in threads of their own, and kept for the next run."""
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import jax
+
+
+class Program:
+    """A function of `jax.jit` or `jax.pmap`, each of its forms compiled in a thread of its own.
+
+    XLA keeps the thread that compiles from noticing signals, for minutes where the model is large.
+    """
+
+    def __init__(self, function: Callable):
+        self.function = function
+        self._compiled: set = set()
+
+    def __call__(self, *inputs: Any) -> Any:
+        self.compile(*inputs)
+        return self.function(*inputs)
+
+    def is_compiled(self, *inputs: Any) -> bool:
+        """Whether inputs of these shapes have been seen."""
+        return _shapes(inputs) in self._compiled
+
+    def compile(self, *inputs: Any) -> None:
+        """Compiles for inputs of these shapes, unless that is done; a signal may end the wait."""
+        if self.is_compiled(*inputs):
+            return
+        # A call finds what was lowered here and compiles nothing. Settings of JAX that belong to
+        # this thread, such as the precision of products, count while it lowers.
+        _in_thread(self.function.lower(*inputs).compile)
+        self._compiled.add(_shapes(inputs))
+
+
+def _shapes(inputs: Any) -> tuple:
+    leaves, structure = jax.tree.flatten(inputs)
+    return structure, tuple((x.shape, x.dtype) for x in leaves)
+
+
+def _in_thread(function: Callable[[], Any]) -> Any:
+    """What the function returns. A signal that ends the wait leaves the thread to itself."""
+    done: Future = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(function())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done.result()
+
+
+def keep_compiled_programs() -> None:
+    """Keeps what is compiled for the next run, in the user's cache; JAX_COMPILATION_CACHE_DIR wins.
+
+    A damaged entry costs a warning and a compilation.
+    """
+    if jax.config.jax_compilation_cache_dir is None:
+        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        jax.config.update("jax_compilation_cache_dir", str(Path(caches, "l2rm_jax", "compiled")))

@@ -1,0 +1,59 @@
+"""Functions that are compiled in threads of their own."""
+
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2rm_jax.programs import Program
+
+COMPILATION = "/jax/core/compile/backend_compile_duration"
+
+
+@pytest.fixture
+def compilations():
+    """The names of the threads in which XLA has compiled."""
+    found: list[str] = []
+
+    def listen(event: str, *_, **__) -> None:
+        if event == COMPILATION:
+            found.append(threading.current_thread().name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield found
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.pmap])
+def test_each_shape_is_compiled_once_outside_the_thread_that_calls(transform, compilations):
+    program = Program(transform(lambda tree, x: tree["scale"] * jnp.cumsum(x)))
+    short, long = (({"scale": np.ones((1, 1))}, np.ones((1, size))) for size in (3, 4))
+    assert not program.is_compiled(*short)
+    program.compile(*short)
+    assert program.is_compiled(*short)
+    assert not program.is_compiled(*long)
+    for _ in range(2):
+        np.testing.assert_array_equal(np.ravel(program(*short)), [1, 2, 3])
+        np.testing.assert_array_equal(np.ravel(program(*long)), [1, 2, 3, 4])
+    assert len(compilations) == 2
+    assert threading.current_thread().name not in compilations
+
+
+def test_settings_of_the_calling_thread_count(compilations):
+    program = Program(jax.jit(lambda x: x @ x))
+    with jax.default_matmul_precision("BF16_BF16_F32"):
+        program(np.eye(2, dtype=np.float32))  # compiled in another precision, it would be again
+    assert len(compilations) == 1
+
+
+def test_an_error_of_the_compiler_reaches_the_caller(monkeypatch):
+    def refuse(_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: too large")
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
+    program = Program(jax.jit(lambda x: x + 1))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="too large"):
+        program(np.zeros(3))
+    assert not program.is_compiled(np.zeros(3))
