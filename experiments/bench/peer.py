@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from experiments.bench import caption_loop, score, step
-from experiments.bench.measure import VOCABULARY, config_of, measure, pairs, report, spread
+from experiments.bench.measure import VOCABULARY, config_of, measure, report, spread
 from experiments.sweep import start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
@@ -47,12 +47,12 @@ def in_turns(
 ) -> dict[str, float | dict[str, float]]:
     """Seconds of both, by turns. Of two calls in a row the second counts: the first finds the
     caches of the other."""
-    seconds = np.array([(ours(), theirs()) for _ in range(repeats)])
-    median_of_ours, median_of_theirs = np.median(seconds, axis=0)
+    seconds = [(ours(), theirs()) for _ in range(repeats)]
+    of_ours, of_theirs = (spread(list(values)) for values in zip(*seconds, strict=True))
     return {
-        f"{name}_ours_s": spread(seconds[:, 0].tolist()),
-        f"{name}_torch_s": spread(seconds[:, 1].tolist()),
-        f"{name}_ratio": float(median_of_theirs / median_of_ours),
+        f"{name}_ours_s": of_ours,
+        f"{name}_torch_s": of_theirs,
+        f"{name}_ratio": of_theirs["median"] / of_ours["median"],
     }
 
 
@@ -92,22 +92,9 @@ def _answer(name: str, sizes: argparse.Namespace, pipe: Connection) -> None:
             pipe.send(measure(function, 1)[0])
 
 
-def our_step(sizes: argparse.Namespace) -> Callable:
-    prepared = step.prepare(sizes, step.streams(sizes.method))
-    state = prepared.state
-
-    def function():
-        nonlocal state
-        state, metrics = prepared.step(state, prepared.shards())
-        return metrics
-
-    return function
-
-
 def their_step(sizes: argparse.Namespace) -> Callable:
     trainer = caption_loop.Trainer(network(sizes), sizes.batch)
-    rng = np.random.default_rng(0)
-    batches = step.step_batches(step.streams(sizes.method), lambda: pairs(rng, sizes.batch, sizes))
+    batches = step.made_up_batches(sizes, step.streams(sizes.method))
     theirs = {name: as_tensors(batch) for name, batch in batches.items()}
     return lambda: trainer.step(**theirs)
 
@@ -125,7 +112,7 @@ def their_scoring(sizes: argparse.Namespace) -> Callable:
     return lambda: caption_loop.score(known, images, tokens, lengths)
 
 
-OURS = {"step": our_step, "score": our_scoring}
+OURS = {"step": step.stepping, "score": our_scoring}
 THEIRS = {"step": their_step, "score": their_scoring}
 
 

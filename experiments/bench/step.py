@@ -89,26 +89,32 @@ def prepare(sizes: argparse.Namespace, streams: Sequence[str]) -> Prepared:
     config, replicas = step_config(sizes), Replicas()
     replicas.check_batch(sizes.batch)
     method = make_method(make_model(config.model, VOCABULARY, AXIS), config)
-    rng = np.random.default_rng(0)
-    batches = step_batches(streams, lambda: pairs(rng, sizes.batch, sizes))
-    state = replicas.replicate(method.init(jax.random.key(0), pairs(rng, sizes.batch, sizes)))
+    batches = made_up_batches(sizes, streams)
+    sample = pairs(np.random.default_rng(0), sizes.batch, sizes)
+    state = replicas.replicate(method.init(jax.random.key(0), sample))
     return Prepared(replicas.map(guarded(method.step), donate=True), state, batches, replicas)
 
 
 def step_seconds(sizes: argparse.Namespace) -> list[float]:
     """Seconds of each timed step."""
-    prepared = prepare(sizes, streams(sizes.method))
-    state = prepared.state
-
-    def step():
-        nonlocal state
-        state, metrics = prepared.step(state, prepared.shards())
-        return metrics
-
+    step = stepping(sizes)
     trace = jax.profiler.trace(sizes.trace) if sizes.trace else contextlib.nullcontext()
     step()  # compiled outside the profile
     with trace:
         return measure(step, sizes.repeats)
+
+
+def stepping(sizes: argparse.Namespace) -> Callable[[], dict]:
+    """What takes a step at each call, from where the one before has ended; returns its metrics."""
+    prepared = prepare(sizes, streams(sizes.method))
+    state = prepared.state
+
+    def step() -> dict:
+        nonlocal state
+        state, metrics = prepared.step(state, prepared.shards())
+        return metrics
+
+    return step
 
 
 def streams(method: str) -> tuple[str, ...]:
@@ -122,6 +128,14 @@ def step_batches(
 ) -> dict[str, Batch | tuple[Batch, ...]]:
     """What a step takes; RCSL's mining takes two couples a row."""
     return {name: (make(), make()) if name == MINING else make() for name in streams}
+
+
+def made_up_batches(
+    sizes: argparse.Namespace, streams: Sequence[str]
+) -> dict[str, Batch | tuple[Batch, ...]]:
+    """The same at each call, in any process."""
+    rng = np.random.default_rng(0)
+    return step_batches(streams, lambda: pairs(rng, sizes.batch, sizes))
 
 
 def product_flops(sizes: argparse.Namespace) -> float | None:
