@@ -35,8 +35,9 @@ _TINY, _LEAST_MOVED = 1e-37, 1e-30  # stands for what underflowed; is about to
 # again with one.
 _STEPS, _LATER_STEPS, _FEW = 1, 2, 10
 # Iterations before the first Newton step. Before the next come a quarter as many as so far: they
-# settle what its rounding disturbs, and where only rounding is left, the steps grow rare. Problems
-# of a batch wait for each other where one is taken.
+# settle what its rounding disturbs, and where only rounding is left, the steps grow rare; not after
+# a step that was cut short, which has far to go. Problems of a batch wait for each other where one
+# is taken.
 _FIRST_NEWTON, _NEWTON_EVERY = 40, 4
 _LONGEST_NEWTON_STEP = 3.0  # in units of epsilon: beyond it the linearisation means nothing
 
@@ -199,17 +200,20 @@ def _newton(problem: Problem, kernel, state: _State) -> _State:
     _, change, price = conditions.solve(plan, *left(problem, potentials), *right)
     finite = jnp.isfinite(change).all() & jnp.isfinite(price)
     # The dummy column's potential stays: the price goes to the columns and the dummy row.
+    wanted = change + price
     change, price = (
         jnp.where(finite, jnp.clip(step, -_LONGEST_NEWTON_STEP, _LONGEST_NEWTON_STEP), 0.0)
-        for step in (change + price, price)
+        for step in (wanted, price)
     )
+    cut_short = jnp.abs(wanted).max() > _LONGEST_NEWTON_STEP
+    rest = jnp.where(cut_short, _FIRST_NEWTON, state.iterations) // _NEWTON_EVERY
     v = state.v_out * jnp.exp(change)
     return state._replace(
         v=v,
         v_out=v,
         f_dummy=state.f_dummy - price,
         memory=anderson.forget(v),
-        newton=state.iterations + state.iterations // _NEWTON_EVERY,
+        newton=state.iterations + rest,
     )
 
 
