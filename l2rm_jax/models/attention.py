@@ -10,18 +10,23 @@ from l2rm_jax.models.layers import l2_normalise, linear
 SMOOTHING = 9.0  # inverse temperature of the attention over regions, as in SCAN and SGRAF
 
 
+def region_word_cosines(_, images: ImageCode, texts: TextCode) -> Float[Array, "I R C L"]:
+    """Of each region of each image with each word of each caption; the first stage of a head that
+    attends to regions."""
+    return jnp.einsum("ird,cld->ircl", images.regions, texts.words)
+
+
 def attend_regions(
+    cosines: Float[Array, "I R C L"],
     regions: Float[Array, "I R D"],
     region_mask: Float[Array, "I R"],
-    words: Float[Array, "C L D"],
     mask: Float[Array, "C L"],
 ) -> Float[Array, "I C L D"]:
     """For each word of each caption, the region mixture of each image that answers it, unit length.
 
     Mixed by `region_weights`. Results at padded words are finite and meaningless.
     """
-    weights = region_weights(regions, region_mask, words, mask)
-    return l2_normalise(mix_regions(weights, regions))
+    return l2_normalise(mix_regions(region_weights(cosines, region_mask, mask), regions))
 
 
 @jax.custom_vjp
@@ -70,9 +75,8 @@ squared_difference.defvjp(
 
 
 def region_weights(
-    regions: Float[Array, "I R D"],
+    cosines: Float[Array, "I R C L"],
     region_mask: Float[Array, "I R"],
-    words: Float[Array, "C L D"],
     mask: Float[Array, "C L"],
 ) -> Float[Array, "I R C L"]:
     """How much each word of each caption looks at each region of each image.
@@ -84,18 +88,19 @@ def region_weights(
     as SGRAF uses it): a softmax that is not divided by its sum. Weights are 1 to e^18: none
     overflows, and beside none does the epsilon of a norm count.
     """
-    scores = jax.nn.leaky_relu(jnp.einsum("ird,cld->ircl", regions, words), 0.1)
-    scores = l2_normalise(scores * mask)
+    scores = l2_normalise(jax.nn.leaky_relu(cosines, 0.1) * mask)
     return jnp.exp(SMOOTHING * (scores + 1)) * region_mask[..., None, None]
 
 
-def alignments(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "I C L+1 S"]:
-    """Global (entry 0) and word-wise alignment vectors of each caption with every image.
+def alignments(
+    params: dict, images: ImageCode, texts: TextCode, cosines: Float[Array, "I R C L"]
+) -> Float[Array, "I C L+1 S"]:
+    """Global (entry 0) and word-wise alignment vectors of each caption with every image, as they
+    are before they get unit length: the stage after `region_word_cosines`.
 
-    Squared differences, projected (`params["overall"]`, `params["local"]`) to unit vectors.
+    Squared differences, projected by `params["overall"]` and `params["local"]`.
     """
-    context = attend_regions(images.regions, images.mask, texts.words, texts.mask)
-    local = l2_normalise(linear(params["local"], squared_difference(context, texts.words)))
-    whole = (images.overall[:, None] - texts.overall) ** 2
-    whole = l2_normalise(linear(params["overall"], whole))
+    context = attend_regions(cosines, images.regions, images.mask, texts.mask)
+    local = linear(params["local"], squared_difference(context, texts.words))
+    whole = linear(params["overall"], (images.overall[:, None] - texts.overall) ** 2)
     return jnp.concatenate([whole[:, :, None], local], axis=2)

@@ -9,20 +9,25 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.stages import at_least_width, at_width, bytes_of, composed, handed_on
+
+CACHED = 2**22  # bytes of vectors that a CPU is best given at once, whatever its cores
 
 
 def map_captions(
-    score: Callable,
+    stages: Sequence[Callable],
     params: Any,
     images: ImageCode,
     texts: TextCode,
     chunk: int,
     few_slopes: bool = False,
 ) -> Any:
-    """`score(params, images, texts)` of all captions, so many at once (`captions_at_once`).
+    """Scores of all captions, made by `stages` (see `composed`) of so many captions at once
+    (`captions_at_once`).
 
-    Results have the captions on their first axis. What the scores need in the backward pass is
-    computed again there: stored, the alignments of all pairs would not fit.
+    Results have the captions on their first axis. Without `few_slopes`, what the stages hand on is
+    kept for the backward pass where it `fits`. All else is computed again there: stored, the
+    alignments of all pairs would fit in no memory.
 
     With `few_slopes`, results are one array `[J, I]`, each score depends on its own caption and
     image alone, and most scores have no slope: a loss of the hardest negatives of J pairs, without
@@ -30,21 +35,27 @@ def map_captions(
     that have one, J at once whatever the chunk, each by itself: through all pairs, it would take
     longer than without.
     """
-    forward = partial(_in_chunks, score, chunk)
-    return (_through_pairs(score, forward) if few_slopes else forward)(params, images, texts)
+    if few_slopes:
+        forward = partial(_in_chunks, stages, chunk)
+        return _through_pairs(composed(stages), forward)(params, images, texts)
+    if not fits(bytes_of(handed_on(stages, params, images, texts))):
+        stages = [composed(stages)]
+    return _in_chunks(stages, chunk, params, images, texts)
 
 
-def _in_chunks(score: Callable, chunk: int, params: Any, images: ImageCode, texts: TextCode) -> Any:
+def _in_chunks(
+    stages: Sequence[Callable], chunk: int, params: Any, images: ImageCode, texts: TextCode
+) -> Any:
     """Captions in the order of their length, each chunk at the smallest of `widths` that holds its
     longest one: padded to the longest of a batch, half of the words would be padding."""
     captions, length = texts.mask.shape
     size = min(captions, captions_at_once(chunk, images.regions, texts.words))
     if size == captions:
-        return jax.checkpoint(_at_width(score, length))(params, images, texts)
+        return at_least_width(stages, [length])(params, images, texts)
     whole = captions // size * size
     order = jnp.argsort(jnp.sum(texts.mask, axis=1))
     texts = _rows(texts, order)
-    score = jax.checkpoint(_at_least_width(score, widths(length)))
+    score = at_least_width(stages, widths(length))
     chunks = jax.tree.map(lambda x: x[:whole].reshape(-1, size, *x.shape[1:]), texts)
     scores = jax.lax.map(lambda chunk: score(params, images, chunk), chunks)
     scores = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), scores)
@@ -68,7 +79,7 @@ def _through_pairs(score: Callable, forward: Callable) -> Callable:
     def backward(inputs, slopes: Float[Array, "J I"]):
         params, images, texts = inputs
         captions, length = texts.mask.shape
-        of_pairs = _at_width(jax.vmap(of_pair, (None, 0, 0)), length)
+        of_pairs = at_width(jax.vmap(of_pair, (None, 0, 0)), length)
         # Pairs with a slope first, as many at once as there are captions. Of the last ones some
         # may have none: they add zeros.
         sloped = slopes != 0
@@ -107,63 +118,38 @@ def captions_at_once(
 ) -> int:
     """`chunk` itself, unless that is 0: then as many captions as suit the device.
 
-    That is two on a CPU, whose caches hold no more. An accelerator wants all at once; their
-    vectors, an image's answer to every word of a caption, are given a sixteenth of its memory,
-    counted six times for those that a backward pass holds. Somewhat fewer are taken where they make
-    up all captions: the rest would be a program of its own to compile.
+    Their vectors, an image's answer to every word of a caption, fill a CPU's caches (`CACHED`), but
+    two captions are taken at least. An accelerator wants all at once; there the vectors are given a
+    sixteenth of its memory, counted six times for those that a backward pass holds. Somewhat fewer
+    captions are taken where they make up all: the rest would be a program of its own to compile.
     """
+    if chunk:
+        return chunk
     device = device or jax.local_devices()[0]
-    if chunk or device.platform == "cpu":
-        return chunk or 2
-    memory = (device.memory_stats() or {}).get("bytes_limit", 2**34)
     (images, _, dim), (captions, length, _) = regions.shape, words.shape
-    caption = 6 * images * length * dim * words.dtype.itemsize
-    most = max(1, min(captions, memory // 16 // caption))
-    even = max(size for size in range(1, most + 1) if captions % size == 0)
+    caption = images * length * dim * words.dtype.itemsize
+    if device.platform == "cpu":
+        least, most = 2, CACHED // caption
+    else:
+        least, most = 1, memory_of(device) // 16 // (6 * caption)
+    most = max(least, min(captions, most))
+    even = max((size for size in range(least, most + 1) if captions % size == 0), default=0)
     return even if 2 * even >= most else most
+
+
+def fits(size: int, device: jax.Device | None = None) -> bool:
+    """Whether a head may keep so many bytes on each device until its backward pass: 2 GiB on a CPU,
+    an eighth of an accelerator's memory. A step may hold two heads' (L2RM's, of two streams)."""
+    device = device or jax.local_devices()[0]
+    return size <= (2**31 if device.platform == "cpu" else memory_of(device) // 8)
+
+
+def memory_of(device: jax.Device) -> int:
+    """Bytes; 16 GiB where the device does not tell."""
+    return (device.memory_stats() or {}).get("bytes_limit", 2**34)
 
 
 def widths(length: int) -> list[int]:
     """Half of `length`, three quarters, in multiples of four words, and all; few, as each is a
     program of its own to compile."""
     return sorted({min(length, -(-length * quarters // 16) * 4) for quarters in (2, 3, 4)})
-
-
-def _at_least_width(score: Callable, sizes: Sequence[int]) -> Callable:
-    """`score(params, images, texts)`, computed at the smallest of `sizes` that holds the texts.
-
-    The backward pass takes the same branch: derived from a switch, it would store what the
-    branches not taken need too.
-    """
-
-    def chosen(texts: TextCode) -> Int[Array, ""]:
-        longest = jnp.sum(texts.mask, axis=1).max()
-        return jnp.searchsorted(jnp.array(sizes), longest)
-
-    branches = [_at_width(score, size) for size in sizes]
-
-    def pull_of(branch: Callable) -> Callable:
-        return lambda inputs, slopes: jax.vjp(branch, *inputs)[1](slopes)
-
-    @jax.custom_vjp
-    def switch(*inputs):
-        return jax.lax.switch(chosen(inputs[2]), branches, *inputs)
-
-    def backward(inputs, slopes):
-        pulls = [pull_of(branch) for branch in branches]
-        return jax.lax.switch(chosen(inputs[2]), pulls, inputs, slopes)
-
-    switch.defvjp(lambda *inputs: (switch(*inputs), inputs), backward)
-    return switch
-
-
-def _at_width(score: Callable, size: int) -> Callable:
-    """`score(params, images, texts)` of the first `size` words, without gradients of the masks,
-    which would be computed and not used."""
-
-    def without_slope(code: ImageCode | TextCode) -> ImageCode | TextCode:
-        return code.replace(mask=jax.lax.stop_gradient(code.mask))
-
-    return lambda params, images, texts: score(
-        params, without_slope(images), without_slope(texts.cut(size))
-    )

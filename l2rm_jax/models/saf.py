@@ -1,11 +1,13 @@
 """SAF: similarity attention filtration (Diao et al., AAAI 2021; a backbone of L2RM)."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.attention import alignments
+from l2rm_jax.models.attention import alignments, region_word_cosines
 from l2rm_jax.models.chunks import map_captions
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_normalise, linear, linear_init
@@ -29,7 +31,7 @@ class SAF(nn.Module):
     @nn.compact
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
         embed_dim = images.regions.shape[-1]
-        params = {
+        params: dict[str, Any] = {
             "local": self.param("local", linear_init, embed_dim, self.sim_dim),
             "overall": self.param("overall", linear_init, embed_dim, self.sim_dim),
             "gate": self.param("gate", linear_init, self.sim_dim, 1),
@@ -39,8 +41,9 @@ class SAF(nn.Module):
         }
         running_mean = self.variable("batch_stats", "mean", jnp.zeros, ())
         running_var = self.variable("batch_stats", "var", jnp.ones, ())
-        running = None if train else (running_mean.value, running_var.value)
-        sims, mean, var = map_captions(_score, (params, running), images, texts, self.chunk)
+        params["running"] = None if train else (running_mean.value, running_var.value)
+        stages = (region_word_cosines, alignments, _score)
+        sims, mean, var = map_captions(stages, params, images, texts, self.chunk)
         if train and not self.is_initializing():
             keep, mean = _running_update(mean, self.axis_name)
             _, var = _running_update(var, self.axis_name)
@@ -50,18 +53,17 @@ class SAF(nn.Module):
 
 
 def _score(
-    variables: tuple[dict, tuple[Array, Array] | None], images: ImageCode, texts: TextCode
+    params: dict, images: ImageCode, texts: TextCode, vectors: Float[Array, "I C L+1 S"]
 ) -> tuple[Float[Array, "C I"], Float[Array, " C"], Float[Array, " C"]]:
     """Scores of captions against every image, mean and unbiased variance of each one's gates."""
-    params, running = variables
-    vectors = alignments(params, images, texts)
+    vectors = l2_normalise(vectors)
     valid = jnp.pad(texts.mask, ((0, 0), (1, 0)), constant_values=1.0)
     logits = linear(params["gate"], vectors)[..., 0]
     count = len(logits) * jnp.sum(valid, axis=1)
     batch_mean = jnp.einsum("icn,cn->c", logits, valid) / count
     deviation = logits - batch_mean[:, None]
     batch_var = jnp.einsum("icn,cn->c", deviation**2, valid) / count
-    mean, var = (batch_mean[:, None], batch_var[:, None]) if running is None else running
+    mean, var = params["running"] or (batch_mean[:, None], batch_var[:, None])
     gates = params["gate_scale"] * (logits - mean) * jax.lax.rsqrt(var + EPSILON)
     gates = jax.nn.sigmoid(gates + params["gate_shift"]) * valid
     weights = gates / (jnp.sum(gates, axis=2, keepdims=True) + 1e-8)

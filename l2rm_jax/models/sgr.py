@@ -1,14 +1,16 @@
 """SGR: similarity graph reasoning (Diao et al., AAAI 2021; a backbone of L2RM)."""
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.attention import alignments
+from l2rm_jax.models.attention import alignments, region_word_cosines
 from l2rm_jax.models.chunks import map_captions
 from l2rm_jax.models.encoders import ImageCode, TextCode
-from l2rm_jax.models.layers import linear, linear_init
+from l2rm_jax.models.layers import l2_normalise, linear, linear_init
 
 
 class SGR(nn.Module):
@@ -30,7 +32,9 @@ class SGR(nn.Module):
             ],
             "score": self.param("score", linear_init, self.sim_dim, 1),
         }
-        return map_captions(_score, params, images, texts, self.chunk, self.few_slopes).T
+        steps = [partial(_nodes_after, step) for step in range(self.steps - 1)]
+        stages = (region_word_cosines, alignments, *steps, _score)
+        return map_captions(stages, params, images, texts, self.chunk, self.few_slopes).T
 
 
 def _graph_init(key: Array, sim_dim: int) -> dict:
@@ -39,24 +43,41 @@ def _graph_init(key: Array, sim_dim: int) -> dict:
     return {name: linear_init(k, sim_dim, sim_dim) for name, k in zip(names, keys, strict=True)}
 
 
-def _score(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "C I"]:
-    """Scores of captions against every image."""
-    nodes = alignments(params, images, texts)
-    node_mask = jnp.pad(texts.mask > 0, ((0, 0), (1, 0)), constant_values=True)
-    for step in params["graph"][:-1]:
-        nodes = _reason(step, nodes, nodes, node_mask)
-    # Only the global node is read out, so the last step updates only that one.
-    nodes = _reason(params["graph"][-1], nodes[:, :, :1], nodes, node_mask)
-    return jax.nn.sigmoid(linear(params["score"], nodes[:, :, 0])[..., 0]).T
+def _nodes_after(
+    step: int, params: dict, images: ImageCode, texts: TextCode, made: Float[Array, "I C L+1 S"]
+) -> Float[Array, "I C L+1 S"]:
+    """Nodes of the graph after a step of reasoning over those that `_nodes` finds in `made`."""
+    nodes = _nodes(step, made)
+    return _reason(params["graph"][step], nodes, nodes, texts)
+
+
+def _score(
+    params: dict, images: ImageCode, texts: TextCode, made: Float[Array, "I C L+1 S"]
+) -> Float[Array, "C I"]:
+    """Scores of captions against every image.
+
+    Only the global node is read out, so the last step updates only that one.
+    """
+    last = len(params["graph"]) - 1
+    nodes = _nodes(last, made)
+    whole = jax.nn.relu(_reason(params["graph"][last], nodes[:, :, :1], nodes, texts))
+    return jax.nn.sigmoid(linear(params["score"], whole[:, :, 0])[..., 0]).T
+
+
+def _nodes(step: int, made: Float[Array, "I C M S"]) -> Float[Array, "I C M S"]:
+    """Nodes that a step of reasoning starts from. What a stage hands on is what it ends with by a
+    product: alignments before they get unit length, nodes before their ReLU."""
+    return jax.nn.relu(made) if step else l2_normalise(made)
 
 
 def _reason(
     params: dict,
     queries: Float[Array, "I C N S"],
     nodes: Float[Array, "I C M S"],
-    mask: Float[Array, "C M"],
+    texts: TextCode,
 ) -> Float[Array, "I C N S"]:
-    """One step of reasoning over the fully connected graph of a caption's alignments.
+    """One step of reasoning over the fully connected graph of a caption's alignments, before its
+    ReLU.
 
     The edge logits `(x_n Wq + bq) . (x_m Wk + bk)` are computed as `(x_n Wq Wk' + bq Wk') . x_m`:
     one product with a matrix of the parameters instead of two with the nodes. The term with `bk`
@@ -67,5 +88,6 @@ def _reason(
     folded = queries @ (params["query"]["kernel"] @ key_kernel.T)
     folded += key_kernel @ params["query"]["bias"]
     edges = jnp.einsum("icns,icms->icnm", folded, nodes)
+    mask = jnp.pad(texts.mask > 0, ((0, 0), (1, 0)), constant_values=True)
     edges = jax.nn.softmax(edges, axis=-1, where=mask[:, None, :])
-    return jax.nn.relu(linear(params["update"], jnp.einsum("icnm,icms->icns", edges, nodes)))
+    return linear(params["update"], jnp.einsum("icnm,icms->icns", edges, nodes))

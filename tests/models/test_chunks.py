@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.models.cam import CAM
-from l2rm_jax.models.chunks import captions_at_once, widths
+from l2rm_jax.models.chunks import captions_at_once, fits, widths
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_normalise
 from l2rm_jax.models.omit import OMIT
@@ -42,10 +42,26 @@ def test_an_accelerator_takes_parts_of_one_size_where_there_are_some(captions, h
     assert captions_at_once(0, REGIONS, words, device) == expected
 
 
-def test_two_on_a_cpu_and_what_is_asked_for_anywhere():
-    assert captions_at_once(0, REGIONS, WORDS) == 2
+@pytest.mark.parametrize(
+    ("images", "captions", "expected"),
+    [(10, 12, 12), (200, 12, 6), (1000, 12, 2), (10**5, 12, 2), (1000, 11, 2), (10, 1, 2)],
+)
+def test_a_cpu_takes_what_its_caches_hold_and_at_least_two(images, captions, expected):
+    regions = jax.ShapeDtypeStruct((images, 36, 64), "float32")
+    words = jax.ShapeDtypeStruct((captions, 8, 64), "float32")
+    assert captions_at_once(0, regions, words) == expected
+
+
+def test_what_is_asked_for_anywhere():
     for device in (None, accelerator(1)):
         assert captions_at_once(7, REGIONS, WORDS, device) == 7
+
+
+@pytest.mark.parametrize(
+    ("device", "most"), [(None, 2**31), (accelerator(2**36), 2**33), (accelerator(None), 2**31)]
+)
+def test_what_a_head_may_keep(device, most):
+    assert fits(most, device) and not fits(most + 1, device)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +118,39 @@ def test_scores_and_gradients_do_not_depend_on_the_captions_at_once(head):
     expected = scores_and_gradients(HEADS[head](7), SLOPES)  # padded to the longest
     for chunk in (2, 3):
         assert_close(scores_and_gradients(HEADS[head](chunk), SLOPES), expected)
+
+
+@pytest.mark.parametrize("head", ["sgr", "saf", "cam"])
+def test_where_nothing_can_be_kept_it_is_not_and_gradients_are_the_same(head, monkeypatch):
+    def found() -> tuple:
+        head_of_two = HEADS[head](2)
+        jaxpr = jax.make_jaxpr(lambda: scores_and_gradients(head_of_two, SLOPES))()
+        return scores_and_gradients(head_of_two, SLOPES), stored(jaxpr)
+
+    expected, kept = found()
+    monkeypatch.setattr("l2rm_jax.models.chunks.fits", lambda _: False)
+    again, less = found()
+    assert_close(again, expected)
+    # Of six captions in chunks of two: cosines of four images with five regions, six words each.
+    assert kept - less >= 6 * 4 * 5 * 6
+
+
+def stored(jaxpr) -> int:
+    """Numbers that the loops of a program hand on."""
+    loops = [eqn for eqn in all_equations(jaxpr.jaxpr) if eqn.primitive.name == "scan"]
+    return sum(var.aval.size for eqn in loops for var in eqn.outvars)
+
+
+def all_equations(jaxpr):
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in jax.tree.leaves(list(eqn.params.values()), is_leaf=is_jaxpr):
+            if is_jaxpr(inner):
+                yield from all_equations(getattr(inner, "jaxpr", inner))
+
+
+def is_jaxpr(x) -> bool:
+    return hasattr(x, "eqns")
 
 
 PAIRWISE = {

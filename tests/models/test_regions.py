@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from l2rm_jax.losses.ranking import triplet_mean
-from l2rm_jax.models.attention import attend_regions
-from l2rm_jax.models.encoders import TextCode
+from l2rm_jax.models.attention import attend_regions, region_word_cosines
+from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import BatchNorm, l2_normalise
 from l2rm_jax.models.retrieval import RetrievalModel
 
@@ -123,11 +123,15 @@ def attention(regions: np.ndarray, words: np.ndarray) -> np.ndarray:
     return context / np.linalg.norm(context, axis=1, keepdims=True)
 
 
+def attend(regions, mask, words, word_mask) -> jax.Array:
+    images, texts = ImageCode(regions, mask), TextCode(words, word_mask)
+    return attend_regions(region_word_cosines((), images, texts), regions, mask, word_mask)
+
+
 def test_attention_sees_the_regions_in_any_order_and_no_padding():
     rng = np.random.default_rng(2)
     regions, words = rng.normal(size=(SIZE, WIDER, 4)), rng.normal(size=(2, 3, 4))
     mask, word_mask = np.arange(WIDER) < COUNTS[:, None], np.array([[1.0, 1.0, 0.0], [1.0] * 3])
-    attend = jax.jit(attend_regions)
     ours = attend(regions, mask, words, word_mask)
     for image, count in enumerate(COUNTS):
         assert_close(ours[image, 0, :2], attention(regions[image, :count], words[0, :2]))
@@ -173,5 +177,5 @@ def test_masked_batch_normalisation(features, devices):
 def test_what_answers_a_word_has_unit_length_whatever_its_cosine():
     region, word = np.array([[[1.0, 0.0]]], np.float32), np.array([[[-1.0, 0.0]]], np.float32)
     mask = np.ones((1, 1), np.float32)
-    answer = attend_regions(region, mask, word, mask)
+    answer = attend(region, mask, word, mask)
     np.testing.assert_allclose(answer[0, 0, 0], [1.0, 0.0], rtol=1e-6)
