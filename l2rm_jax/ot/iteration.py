@@ -143,7 +143,8 @@ def converge(
 
     Two products of a matrix and a vector make an iteration: the potentials of the start of a block
     are in the kernel, later changes scale its rows and columns. A Newton step, of which 2000
-    iterations take 18, solves a dense system of the size of the shorter side. Not differentiable.
+    iterations take 18 where none is cut short, solves a dense system of the size of the shorter
+    side. Not differentiable.
     """
 
     def unfinished(state):
