@@ -138,10 +138,11 @@ def captions_at_once(
 
 
 def fits(size: int, device: jax.Device | None = None) -> bool:
-    """Whether a head may keep so many bytes on each device until its backward pass: 2 GiB on a CPU,
-    an eighth of an accelerator's memory. A step may hold two heads' (L2RM's, of two streams)."""
+    """Whether a head may keep so many bytes on each device until its backward pass: 256 MiB on a
+    CPU, a 32nd of an accelerator's memory. A step may hold two heads' (L2RM's, of two streams), and
+    a process takes up to four times as much."""
     device = device or jax.local_devices()[0]
-    return size <= (2**31 if device.platform == "cpu" else memory_of(device) // 8)
+    return size <= (2**28 if device.platform == "cpu" else memory_of(device) // 32)
 
 
 def memory_of(device: jax.Device) -> int:
