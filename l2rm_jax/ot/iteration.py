@@ -206,7 +206,7 @@ def _newton(problem: Problem, kernel, state: _State) -> _State:
         jnp.where(finite, jnp.clip(step, -_LONGEST_NEWTON_STEP, _LONGEST_NEWTON_STEP), 0.0)
         for step in (wanted, price)
     )
-    cut_short = jnp.abs(wanted).max() > _LONGEST_NEWTON_STEP
+    cut_short = finite & (jnp.abs(wanted).max() > _LONGEST_NEWTON_STEP)
     rest = jnp.where(cut_short, _FIRST_NEWTON, state.iterations) // _NEWTON_EVERY
     v = state.v_out * jnp.exp(change)
     return state._replace(
