@@ -1,22 +1,19 @@
 """Shared fixtures; what must precede any computation is set first."""
 
 import os
-from importlib.metadata import version
 
-# Most of the suite's time is compilation: it goes without the costly passes, and without the code
-# generator that takes twice the time, where there is another: XLA aborts at a flag that it does not
-# know. Children of the tests read the environment too.
+# Most of the suite's time is compilation: it goes without the costly passes. Children of the tests
+# read the environment too.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-if version("jaxlib").startswith("0.10."):
-    os.environ["XLA_FLAGS"] = (
-        os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
-    ).strip()
 
 from pathlib import Path
 
 import jax
 import pytest
 
+from l2rm_jax.programs import use_faster_kernels
+
+use_faster_kernels()
 TESTS = Path(__file__).resolve().parent
 
 

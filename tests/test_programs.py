@@ -1,5 +1,8 @@
 """Functions that are compiled in threads of their own."""
 
+import os
+import subprocess
+import sys
 import threading
 
 import jax
@@ -7,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2rm_jax.programs import Program
+from l2rm_jax import programs
+from l2rm_jax.programs import Program, use_faster_kernels
 
 COMPILATION = "/jax/core/compile/backend_compile_duration"
 
@@ -57,3 +61,28 @@ def test_an_error_of_the_compiler_reaches_the_caller(monkeypatch):
     with pytest.raises(jax.errors.JaxRuntimeError, match="too large"):
         program(np.zeros(3))
     assert not program.is_compiled(np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("jaxlib", "before", "after"),
+    [
+        ("0.10.2", "", "--xla_cpu_use_fusion_emitters=false"),
+        ("0.10.2", "--xla_a=1", "--xla_a=1 --xla_cpu_use_fusion_emitters=false"),
+        ("0.10.2", "--xla_cpu_use_fusion_emitters=true", "--xla_cpu_use_fusion_emitters=true"),
+        ("0.11.0", "--xla_a=1", "--xla_a=1"),
+    ],
+)
+def test_the_faster_code_generator_is_asked_for_where_there_are_two(
+    monkeypatch, jaxlib, before, after
+):
+    monkeypatch.setenv("XLA_FLAGS", before)
+    monkeypatch.setattr(programs, "version", lambda _: jaxlib)
+    use_faster_kernels()
+    assert os.environ["XLA_FLAGS"] == after
+
+
+def test_this_version_of_xla_knows_the_flags():
+    code = (
+        "from l2rm_jax.programs import use_faster_kernels as use; use(); import jax; jax.devices()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"XLA_FLAGS": ""})

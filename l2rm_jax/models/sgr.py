@@ -11,6 +11,7 @@ from l2rm_jax.models.attention import alignments, region_word_cosines
 from l2rm_jax.models.chunks import map_captions
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_normalise, linear, linear_init
+from l2rm_jax.models.products import inner_products, products
 
 
 class SGR(nn.Module):
@@ -87,7 +88,7 @@ def _reason(
     key_kernel = params["key"]["kernel"]
     folded = queries @ (params["query"]["kernel"] @ key_kernel.T)
     folded += key_kernel @ params["query"]["bias"]
-    edges = jnp.einsum("icns,icms->icnm", folded, nodes)
+    edges = inner_products(folded, nodes)
     mask = jnp.pad(texts.mask > 0, ((0, 0), (1, 0)), constant_values=True)
     edges = jax.nn.softmax(edges, axis=-1, where=mask[:, None, :])
-    return linear(params["update"], jnp.einsum("icnm,icms->icns", edges, nodes))
+    return linear(params["update"], products(edges, nodes))
