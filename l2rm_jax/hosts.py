@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -178,7 +178,17 @@ def keep_freed_memory() -> None:
     block at each request, which takes as long as a quarter of a small step on a CPU. With
     MALLOC_ARENA_MAX in the environment, or another C library, nothing changes.
     """
-    if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
-        set_parameter = getattr(ctypes.CDLL(None), "mallopt", lambda *_: None)  # musl has none
+    if "MALLOC_ARENA_MAX" not in os.environ:
         for parameter, value in MALLOC_SETTINGS.items():
-            set_parameter(parameter, value)
+            _of_glibc("mallopt")(parameter, value)
+
+
+def give_back_freed_memory() -> None:
+    """Gives what is free now to the system, where `keep_freed_memory` keeps it."""
+    _of_glibc("malloc_trim")(0)
+
+
+def _of_glibc(name: str) -> Callable:
+    """One of glibc's own functions; other C libraries have none that does anything."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    return getattr(library, name, lambda *_: None)

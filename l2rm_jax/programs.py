@@ -10,6 +10,8 @@ from typing import Any
 
 import jax
 
+from l2rm_jax.hosts import give_back_freed_memory
+
 CODE_GENERATOR = "--xla_cpu_use_fusion_emitters"
 
 
@@ -38,6 +40,7 @@ class Program:
         # A call finds what was lowered here and compiles nothing. Settings of JAX that belong to
         # this thread, such as the precision of products, count while it lowers.
         _in_thread(self.function.lower(*inputs).compile)
+        give_back_freed_memory()  # the compiler's, which may be as much as a step takes
         self._compiled.add(_shapes(inputs))
 
 

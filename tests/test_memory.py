@@ -7,10 +7,11 @@ import sys
 import pytest
 
 BLOCK = 2**26  # bytes; larger than what glibc ever keeps for a thread
-# Prints how many pages the system hands out when a thread takes a block that another has freed.
+# Prints how many pages the system hands out when a thread takes a block that another has freed, and
+# when what was free has been given back.
 PAGES = f"""
 import resource, threading
-from l2rm_jax.hosts import keep_freed_memory
+from l2rm_jax.hosts import give_back_freed_memory, keep_freed_memory
 
 def use():
     b"1" * {BLOCK}
@@ -24,7 +25,8 @@ def pages():
 
 keep_freed_memory()
 first, second = pages(), pages()
-print(second)
+give_back_freed_memory()
+print(second, pages())
 """
 
 
@@ -36,4 +38,6 @@ def test_freed_memory_is_used_again_unless_the_environment_says_otherwise(own_se
     command = [sys.executable, "-c", PAGES]
     done = subprocess.run(command, env=known | settings, capture_output=True, check=True)
     pages = BLOCK // os.sysconf("SC_PAGE_SIZE")
-    assert (int(done.stdout) > pages // 2) == own_settings
+    again, after_giving_back = map(int, done.stdout.split())
+    assert (again > pages // 2) == own_settings
+    assert after_giving_back > pages // 2
