@@ -74,11 +74,13 @@ def keep_compiled_programs() -> None:
 
 
 def use_faster_kernels() -> None:
-    """Has jaxlib 0.10 generate a CPU's kernels as older versions do; before a device is touched.
+    """Has jaxlib 0.10 use XLA's former generator of a CPU's kernels; before a device is touched.
 
-    Those that it makes by itself take a step up to 1.5 times as long. Other versions leave no
-    choice, and XLA aborts at a flag that it does not know. What XLA_FLAGS says already stays.
+    With the other one, its default, a step takes up to 1.5 times as long. jaxlib 0.11, where
+    nothing has been measured, keeps its default; XLA of 0.12 aborts at this flag. A generator that
+    XLA_FLAGS names stays, and so does a file that it names instead of flags.
     """
-    flags = os.environ.get("XLA_FLAGS", "")
-    if version("jaxlib").startswith("0.10.") and CODE_GENERATOR not in flags:
+    flags = os.environ.get("XLA_FLAGS", "").strip()
+    in_file = bool(flags) and not flags.startswith("-")
+    if version("jaxlib").startswith("0.10.") and CODE_GENERATOR not in flags and not in_file:
         os.environ["XLA_FLAGS"] = f"{flags} {CODE_GENERATOR}=false".strip()

@@ -24,3 +24,13 @@ def test_products_and_their_gradients_are_those_of_einsum(function, shape, lette
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     for value, wanted in zip(pull(slopes), pull_expected(slopes), strict=True):
         np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("function", "shape", "_"), CASES.values(), ids=CASES)
+def test_no_left_factor_is_transposed(function, shape, _):
+    a, b = jnp.zeros((2, 3, 4, 5)), jnp.zeros(shape)
+    slopes = jnp.zeros(jax.eval_shape(function, a, b).shape)
+    gradients = jax.jit(lambda a, b, slopes: jax.vjp(function, a, b)[1](slopes))
+    compiled = gradients.lower(a, b, slopes).compile().as_text()
+    assert "lhs_contracting_dims={3}" in compiled
+    assert "lhs_contracting_dims={2}" not in compiled
