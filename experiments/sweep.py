@@ -31,8 +31,7 @@ from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import ConfigError, L2RMError
-from l2rm_jax.hosts import keep_freed_memory
-from l2rm_jax.programs import keep_compiled_programs, use_faster_kernels
+from l2rm_jax.programs import prepare_process
 from l2rm_jax.run_config import changed, check_config
 from l2rm_jax.train import train
 
@@ -203,9 +202,7 @@ def differ_in_seed_alone(configs: Iterable[Mapping[str, Any]]) -> bool:
 def start(main_function: Callable[[], None]) -> None:
     """`main` of a script; what the library refuses is one line, not a traceback. Freed memory
     is kept, and compiled programs, for the runs of a sweep and the next ones."""
-    keep_freed_memory()
-    use_faster_kernels()
-    keep_compiled_programs()
+    prepare_process()
     try:
         main_function()
     except L2RMError as error:

@@ -24,11 +24,10 @@ from l2rm_jax.hosts import (
     is_alone,
     is_primary,
     join_hosts,
-    keep_freed_memory,
     leave,
 )
 from l2rm_jax.import_run import import_checkpoint
-from l2rm_jax.programs import keep_compiled_programs, use_faster_kernels
+from l2rm_jax.programs import prepare_process
 from l2rm_jax.recall import table
 from l2rm_jax.run_config import CONFIG_FILE, changed, read_config, unknown_key
 from l2rm_jax.train import train
@@ -205,9 +204,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    keep_freed_memory()
-    use_faster_kernels()
-    keep_compiled_programs()
+    prepare_process()
     # Libraries speak up when something is wrong; the package says what it does.
     absl_logging.set_verbosity(absl_logging.WARNING)
     logging.getLogger("l2rm_jax").setLevel(logging.INFO)

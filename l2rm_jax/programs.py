@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from l2rm_jax.hosts import give_back_freed_memory
+from l2rm_jax.hosts import give_back_freed_memory, keep_freed_memory
 
 CODE_GENERATOR = "--xla_cpu_use_fusion_emitters"
 
@@ -61,6 +61,13 @@ def _in_thread(function: Callable[[], Any]) -> Any:
 
     threading.Thread(target=run, daemon=True).start()
     return done.result()
+
+
+def prepare_process() -> None:
+    """What a command sets for its whole process, before it touches a device."""
+    keep_freed_memory()
+    use_faster_kernels()
+    keep_compiled_programs()
 
 
 def keep_compiled_programs() -> None:
