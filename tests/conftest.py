@@ -11,9 +11,9 @@ from pathlib import Path
 import jax
 import pytest
 
-from l2rm_jax.programs import use_faster_kernels
+from l2rm_jax.programs import set_compiler_flags
 
-use_faster_kernels()
+set_compiler_flags()
 TESTS = Path(__file__).resolve().parent
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax import programs
-from l2rm_jax.programs import Program, use_faster_kernels
+from l2rm_jax.programs import Program, has_cpu_alone, set_compiler_flags
 
 COMPILATION = "/jax/core/compile/backend_compile_duration"
 
@@ -61,20 +61,49 @@ def test_an_error_of_the_compiler_reaches_the_caller(monkeypatch):
     assert not program.is_compiled(np.zeros(3))
 
 
+KERNELS, LEVEL = "--xla_cpu_use_fusion_emitters=false", "--xla_backend_optimization_level=1"
+
+
 @pytest.mark.parametrize(
-    ("jaxlib", "before", "after"),
+    ("jaxlib", "cpu_alone", "before", "after"),
     [
-        ("0.10.2", "", "--xla_cpu_use_fusion_emitters=false"),
-        ("0.10.2", "--xla_a=1", "--xla_a=1 --xla_cpu_use_fusion_emitters=false"),
-        ("0.10.2", "--xla_cpu_use_fusion_emitters=true", "--xla_cpu_use_fusion_emitters=true"),
-        ("0.10.2", "/a/file", "/a/file"),
-        ("0.12.0", "--xla_a=1", "--xla_a=1"),
+        ("0.10.2", True, "", f"{KERNELS} {LEVEL}"),
+        ("0.10.2", False, "--xla_a=1", f"--xla_a=1 {KERNELS}"),
+        ("0.10.2", False, KERNELS.replace("false", "true"), KERNELS.replace("false", "true")),
+        ("0.10.2", True, "/a/file", "/a/file"),
+        ("0.12.0", True, "--xla_a=1", f"--xla_a=1 {LEVEL}"),
+        ("0.12.0", True, LEVEL.replace("1", "3"), LEVEL.replace("1", "3")),
+        ("0.12.0", False, "", ""),
     ],
 )
-def test_the_faster_code_generator_is_asked_for_where_there_are_two(
-    monkeypatch, jaxlib, before, after
+def test_flags_of_the_compiler_follow_from_its_version_and_the_devices(
+    monkeypatch, jaxlib, cpu_alone, before, after
 ):
     monkeypatch.setenv("XLA_FLAGS", before)
     monkeypatch.setattr(programs, "version", lambda _: jaxlib)
-    use_faster_kernels()
+    monkeypatch.setattr(programs, "has_cpu_alone", lambda: cpu_alone)
+    set_compiler_flags()
     assert os.environ["XLA_FLAGS"] == after
+
+
+@pytest.mark.parametrize(
+    ("platforms", "installed", "alone"),
+    [
+        (None, (), True),
+        (None, ("jax_plugins",), False),
+        (None, ("libtpu",), False),
+        ("cpu", ("jax_plugins",), True),
+        ("cuda,cpu", (), False),
+    ],
+)
+def test_an_accelerator_is_expected_where_something_finds_one(
+    monkeypatch, platforms, installed, alone
+):
+    monkeypatch.setattr(programs, "find_spec", lambda name: name in installed)
+    monkeypatch.setattr(programs, "entry_points", lambda group: ())
+    before = jax.config.jax_platforms
+    jax.config.update("jax_platforms", platforms)
+    try:
+        assert has_cpu_alone() == alone
+    finally:
+        jax.config.update("jax_platforms", before)
