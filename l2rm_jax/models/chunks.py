@@ -54,7 +54,8 @@ def _in_chunks(
         return at_least_width(stages, [length])(params, images, texts)
     whole = captions // size * size
     order = jnp.argsort(jnp.sum(texts.mask, axis=1))
-    texts = _rows(texts, order)
+    in_order = jnp.all(order == jnp.arange(captions))
+    texts = jax.lax.cond(in_order, lambda texts, _: texts, _rows, texts, order)
     score = at_least_width(stages, widths(length))
     chunks = jax.tree.map(lambda x: x[:whole].reshape(-1, size, *x.shape[1:]), texts)
     scores = jax.lax.map(lambda chunk: score(params, images, chunk), chunks)
