@@ -1,13 +1,12 @@
 """Hosts: processes with devices of their own, which run the same program as one."""
 
 import contextlib
-import ctypes
 import logging
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -29,12 +28,6 @@ SHUTDOWN_SECONDS = 60
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 # A file system between hosts may show for some time what a directory held before.
 DIRECTORY_SECONDS = 60
-# Parameters of glibc's mallopt, by its header's numbers.
-MALLOC_SETTINGS = {
-    -8: 1,  # M_ARENA_MAX: one heap for all threads; further ones hold no block above 64 MB
-    -4: 0,  # M_MMAP_MAX: no block comes from the system directly, to go back there when freed
-    -1: -1,  # M_TRIM_THRESHOLD: the heap never shrinks
-}
 
 
 class Share(NamedTuple):
@@ -169,26 +162,3 @@ def usable_cores() -> int:
     """Of the machine's cores, how many this process may use, where the system says so."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
     return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
-def keep_freed_memory() -> None:
-    """Keeps what this process frees for what it needs next; before anything touches a device.
-
-    XLA takes the memory of a step anew each time. By default, glibc has the system clear a large
-    block at each request, which takes as long as a quarter of a small step on a CPU. With
-    MALLOC_ARENA_MAX in the environment, or another C library, nothing changes.
-    """
-    if "MALLOC_ARENA_MAX" not in os.environ:
-        for parameter, value in MALLOC_SETTINGS.items():
-            _of_glibc("mallopt")(parameter, value)
-
-
-def give_back_freed_memory() -> None:
-    """Gives what is free now to the system, where `keep_freed_memory` keeps it."""
-    _of_glibc("malloc_trim")(0)
-
-
-def _of_glibc(name: str) -> Callable:
-    """One of glibc's own functions; other C libraries have none that does anything."""
-    library = ctypes.CDLL(None) if sys.platform == "linux" else None
-    return getattr(library, name, lambda *_: None)

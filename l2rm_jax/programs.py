@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from l2rm_jax.hosts import give_back_freed_memory, keep_freed_memory
+from l2rm_jax.memory import keep_freed_memory, make_room
 
 CODE_GENERATOR = "--xla_cpu_use_fusion_emitters"
 OPTIMISATION = "--xla_backend_optimization_level"
@@ -41,9 +41,16 @@ class Program:
             return
         # A call finds what was lowered here and compiles nothing. Settings of JAX that belong to
         # this thread, such as the precision of products, count while it lowers.
-        _in_thread(self.function.lower(*inputs).compile)
-        give_back_freed_memory()  # the compiler's, which may be as much as a step takes
+        compiled = _in_thread(self.function.lower(*inputs).compile)
+        make_room(_working_memory(compiled))  # the compiler frees as much as a step may take
         self._compiled.add(_shapes(inputs))
+
+
+def _working_memory(compiled: jax.stages.Compiled) -> int:
+    """Bytes that it takes of this host's memory while it runs, beside its inputs and results."""
+    devices = [device for device in jax.local_devices() if device.platform == "cpu"]
+    found = compiled.memory_analysis()
+    return len(devices) * found.temp_size_in_bytes if found else 0
 
 
 def _shapes(inputs: Any) -> tuple:

@@ -50,6 +50,16 @@ def test_settings_of_the_calling_thread_count(compilations):
     assert len(compilations) == 1
 
 
+def test_room_is_made_for_what_a_program_works_with(monkeypatch):
+    sizes = []
+    monkeypatch.setattr(programs, "make_room", sizes.append)
+    program = Program(jax.pmap(lambda x: jnp.sum(jnp.sort(x[:, None] * x, axis=0), axis=1)))
+    for _ in range(2):
+        program(np.ones((jax.local_device_count(), 100), np.float32))
+    assert len(sizes) == 1
+    assert sizes[0] >= jax.local_device_count() * 100 * 100 * 4
+
+
 def test_an_error_of_the_compiler_reaches_the_caller(monkeypatch):
     def refuse(_):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: too large")
