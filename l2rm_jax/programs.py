@@ -35,13 +35,16 @@ class Program:
         """Whether inputs of these shapes have been seen."""
         return _shapes(inputs) in self._compiled
 
-    def compile(self, *inputs: Any) -> None:
-        """Compiles for inputs of these shapes, unless that is done; a signal may end the wait."""
+    def compile(self, *inputs: Any, wait: Callable[[Future], Any] = Future.result) -> None:
+        """Compiles for inputs of these shapes, unless that is done; a signal may end the wait.
+
+        `wait` returns what the future holds when it is done.
+        """
         if self.is_compiled(*inputs):
             return
         # A call finds what was lowered here and compiles nothing. Settings of JAX that belong to
         # this thread, such as the precision of products, count while it lowers.
-        compiled = _in_thread(self.function.lower(*inputs).compile)
+        compiled = wait(_in_thread(self.function.lower(*inputs).compile))
         make_room(_working_memory(compiled))  # the compiler frees as much as a step may take
         self._compiled.add(_shapes(inputs))
 
@@ -58,8 +61,8 @@ def _shapes(inputs: Any) -> tuple:
     return structure, tuple((x.shape, x.dtype) for x in leaves)
 
 
-def _in_thread(function: Callable[[], Any]) -> Any:
-    """What the function returns. A signal that ends the wait leaves the thread to itself."""
+def _in_thread(function: Callable[[], Any]) -> Future:
+    """What the function returns; who waits for it no longer leaves the thread to itself."""
     done: Future = Future()
 
     def run() -> None:
@@ -69,7 +72,7 @@ def _in_thread(function: Callable[[], Any]) -> Any:
             done.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    return done.result()
+    return done
 
 
 def prepare_process() -> None:

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -233,9 +234,9 @@ class Run:
         """Whether `train_step` is compiled for batches of these shapes."""
         return self._train_step.is_compiled(self.state, self._shards(batch))
 
-    def compile_step(self, batch: dict[str, Batch]) -> None:
+    def compile_step(self, batch: dict[str, Batch], wait: Callable[[Future], Any]) -> None:
         """Compiles `train_step` for batches of these shapes; the state stays as it is."""
-        self._train_step.compile(self.state, self._shards(batch))
+        self._train_step.compile(self.state, self._shards(batch), wait=wait)
 
     def train_step(self, batch: dict[str, Batch]) -> dict[str, jax.Array]:
         """One update from this host's share of a step's batches; its metrics, still on the

@@ -1,12 +1,17 @@
 """SIGTERM, the request to stop that schedulers send some time before they kill a run."""
 
+import concurrent.futures
 import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
 
 from l2rm_jax.errors import StoppedError
 from l2rm_jax.hosts import is_alone, on_any_host
+
+HOSTS_ASK_SECONDS = 1  # while they wait, how often they ask each other
 
 
 class StopSignal:
@@ -53,6 +58,17 @@ class StopSignal:
             yield
         finally:
             self._interruptible = False
+
+    def wait(self, work: Future) -> Any:
+        """What `work` of this host returns, a thread that changes nothing. The signal, to any host,
+        ends the wait by a `StoppedError`; every host must wait here, and all leave together."""
+        if is_alone():
+            with self.interruptible():
+                return work.result()
+        while on_any_host(not work.done()):
+            self.check()
+            concurrent.futures.wait([work], timeout=HOSTS_ASK_SECONDS)
+        return work.result()
 
     def _notice(self, *_: object) -> None:
         self._requested = True

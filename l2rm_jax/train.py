@@ -165,8 +165,7 @@ def _train_epoch(
                 if done:  # a signal that ends the wait has the state saved, with where it stands
                     judge()
                     run.position |= {"step_in_epoch": done, **means.state}
-                with stop.interruptible():
-                    run.compile_step(batch)
+                run.compile_step(batch, stop.wait)
             means.add(run.train_step(batch))
             step, done = step + 1, done + 1
             bar.update(size)
