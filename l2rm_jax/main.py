@@ -80,11 +80,10 @@ def main(arguments: list[str]) -> None:
         _join_hosts()
         _MODES[_MODE.value]()
     except StoppedError as error:
-        status = 128 + signal.SIGTERM  # as the shell says of a process that the signal ended
-        if is_alone():
-            leave(str(error), status)
-        print(error, file=sys.stderr)
-        sys.exit(status)
+        if not is_alone():
+            jax.distributed.shutdown()  # where hosts wait for each other
+        # The status is what the shell says of a process that the signal ended.
+        leave(str(error), 128 + signal.SIGTERM)
     except (L2RMError, OSError) as error:  # a disk that is full, a directory that is not ours
         end(f"error: {error}")
     except jax.errors.JaxRuntimeError as error:
