@@ -12,7 +12,7 @@ KEPT = {
     -1: -1,  # M_TRIM_THRESHOLD: the heap never shrinks
 }
 GIVEN_BACK = {
-    -3: 2**25,  # M_MMAP_THRESHOLD: blocks from 32 MiB, glibc's most, come from the system directly
+    -3: 2**25,  # M_MMAP_THRESHOLD: blocks from 32 MiB, as high as glibc goes by itself
     -4: 2**16,  # M_MMAP_MAX, glibc's default
 }
 
@@ -30,9 +30,10 @@ def keep_freed_memory() -> None:
 def make_room(size: int) -> None:
     """Before a program runs that works with `size` bytes: gives what is free to the system.
 
-    Where `size` is more than an eighth of the machine's memory, large blocks are from now on not
-    kept either: such a block may be needed again when a small one lies in the hole that it has
-    left, and a process would take twice what it works with.
+    Where `size` is more than an eighth of the machine's memory, large blocks come from the system
+    from now on, and go back there, unless a hole of the heap holds them: kept, such a block may be
+    needed again when a small one lies in the hole that it has left, and a process takes twice what
+    it works with.
     """
     _of_glibc("malloc_trim")(0)
     if size > machine_memory() / 8:
@@ -40,7 +41,7 @@ def make_room(size: int) -> None:
 
 
 def machine_memory() -> int:
-    """Bytes."""
+    """Bytes of physical memory; a container may use less, which is not seen here."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -50,9 +50,9 @@ class Program:
 
 
 def _working_memory(compiled: jax.stages.Compiled) -> int:
-    """Bytes that it takes of this host's memory while it runs, beside its inputs and results."""
+    """Bytes of this host's memory that one call works with, beside its inputs and results."""
     devices = [device for device in jax.local_devices() if device.platform == "cpu"]
-    found = compiled.memory_analysis()
+    found = compiled.memory_analysis() if devices else None
     return len(devices) * found.temp_size_in_bytes if found else 0
 
 
@@ -119,5 +119,6 @@ def has_cpu_alone() -> bool:
     been told so (JAX_PLATFORMS), or nothing is installed that finds another."""
     if jax.config.jax_platforms:
         return jax.config.jax_platforms == "cpu"
+    named = any(name in os.environ for name in ("PJRT_NAMES_AND_LIBRARY_PATHS", "TPU_LIBRARY_PATH"))
     plugins = entry_points(group="jax_plugins") or find_spec("jax_plugins")
-    return not (plugins or find_spec("libtpu"))
+    return not (named or plugins or find_spec("libtpu"))

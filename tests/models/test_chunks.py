@@ -88,12 +88,20 @@ def code(kind: type, rng: np.random.Generator, counts: list[int], width: int):
     return jax.tree.map(jnp.float32, kind(l2_normalise(raw), mask, overall, norms))
 
 
-def scores_and_gradients(head, slopes: np.ndarray, images_plus: np.ndarray | float = 0.0):
+LENGTHS = [2, 6, 1, 3, 6, 4, 5]  # of the captions
+
+
+def scores_and_gradients(
+    head,
+    slopes: np.ndarray,
+    lengths: list[int] = LENGTHS,
+    images_plus: np.ndarray | float = 0.0,
+):
     """Of four images with seven captions, each similarity with its slope."""
     rng = np.random.default_rng(0)
     images = code(ImageCode, rng, [3, 5, 1, 4], 5)
     images = images.replace(regions=images.regions + images_plus)
-    texts = code(TextCode, rng, [2, 6, 1, 3, 6, 4, 5], 6)
+    texts = code(TextCode, rng, lengths, 6)
     variables = head.init(jax.random.key(0), images, texts, True)
 
     def loss(params, images, texts):
@@ -114,10 +122,11 @@ SLOPES = np.random.default_rng(1).normal(size=(4, 7))
 
 @pytest.mark.parametrize("head", HEADS)
 def test_scores_and_gradients_do_not_depend_on_the_captions_at_once(head):
-    """Two or three, each padded to what it needs and fewer in the last, or all."""
-    expected = scores_and_gradients(HEADS[head](7), SLOPES)  # padded to the longest
-    for chunk in (2, 3):
-        assert_close(scores_and_gradients(HEADS[head](chunk), SLOPES), expected)
+    """Two or three, each padded to what it needs and fewer in the last, or all; in any order."""
+    for lengths, chunks in ((LENGTHS, (2, 3)), (sorted(LENGTHS), (2,))):
+        expected = scores_and_gradients(HEADS[head](7), SLOPES, lengths)  # padded to the longest
+        for chunk in chunks:
+            assert_close(scores_and_gradients(HEADS[head](chunk), SLOPES, lengths), expected)
 
 
 @pytest.mark.parametrize("head", ["sgr", "saf", "cam"])
