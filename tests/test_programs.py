@@ -103,6 +103,8 @@ def test_flags_of_the_compiler_follow_from_its_version_and_the_devices(
         (None, ("jax_plugins",), (), False),
         (None, ("libtpu",), (), False),
         (None, (), ("a plugin",), False),
+        (None, ("PJRT_NAMES_AND_LIBRARY_PATHS",), (), False),
+        (None, ("TPU_LIBRARY_PATH",), (), False),
         ("cpu", ("jax_plugins",), (), True),
         ("cuda,cpu", (), (), False),
     ],
@@ -112,6 +114,8 @@ def test_an_accelerator_is_expected_where_something_finds_one(
 ):
     for name in ("PJRT_NAMES_AND_LIBRARY_PATHS", "TPU_LIBRARY_PATH"):
         monkeypatch.delenv(name, raising=False)
+        if name in installed:
+            monkeypatch.setenv(name, "a library")
     monkeypatch.setattr(programs, "find_spec", lambda name: name in installed)
     monkeypatch.setattr(programs, "entry_points", lambda group: registered)
     before = jax.config.jax_platforms

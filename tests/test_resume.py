@@ -12,7 +12,6 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ import pytest
 from absl import flags
 
 from l2rm_jax import config as defaults
-from l2rm_jax import main, run_log, stopping
+from l2rm_jax import main, run_log
 from l2rm_jax.checkpoint import RunCheckpoints
 from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
 from l2rm_jax.parallel import Replicas
@@ -284,48 +283,6 @@ def test_sigterm_ends_the_command_line_with_its_status(monkeypatch, capsys):
         main.main(["main"])
     assert ended.value.code == 143
     assert capsys.readouterr().err == "stopped by SIGTERM\n"
-
-
-def test_hosts_leave_together_what_they_wait_for(monkeypatch):
-    """Of two hosts, the other one gets the signal the third time that they ask each other."""
-    monkeypatch.setattr(stopping, "HOSTS_ASK_SECONDS", 0.01)
-    monkeypatch.setattr(stopping, "is_alone", lambda: False)
-    done, endless, asked = Future(), Future(), []
-    done.set_result("found")
-
-    def on_any_host(value: bool) -> bool:
-        asked.append(value)
-        return value or asked.count(False) == 3
-
-    with StopSignal() as stop:
-        monkeypatch.setattr(stopping, "on_any_host", lambda value: value)
-        assert stop.wait(done) == "found"
-        monkeypatch.setattr(stopping, "on_any_host", on_any_host)
-        with pytest.raises(StoppedError):
-            stop.wait(endless)
-    assert asked == [True, False] * 3
-
-
-def test_only_a_block_that_changes_nothing_is_interrupted():
-    with StopSignal() as stop, pytest.raises(StoppedError), stop.interruptible():
-        os.kill(os.getpid(), signal.SIGTERM)
-        signal.pause()
-    with StopSignal() as stop:
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.agreed()
-
-
-def test_outside_the_main_thread_sigterm_is_left_alone():
-    before, seen = signal.getsignal(signal.SIGTERM), []
-
-    def enter() -> None:
-        with StopSignal():
-            seen.append(signal.getsignal(signal.SIGTERM))
-
-    thread = threading.Thread(target=enter)
-    thread.start()
-    thread.join()
-    assert seen == [before]
 
 
 @pytest.mark.slow
