@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.fidelity.arrays import Arrays, Errors, difference
 from l2rm_jax.losses import contrastive, ranking
-from l2rm_jax.models.attention import region_word_cosines
+from l2rm_jax.models.attention import region_products, region_word_cosines
 from l2rm_jax.models.cam import CAM, word_similarities
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import masked_mean
@@ -53,9 +53,8 @@ def heads(arrays: Arrays) -> Errors:
     found = CAM("naive", 4).apply({}, whole, codes[1], False)
     for theirs in ("coding/T2ICrossAttention", "cam/SCAN"):
         yield "CAM", difference(found, arrays[f"{theirs}/MeanPooling"])
-    alike = word_similarities(
-        region_word_cosines((), whole, codes[1]), images, whole.mask, whole.mask, masks[1]
-    )
+    cosines, products = region_word_cosines((), whole, codes[1]), region_products(images)
+    alike = word_similarities(cosines, products, whole.mask, whole.mask, masks[1])
     words = np.where(masks[1] > 0, alike, -1.0)  # their padding
     yield "CAM", difference(words, arrays["cam/SCAN/word_sims"])
     yield from _losses(arrays.under("loss/"))

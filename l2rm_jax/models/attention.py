@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from l2rm_jax.models.encoders import ImageCode, TextCode
-from l2rm_jax.models.layers import l2_normalise, linear
+from l2rm_jax.models.layers import l2_normalise, linear, root
 
 SMOOTHING = 9.0  # inverse temperature of the attention over regions, as in SCAN and SGRAF
 
@@ -48,6 +48,21 @@ def _mix_backward(inputs: tuple, slopes: Float[Array, "I C L D"]) -> tuple:
 
 
 mix_regions.defvjp(lambda *inputs: (mix_regions(*inputs), inputs), _mix_backward)
+
+
+def region_products(regions: Float[Array, "I R D"]) -> Float[Array, "I R R"]:
+    """Of the regions of each image with each other, in full precision."""
+    return jnp.einsum("ird,isd->irs", regions, regions, precision=jax.lax.Precision.HIGHEST)
+
+
+def mixture_norms(
+    weights: Float[Array, "I R C L"], products: Float[Array, "I R R"]
+) -> Float[Array, "I C L"]:
+    """Norms of `mix_regions(weights, regions)` without the mixtures, from `region_products`: a
+    product with R numbers a region in place of D. In full precision, as squares lose digits."""
+    exact = jax.lax.Precision.HIGHEST
+    mixed = jnp.einsum("irs,iscl->ircl", products, weights, precision=exact)
+    return root(jnp.sum(weights * mixed, axis=1))
 
 
 @jax.custom_vjp

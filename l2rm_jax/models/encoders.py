@@ -21,13 +21,15 @@ from l2rm_jax.models.layers import (
 @flax.struct.dataclass
 class ImageCode:
     """Unit region vectors `[I, R, D]` (zero past the last region), their mask `[I, R]` (1 = a
-    region), one unit global vector `[I, D]` per image where the head uses it, and the norms
-    `[I, R]` that the regions had before."""
+    region), one unit global vector `[I, D]` per image where the head uses it, the norms `[I, R]`
+    that the regions had before, and their products with each other `[I, R, R]` where the head has
+    added them."""
 
     regions: Float[Array, "I R D"]
     mask: Float[Array, "I R"]
     overall: Float[Array, "I D"] | None = None
     norms: Float[Array, "I R"] | None = None
+    products: Float[Array, "I R R"] | None = None
 
 
 @flax.struct.dataclass

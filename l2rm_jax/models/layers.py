@@ -18,11 +18,14 @@ def l2_normalise(x: Float[Array, "..."], axis: int = -1, eps: float = 1e-8) -> F
 
 
 def l2_norm(x: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:
-    """Euclidean norm along `axis`; at a zero vector, which padding is here, the gradient is zero
-    where that of a square root would be NaN."""
-    squared = jnp.sum(x * x, axis=axis)
-    nonzero = squared > 0
-    return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, squared, 1.0)), 0.0)
+    """Euclidean norm along `axis`; a zero vector, which padding is here, has a zero gradient."""
+    return root(jnp.sum(x * x, axis=axis))
+
+
+def root(squared: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Square roots; zero, with a zero gradient, of what is not positive."""
+    positive = squared > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, squared, 1.0)), 0.0)
 
 
 def masked_mean(x: Float[Array, "n l d"], mask: Float[Array, "n l"]) -> Float[Array, "n d"]:

@@ -5,7 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2rm_jax.models.attention import mix_regions, squared_difference
+from l2rm_jax.models.attention import (
+    mix_regions,
+    mixture_norms,
+    region_products,
+    squared_difference,
+)
+from l2rm_jax.models.layers import l2_norm
 
 PLAIN = {
     "mix": (mix_regions, lambda w, x: jnp.einsum("ircl,ird->icld", w, x), "ircl", "ird"),
@@ -28,3 +34,18 @@ def test_gradients_written_by_hand_are_those_of_the_plain_form(name):
     slopes = jax.random.normal(keys[-1], found.shape)
     for gradient, reference in zip(pull(slopes), pull_plain(slopes), strict=True):
         np.testing.assert_allclose(gradient, reference, rtol=1e-5, atol=1e-6)
+
+
+def test_norms_of_mixtures_are_found_without_them():
+    """With zero gradients where nothing is mixed."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    weights = jnp.exp(9 * jax.random.uniform(keys[0], (2, 4, 3, 5))).at[:, :, 1].set(0.0)
+    regions = jax.random.normal(keys[1], (2, 4, 6)).at[0, 2:].set(0.0)
+    expected, pull_plain = jax.vjp(lambda w, x: l2_norm(mix_regions(w, x)), weights, regions)
+    found, pull = jax.vjp(lambda w, x: mixture_norms(w, region_products(x)), weights, regions)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    slopes = jax.random.normal(keys[2], found.shape)
+    for gradient, reference in zip(pull(slopes), pull_plain(slopes), strict=True):
+        np.testing.assert_allclose(
+            gradient, reference, rtol=1e-4, atol=1e-4 * jnp.abs(reference).max()
+        )
