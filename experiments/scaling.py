@@ -12,8 +12,9 @@ codes of all images, columns of similarities, gradients). The prediction is
 
 - rate: what `experiments.bench.step --json=FILE` measured on one device of the kind, in the
   config's precision, given as --measured=FILE; else 30% of the peak at that precision, an
-  assumption. It is that of the whole step, so all that is
-  no matrix product is in it, and it is taken to be the same at every size.
+  assumption: of a step of SGR a v5e's compiler expects 9% (`experiments.dry_run`). It is that of
+  the whole step, so all that is no matrix product is in it, and it is taken to be the same at
+  every size.
 - link: what the maker says a device receives per second. Nothing is taken to overlap with the
   products, and no latency is counted: with many devices and small batches that is too optimistic.
 - Every caption is taken to have --words words, of both streams of L2RM. Reading the input is taken
@@ -33,33 +34,17 @@ from ml_collections import ConfigDict
 
 from experiments.bench.measure import VOCABULARY
 from experiments.bench.step import step_batches, step_config, streams
+from experiments.machines import MACHINES, Machine
 from experiments.sweep import add_settings, changed, load_config, start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import make_method
+from l2rm_jax.methods.base import Method, TrainState
 from l2rm_jax.models import make_model
 from l2rm_jax.parallel import AXIS
 
 CONFIG = Path(__file__).parents[1] / "configs" / "coco.py"
 ASSUMED_SHARE = 0.3
-
-
-class Machine(NamedTuple):
-    """Per device: operations by precision, bytes received from other devices, each a second."""
-
-    kind: str  # what JAX's name of the device contains
-    devices: int
-    peak: dict[str, float]
-    link: float
-
-
-# Makers' data sheets: cloud.google.com/tpu/docs/v5e (1600 Gbit/s between chips); NVIDIA H200
-# (bfloat16 without sparsity, NVLink in one direction). A TPU makes a product in all digits of
-# float32 from six in bfloat16; a GPU makes it outside its tensor cores.
-MACHINES = {
-    "v5e": Machine("TPU v5 lite", 256, {"float32": 197e12 / 6, "bfloat16": 197e12}, 200e9),
-    "h200": Machine("H200", 8, {"float32": 67e12, "bfloat16": 989e12}, 450e9),
-}
 
 
 class Work(NamedTuple):
@@ -73,35 +58,48 @@ class Work(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--config", default=str(CONFIG), help="FILE.py or FILE.py:VARIANT")
-    parser.add_argument("--machine", choices=MACHINES, help="all, each at its size, when left out")
-    parser.add_argument("--devices", type=_sizes, help="numbers of devices")
-    parser.add_argument(
-        "--batch", type=_sizes, default=[512, 1024, 2048, 4096], help="all devices'"
-    )
-    parser.add_argument("--words", type=int, default=16, help="of a caption")
-    parser.add_argument("--regions", type=int, default=36, help="of an image")
-    parser.add_argument("--features", type=int, default=2048, help="of a region")
-    parser.add_argument("--measured", type=Path, help="JSON file of experiments.bench.step")
-    add_settings(parser, "set")
-    flags = parser.parse_args()
+    known = parser(__doc__)
+    known.add_argument("--measured", type=Path, help="JSON file of experiments.bench.step")
+    flags = known.parse_args()
     if flags.measured and not flags.machine:
-        parser.error("--measured: goes with --machine, the one that was measured")
-    config = changed(load_config(flags.config), flags.set)
-    names = [flags.machine] if flags.machine else list(MACHINES)
-    sizes = f"{config.model.embed_dim}/{config.model.sim_dim}"
-    print(f"{config.method}, {config.model.head}, {sizes}, {config.precision}")
+        known.error("--measured: goes with --machine, the one that was measured")
+    config = config_of(flags)
     print("machine  devices  batch  TFLOP  MB received  products ms  exchange ms  step ms  pairs/s")
-    for name in names:
+    for name in machines_of(flags):
         machine = MACHINES[name]
         rate, source = _rate(machine, config.precision, flags.measured)
         for devices in flags.devices or [machine.devices]:
             for batch in flags.batch:
                 print(f"{name:7}  {_row(config, flags, machine, rate, devices, batch)}")
         print(f"{name}: {rate / 1e12:.3g} TFLOP/s a device ({source})")
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Flags of a script about a step on machines that need not be there."""
+    known = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawTextHelpFormatter
+    )
+    known.add_argument("--config", default=str(CONFIG), help="FILE.py or FILE.py:VARIANT")
+    known.add_argument("--machine", choices=MACHINES, help="all, each at its size, when left out")
+    known.add_argument("--devices", type=_sizes, help="numbers of devices")
+    known.add_argument("--batch", type=_sizes, default=[512, 1024, 2048, 4096], help="all devices'")
+    known.add_argument("--words", type=int, default=16, help="of a caption")
+    known.add_argument("--regions", type=int, default=36, help="of an image")
+    known.add_argument("--features", type=int, default=2048, help="of a region")
+    add_settings(known, "set")
+    return known
+
+
+def config_of(flags: argparse.Namespace) -> ConfigDict:
+    """The config that the flags ask for; prints what it is about."""
+    config = changed(load_config(flags.config), flags.set)
+    sizes = f"{config.model.embed_dim}/{config.model.sim_dim}"
+    print(f"{config.method}, {config.model.head}, {sizes}, {config.precision}")
+    return config
+
+
+def machines_of(flags: argparse.Namespace) -> list[str]:
+    return [flags.machine] if flags.machine else list(MACHINES)
 
 
 def _sizes(text: str) -> list[int]:
@@ -156,6 +154,15 @@ def step_work(
     Args:
       words, regions, features: of every caption, image and region.
     """
+    method, state, batch = step_inputs(config, devices, words, regions, features)
+    program = jax.make_jaxpr(method.step, axis_env=[(AXIS, devices)])(state, batch)
+    return work_of(program.jaxpr, devices)
+
+
+def step_inputs(
+    config: ConfigDict, devices: int, words: int, regions: int, features: int
+) -> tuple[Method, TrainState, dict]:
+    """The method, and shapes of what its step after the warm-up takes on one of the devices."""
     method = make_method(make_model(config.model, VOCABULARY, AXIS), config)
     own = config.train.batch_size // devices
 
@@ -164,10 +171,8 @@ def step_work(
 
     index = array(kind="int32")
     pairs = Batch(array(regions, features), index, array(words, kind="int32"), index, index, index)
-    batch = step_batches(streams(config.method), lambda: pairs)
     state = jax.eval_shape(method.init, jax.random.key(0), pairs)
-    program = jax.make_jaxpr(method.step, axis_env=[(AXIS, devices)])(state, batch)
-    return work_of(program.jaxpr, devices)
+    return method, state, step_batches(streams(config.method), lambda: pairs)
 
 
 def work_of(program: jax.extend.core.Jaxpr, devices: int) -> Work:

@@ -93,23 +93,24 @@ def keep_compiled_programs() -> None:
 
 
 def set_compiler_flags() -> None:
-    """Adds to XLA_FLAGS what suits a CPU; before a device is touched, as XLA reads them then.
+    """Adds to XLA_FLAGS what suits a CPU, where it is the only device; before it is touched, as XLA
+    reads them then. An accelerator's compiler would obey these flags too, or abort at one that it
+    does not know.
 
     jaxlib 0.10 gets XLA's former generator of a CPU's kernels: with the other one, its default, a
     step takes up to 1.5 times as long. jaxlib 0.11, where nothing has been measured, keeps its
     default; XLA of 0.12 aborts at this flag.
 
-    With no device but the CPU, LLVM optimises less than it could: steps take as long, and compile
-    in 0.7 to 0.8 of the time. An accelerator's compiler would obey this flag too.
+    LLVM optimises less than it could: steps take as long, and compile in 0.7 to 0.8 of the time.
 
     What XLA_FLAGS names already stays, and so does a file that it names instead of flags.
     """
     flags = os.environ.get("XLA_FLAGS", "").strip()
-    if flags and not flags.startswith("-"):
+    if (flags and not flags.startswith("-")) or not has_cpu_alone():
         return
     if version("jaxlib").startswith("0.10.") and CODE_GENERATOR not in flags:
         flags += f" {CODE_GENERATOR}=false"
-    if has_cpu_alone() and OPTIMISATION not in flags:
+    if OPTIMISATION not in flags:
         flags += f" {OPTIMISATION}=1"
     os.environ["XLA_FLAGS"] = flags.strip()
 

@@ -78,8 +78,14 @@ KERNELS, LEVEL = "--xla_cpu_use_fusion_emitters=false", "--xla_backend_optimizat
     ("jaxlib", "cpu_alone", "before", "after"),
     [
         ("0.10.2", True, "", f"{KERNELS} {LEVEL}"),
-        ("0.10.2", False, "--xla_a=1", f"--xla_a=1 {KERNELS}"),
-        ("0.10.2", False, KERNELS.replace("false", "true"), KERNELS.replace("false", "true")),
+        ("0.10.2", True, "--xla_a=1", f"--xla_a=1 {KERNELS} {LEVEL}"),
+        (
+            "0.10.2",
+            True,
+            KERNELS.replace("false", "true"),
+            KERNELS.replace("false", "true") + f" {LEVEL}",
+        ),
+        ("0.10.2", False, "--xla_a=1", "--xla_a=1"),
         ("0.10.2", True, "/a/file", "/a/file"),
         ("0.12.0", True, "--xla_a=1", f"--xla_a=1 {LEVEL}"),
         ("0.12.0", True, LEVEL.replace("1", "3"), LEVEL.replace("1", "3")),
