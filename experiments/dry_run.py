@@ -18,7 +18,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest import mock
 
 import jax
@@ -93,8 +93,12 @@ def main() -> None:
 
 
 def _look_for_no_device() -> None:
-    """Before JAX looks for any: a CPU is enough, of this machine or of a real accelerator's."""
+    """Before JAX looks for any: a CPU is enough, of this machine or of a real accelerator's.
+
+    Programs of absent devices can be kept, but not read again.
+    """
     jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_enable_compilation_cache", False)
     settings = {
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # one process at a time may hold a TPU; none is held
@@ -114,27 +118,26 @@ def absent_devices(machine: Machine, count: int) -> list[jax.Device]:
     """
     try:
         if machine.platform == "tpu":
-            return list(topologies.get_topology_desc(_slice(count), "tpu").devices)[:count]
-        return list(
-            topologies.get_topology_desc(
-                machine.kind,
-                "cuda",
-                topology=f"1x1x{count}",
-                target_config=HOPPER.format(kind=machine.kind),
-            ).devices
-        )
-    except (jax.errors.JaxRuntimeError, RuntimeError, NotImplementedError) as error:
+            found = topologies.get_topology_desc(_slice(count), "tpu")
+        else:
+            target = {"topology": f"1x1x{count}", "target_config": HOPPER.format(kind=machine.kind)}
+            found = topologies.get_topology_desc(machine.kind, "cuda", **target)
+        devices = list(found.devices)[:count]
+    except (RuntimeError, NotImplementedError) as error:
         extra = {"tpu": "tpu", "gpu": "cuda13"}[machine.platform]
         raise ConfigError(
-            f"{count} devices of {machine.kind}: no compiler for them; expected the extra "
-            f'`pip install "jax[{extra}]"`, and as many as a machine can have ({error})'
+            f"no compiler for {count} devices of {machine.kind}; expected that of "
+            f'`pip install "jax[{extra}]"`, which says: {error}'
         ) from error
+    if len(devices) < count:
+        raise ConfigError(f"{count} devices of {machine.kind}: expected at most {len(devices)}")
+    return devices
 
 
 def _slice(count: int) -> str:
-    """The least slice of a v5e that has so many chips, a power of two: 2 x 2, 2 x 4, 4 x 4."""
-    short = max(2, 1 << (count.bit_length() - 1) // 2)
-    return f"v5e:{short}x{max(short, count // short)}"
+    """The least slice of a v5e that has so many chips: 2 x 2, 2 x 4, 4 x 4."""
+    doublings = max(2, (count - 1).bit_length())
+    return f"v5e:{2 ** (doublings // 2)}x{2 ** (doublings - doublings // 2)}"
 
 
 def compile_step(
@@ -169,7 +172,8 @@ def compile_step(
 
 @contextmanager
 def _as_if_on(machine: Machine) -> Iterator[None]:
-    """Heads choose how many captions they score at once, and what they keep, by the device."""
+    """Heads choose how many captions they score at once, and what they keep, by the device that
+    JAX names; within a step nobody can hand them another."""
     device = Device(machine.platform, machine.memory)
     with mock.patch.object(jax, "local_devices", lambda *_, **__: [device]):
         yield
@@ -188,9 +192,9 @@ def _row(config: ConfigDict, machine: Machine, devices: list, shapes: tuple) -> 
     return line if given + working <= of else f"{line}  does not fit"
 
 
-def _first_line(error: Any) -> str:
+def _first_line(error: Exception) -> str:
     return next(line for line in str(error).splitlines() if "RESOURCE_EXHAUSTED" in line)
 
 
 if __name__ == "__main__":
-    start(main)
+    start(main, prepare=False)  # flags for a CPU would end a TPU's compiler

@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 
 class Machine(NamedTuple):
-    """Per device: operations by precision, bytes received from other devices, each a second."""
+    """Accelerators of one kind, and how many of them are meant where nobody says."""
 
     platform: str
     kind: str  # what JAX's name of the device contains
     devices: int
-    peak: dict[str, float]
-    link: float
+    peak: dict[str, float]  # operations a second, by precision
+    link: float  # bytes a second that a device receives from the others
     memory: float  # bytes that a program may use
     clock: float | None = None  # cycles a second, where a compiler counts in them
 

@@ -199,10 +199,12 @@ def differ_in_seed_alone(configs: Iterable[Mapping[str, Any]]) -> bool:
     return len(set(seeds)) == len(seeds) and all(config == found[0] for config in found)
 
 
-def start(main_function: Callable[[], None]) -> None:
+def start(main_function: Callable[[], None], prepare: bool = True) -> None:
     """`main` of a script; what the library refuses is one line, not a traceback. Freed memory
-    is kept, and compiled programs, for the runs of a sweep and the next ones."""
-    prepare_process()
+    is kept, and compiled programs, for the runs of a sweep and the next ones, unless the script
+    runs nothing and so should not `prepare`."""
+    if prepare:
+        prepare_process()
     try:
         main_function()
     except L2RMError as error:

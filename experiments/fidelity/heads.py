@@ -14,9 +14,9 @@ import numpy as np
 
 from experiments.fidelity.arrays import Arrays, Errors, difference
 from l2rm_jax.losses import contrastive, ranking
-from l2rm_jax.models.attention import region_products, region_word_cosines
+from l2rm_jax.models.attention import region_word_cosines
 from l2rm_jax.models.cam import CAM, word_similarities
-from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.encoders import ImageCode, TextCode, region_products
 from l2rm_jax.models.layers import masked_mean
 from l2rm_jax.models.omit import OMIT
 from l2rm_jax.models.vse import VSE
@@ -49,12 +49,13 @@ def heads(arrays: Arrays) -> Errors:
     found = VSE("mean").apply({}, *codes, False)
     yield "VSE, mean", difference(found, arrays["coding/aveEncoders"])
     # SCAN's code takes what stands in an image's padding for regions.
-    whole = ImageCode(images, np.ones_like(masks[0]))
+    products = region_products(images)
+    whole = ImageCode(images, np.ones_like(masks[0]), products=products)
     found = CAM("naive", 4).apply({}, whole, codes[1], False)
     for theirs in ("coding/T2ICrossAttention", "cam/SCAN"):
         yield "CAM", difference(found, arrays[f"{theirs}/MeanPooling"])
-    cosines, products = region_word_cosines((), whole, codes[1]), region_products(images)
-    alike = word_similarities(cosines, products, whole.mask, whole.mask, masks[1])
+    cosines = region_word_cosines((), whole, codes[1])
+    alike = word_similarities(cosines, products, whole.mask, masks[1], dustbin=False)
     words = np.where(masks[1] > 0, alike, -1.0)  # their padding
     yield "CAM", difference(words, arrays["cam/SCAN/word_sims"])
     yield from _losses(arrays.under("loss/"))

@@ -52,19 +52,20 @@ def _mix_backward(inputs: tuple, slopes: Float[Array, "I C L D"]) -> tuple:
 mix_regions.defvjp(lambda *inputs: (mix_regions(*inputs), inputs), _mix_backward)
 
 
-def region_products(regions: Float[Array, "I R D"]) -> Float[Array, "I R R"]:
-    """Of the regions of each image with each other, in full precision."""
-    return jnp.einsum("ird,isd->irs", regions, regions, precision=jax.lax.Precision.HIGHEST)
-
-
 def mixture_norms(
     weights: Float[Array, "I R C L"], products: Float[Array, "I R R"]
 ) -> Float[Array, "I C L"]:
-    """Norms of `mix_regions(weights, regions)` without the mixtures, from `region_products`: a
-    product with R numbers a region in place of D. In full precision, as squares lose digits."""
+    """Norms of `mix_regions(weights, regions)` without the mixtures, from the regions' `products`:
+    R numbers a region in place of D.
+
+    In full precision. Squares have half the digits: a norm below 3e-4 of the sum of its weights,
+    of regions that cancel, is taken for that much.
+    """
     exact = jax.lax.Precision.HIGHEST
     mixed = jnp.einsum("irs,iscl->ircl", products, weights, precision=exact)
-    return root(jnp.sum(weights * mixed, axis=1))
+    largest = jax.lax.stop_gradient(jnp.sum(weights, axis=1) ** 2)
+    least = jnp.finfo(weights.dtype).eps * largest
+    return root(jnp.maximum(jnp.sum(weights * mixed, axis=1), least))
 
 
 @jax.custom_vjp

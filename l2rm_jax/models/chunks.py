@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.stages import at_least_width, at_width, bytes_of, composed, handed_on
 
-CACHED = 2**22  # bytes of vectors that a CPU is best given at once, whatever its cores
+CACHED = 2**22  # bytes that a CPU is best given at once, whatever its cores
 
 
 def map_captions(
@@ -21,6 +21,7 @@ def map_captions(
     texts: TextCode,
     chunk: int,
     few_slopes: bool = False,
+    vectors: bool = True,
 ) -> Any:
     """Scores of all captions, made by `stages` (see `composed`) of so many captions at once
     (`captions_at_once`).
@@ -34,7 +35,12 @@ def map_captions(
     ties, gives one to at most 3 J of them. The backward pass then computes again only the pairs
     that have one, J at once whatever the chunk, each by itself: through all pairs, it would take
     longer than without.
+
+    Without `vectors`, what the stages make of a word and an image is no vector as long as theirs,
+    but a number for each region at most.
     """
+    numbers = images.regions.shape[2 if vectors else 1]
+    chunk = captions_at_once(chunk, numbers, images.mask, texts.mask)
     if few_slopes:
         forward = partial(_in_chunks, stages, chunk)
         return _through_pairs(composed(stages), forward)(params, images, texts)
@@ -44,13 +50,13 @@ def map_captions(
 
 
 def _in_chunks(
-    stages: Sequence[Callable], chunk: int, params: Any, images: ImageCode, texts: TextCode
+    stages: Sequence[Callable], size: int, params: Any, images: ImageCode, texts: TextCode
 ) -> Any:
-    """Captions in the order of their length, each chunk at the smallest of `widths` that holds its
-    longest one: padded to the longest of a batch, half of the words would be padding."""
+    """So many captions at once, in the order of their length, each chunk at the smallest of
+    `widths` that holds its longest one: padded to the longest of a batch, half of the words would
+    be padding."""
     captions, length = texts.mask.shape
-    size = min(captions, captions_at_once(chunk, images.regions, texts.words))
-    if size == captions:
+    if size >= captions:
         return at_least_width(stages, [length])(params, images, texts)
     whole = captions // size * size
     order = jnp.argsort(jnp.sum(texts.mask, axis=1))
@@ -113,22 +119,27 @@ def _add_rows(tree: Any, index: Int[Array, " P"], rows: Any) -> Any:
 
 def captions_at_once(
     chunk: int,
-    regions: Float[Array, "I R D"],
-    words: Float[Array, "J L D"],
+    numbers: int,
+    images: Float[Array, "I R"],
+    texts: Float[Array, "J L"],
     device: jax.Device | None = None,
 ) -> int:
     """`chunk` itself, unless that is 0: then as many captions as suit the device.
 
-    Their vectors, an image's answer to every word of a caption, fill a CPU's caches (`CACHED`), but
-    two captions are taken at least. An accelerator wants all at once; there the vectors are given a
-    sixteenth of its memory, counted six times for those that a backward pass holds. Somewhat fewer
-    captions are taken where they make up all: the rest would be a program of its own to compile.
+    What a caption makes with all images, so many `numbers` a word and image, fills a CPU's caches
+    (`CACHED`), but two captions are taken at least. An accelerator wants all at once; there this is
+    given a sixteenth of its memory, counted six times for what a backward pass holds. Somewhat
+    fewer captions are taken where they make up all: the rest would be a program of its own to
+    compile.
+
+    Args:
+      images, texts: masks.
     """
     if chunk:
         return chunk
     device = device or jax.local_devices()[0]
-    (images, _, dim), (captions, length, _) = regions.shape, words.shape
-    caption = images * length * dim * words.dtype.itemsize
+    captions, length = texts.shape
+    caption = len(images) * length * numbers * images.dtype.itemsize
     if device.platform == "cpu":
         least, most = 2, CACHED // caption
     else:

@@ -22,8 +22,8 @@ from l2rm_jax.models.layers import (
 class ImageCode:
     """Unit region vectors `[I, R, D]` (zero past the last region), their mask `[I, R]` (1 = a
     region), one unit global vector `[I, D]` per image where the head uses it, the norms `[I, R]`
-    that the regions had before, and their products with each other `[I, R, R]` where the head has
-    added them."""
+    that the regions had before, and their products with each other `[I, R, R]`, in full precision,
+    where the head uses them."""
 
     regions: Float[Array, "I R D"]
     mask: Float[Array, "I R"]
@@ -117,12 +117,13 @@ class SelfAttention(nn.Module):
 
 class ImageEncoder(nn.Module):
     """Region features `[I, R, Dv]` and region counts `[I]` to `ImageCode`; `overall` asks for the
-    global vectors."""
+    global vectors, `products` for those of regions with each other."""
 
     embed_dim: int
     dropout: float
     axis_name: str | None = None
     overall: bool = True
+    products: bool = False
 
     @nn.compact
     def __call__(
@@ -139,7 +140,13 @@ class ImageEncoder(nn.Module):
         if self.overall:
             attention = SelfAttention(self.dropout, True, self.axis_name, name="attention")
             overall = attention(regions, mask, train)
-        return ImageCode(regions, mask, overall, norms=l2_norm(raw))
+        products = region_products(regions) if self.products else None
+        return ImageCode(regions, mask, overall, l2_norm(raw), products)
+
+
+def region_products(regions: Float[Array, "I R D"]) -> Float[Array, "I R R"]:
+    """Of the regions of each image with each other, in full precision."""
+    return jnp.einsum("ird,isd->irs", regions, regions, precision=jax.lax.Precision.HIGHEST)
 
 
 class TextEncoder(nn.Module):

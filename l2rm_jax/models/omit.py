@@ -77,7 +77,7 @@ class OMIT(nn.Module):
         regions = jnp.concatenate([bins[0][:, None], images.regions], axis=1)
         images, texts = images.replace(regions=regions), texts.replace(overall=bins[1])
         function = partial(function, self.matching, self.margins, self.epsilon)
-        return map_captions((function,), (), images, texts, self.chunk, few_slopes)
+        return map_captions((function,), (), images, texts, self.chunk, few_slopes, vectors=False)
 
 
 def _plan(

@@ -41,6 +41,8 @@ HEADS = {
 }
 # The heads that look at the encoders' global vectors.
 GLOBAL = ("sgr", "saf")
+# And those that look at the products of an image's regions with each other.
+PRODUCTS = ("cam",)
 
 
 class RetrievalModel(nn.Module):
@@ -78,7 +80,7 @@ class RetrievalModel(nn.Module):
             self.image_encoder = AggregatedImageEncoder(self.embed_dim, self.axis_name)
             self.text_encoder = AggregatedTextEncoder(*words, *shared[:3])
         else:
-            self.image_encoder = ImageEncoder(*shared)
+            self.image_encoder = ImageEncoder(*shared, self.head in PRODUCTS)
             self.text_encoder = (
                 TextEncoder(*words, *shared) if self.vocabulary_size else VectorTextEncoder(*shared)
             )

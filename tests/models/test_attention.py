@@ -5,12 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2rm_jax.models.attention import (
-    mix_regions,
-    mixture_norms,
-    region_products,
-    squared_difference,
-)
+from l2rm_jax.models.attention import mix_regions, mixture_norms, squared_difference
+from l2rm_jax.models.encoders import region_products
 from l2rm_jax.models.layers import l2_norm
 
 PLAIN = {
@@ -36,6 +32,17 @@ def test_gradients_written_by_hand_are_those_of_the_plain_form(name):
         np.testing.assert_allclose(gradient, reference, rtol=1e-5, atol=1e-6)
 
 
+def test_norms_of_mixtures_of_regions_that_cancel_are_not_too_small():
+    """Where nearly nothing is left of a mixture, rounding must not make it nothing."""
+    regions = jax.random.normal(jax.random.key(0), (1, 18, 64))
+    regions = jnp.concatenate([regions, 1e-5 - regions], axis=1)
+    regions /= jnp.linalg.norm(regions, axis=-1, keepdims=True)
+    weights = jnp.ones((1, 36, 40, 5)) + 1e-6 * jax.random.normal(jax.random.key(1), (40, 5))
+    norms, pull = jax.vjp(lambda x: mixture_norms(weights, region_products(x)), regions)
+    assert jnp.all(norms >= 36 * 3e-4) and jnp.all(norms < 36 * 2e-3)
+    assert jnp.abs(pull(jnp.ones_like(norms))[0]).max() < 1e5
+
+
 def test_norms_of_mixtures_are_found_without_them():
     """With zero gradients where nothing is mixed."""
     keys = jax.random.split(jax.random.key(0), 3)
@@ -49,3 +56,17 @@ def test_norms_of_mixtures_are_found_without_them():
         np.testing.assert_allclose(
             gradient, reference, rtol=1e-4, atol=1e-4 * jnp.abs(reference).max()
         )
+
+
+def test_an_accelerator_sums_the_gradient_of_the_words():
+    """By a product, as on a CPU, it would take as long as the head's own."""
+
+    def program(platform: str) -> str:
+        def gradient(context, words):
+            return jax.vjp(squared_difference, context, words)[1](context)
+
+        shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((3, 2, 5, 4), (2, 5, 4))]
+        return jax.jit(gradient).trace(*shapes).lower(lowering_platforms=(platform,)).as_text()
+
+    assert "dot_general" in program("cpu")
+    assert "dot_general" not in program("tpu") and "stablehlo.reduce" in program("tpu")

@@ -9,14 +9,14 @@ import pytest
 
 from l2rm_jax.models.cam import CAM
 from l2rm_jax.models.chunks import captions_at_once, fits, widths
-from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.encoders import ImageCode, TextCode, region_products
 from l2rm_jax.models.layers import l2_normalise
 from l2rm_jax.models.omit import OMIT
 from l2rm_jax.models.saf import SAF
 from l2rm_jax.models.sgr import SGR
 
-REGIONS = jax.ShapeDtypeStruct((10, 36, 64), "float32")
-WORDS = jax.ShapeDtypeStruct((12, 8, 64), "float32")
+IMAGES = jax.ShapeDtypeStruct((10, 36), "float32")
+TEXTS = jax.ShapeDtypeStruct((12, 8), "float32")
 CAPTION = 6 * 10 * 8 * 64 * 4  # bytes that one caption takes with all images
 
 
@@ -29,7 +29,7 @@ def accelerator(memory: int | None) -> SimpleNamespace:
     ("memory", "expected"), [(16 * 6 * CAPTION, 6), (16 * 99 * CAPTION, 12), (1, 1), (None, 12)]
 )
 def test_an_accelerator_takes_the_captions_that_its_memory_holds(memory, expected):
-    assert captions_at_once(0, REGIONS, WORDS, accelerator(memory)) == expected
+    assert captions_at_once(0, 64, IMAGES, TEXTS, accelerator(memory)) == expected
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_an_accelerator_takes_the_captions_that_its_memory_holds(memory, expecte
     [(128, 112, 64), (128, 19, 16), (100, 49, 25), (127, 112, 112)],
 )
 def test_an_accelerator_takes_parts_of_one_size_where_there_are_some(captions, held, expected):
-    words = jax.ShapeDtypeStruct((captions, 8, 64), "float32")
+    texts = jax.ShapeDtypeStruct((captions, 8), "float32")
     device = accelerator(16 * held * CAPTION)
-    assert captions_at_once(0, REGIONS, words, device) == expected
+    assert captions_at_once(0, 64, IMAGES, texts, device) == expected
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,28 @@ def test_an_accelerator_takes_parts_of_one_size_where_there_are_some(captions, h
     [(10, 12, 12), (200, 12, 6), (1000, 12, 2), (10**5, 12, 2), (1000, 11, 2), (10, 1, 2)],
 )
 def test_a_cpu_takes_what_its_caches_hold_and_at_least_two(images, captions, expected):
-    regions = jax.ShapeDtypeStruct((images, 36, 64), "float32")
-    words = jax.ShapeDtypeStruct((captions, 8, 64), "float32")
-    assert captions_at_once(0, regions, words) == expected
+    images = jax.ShapeDtypeStruct((images, 36), "float32")
+    texts = jax.ShapeDtypeStruct((captions, 8), "float32")
+    assert captions_at_once(0, 64, images, texts) == expected
+
+
+@pytest.mark.parametrize(("head", "numbers"), [("sgr", 8), ("saf", 8), ("cam", 5), ("omit", 5)])
+def test_heads_that_make_no_vectors_take_more_captions(head, numbers, monkeypatch):
+    """So many numbers a word and image: a vector as long as theirs, or one for each region."""
+    asked = []
+
+    def captions_of(_, numbers, *others):
+        asked.append(numbers)
+        return 3
+
+    monkeypatch.setattr("l2rm_jax.models.chunks.captions_at_once", captions_of)
+    scores_and_gradients(HEADS[head](0), SLOPES)
+    assert asked and all(found == numbers + (head == "omit") for found in asked)
 
 
 def test_what_is_asked_for_anywhere():
     for device in (None, accelerator(1)):
-        assert captions_at_once(7, REGIONS, WORDS, device) == 7
+        assert captions_at_once(7, 64, IMAGES, TEXTS, device) == 7
 
 
 @pytest.mark.parametrize(
@@ -102,6 +116,7 @@ def scores_and_gradients(
     images = code(ImageCode, rng, [3, 5, 1, 4], 5)
     images = images.replace(regions=images.regions + images_plus)
     texts = code(TextCode, rng, lengths, 6)
+    images = images.replace(products=region_products(images.regions))
     variables = head.init(jax.random.key(0), images, texts, True)
 
     def loss(params, images, texts):

@@ -13,7 +13,7 @@ from l2rm_jax.config import check_fields
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models import make_model
 from l2rm_jax.models.cam import CAM
-from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.encoders import ImageCode, TextCode, region_products
 from l2rm_jax.models.omit import MARGINS, MATCHINGS, OMIT
 from l2rm_jax.models.pem import PEM, Gaussian
 from l2rm_jax.models.retrieval import GLOBAL, HEADS
@@ -41,8 +41,12 @@ def vectors(rng, counts, width):
     return [None if part is None else np.float32(part) for part in parts]
 
 
+def with_products(images: ImageCode) -> ImageCode:
+    return images.replace(products=region_products(images.regions))
+
+
 RNG = np.random.default_rng(0)
-CODES = ImageCode(*vectors(RNG, REGIONS, 5)), TextCode(*vectors(RNG, WORDS, 6))
+CODES = with_products(ImageCode(*vectors(RNG, REGIONS, 5))), TextCode(*vectors(RNG, WORDS, 6))
 
 
 def reordered(code):
@@ -51,7 +55,8 @@ def reordered(code):
     orders = [np.r_[RNG.permutation(n), n : code.mask.shape[1]] for n in counts]
     take = [np.stack([row[order] for row, order in zip(x, orders, strict=True)])
             for x in jax.tree.leaves(code)]  # fmt: skip
-    return jax.tree.unflatten(jax.tree.structure(code), take)
+    code = jax.tree.unflatten(jax.tree.structure(code), take)
+    return with_products(code) if isinstance(code, ImageCode) else code
 
 
 def random_variables(head):
