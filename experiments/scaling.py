@@ -12,9 +12,9 @@ codes of all images, columns of similarities, gradients). The prediction is
 
 - rate: what `experiments.bench.step --json=FILE` measured on one device of the kind, in the
   config's precision, given as --measured=FILE; else 30% of the peak at that precision, an
-  assumption, and a hopeful one: a v5e's compiler expects 6 to 10% in bfloat16 of steps with SGR
-  (128 pairs on one device, 1024 and 4096 on 256; `experiments.dry_run`). It is that of the whole
-  step, so all that is no matrix product is in it, and it is taken to be the same at every size.
+  assumption, and a hopeful one: a v5e's compiler expects 6 and 7% in bfloat16 of steps with SGR
+  (4096 and 1024 pairs on 256 devices; `experiments.dry_run`). It is that of the whole step, so all
+  that is no matrix product is in it, and it is taken to be the same at every size.
 - link: what the maker says a device receives per second. Nothing is taken to overlap with the
   products, and no latency is counted: with many devices and small batches that is too optimistic.
 - Every caption is taken to have --words words, of both streams of L2RM. Reading the input is taken
