@@ -17,8 +17,7 @@ from experiments.fidelity.arrays import (
     tree_difference,
 )
 from l2rm_jax.losses import ranking
-from l2rm_jax.models.encoders import GRU, RegionEncoder, WordEncoder
-from l2rm_jax.models.layers import l2_normalise
+from l2rm_jax.models.encoders import RegionEncoder, WordEncoder
 from l2rm_jax.recall import recalls
 from l2rm_jax.torch_import import (
     linear_from_state_dict,
@@ -92,36 +91,29 @@ def encoders(arrays: Arrays) -> Errors:
     vocabulary_size, word_dim = weights["txt_enc.embed.weight"].shape
     embed_dim = weights["img_enc.fc.weight"].shape[0]
     mask = (np.arange(tokens.shape[1]) < lengths[:, None]).astype(np.float32)
-    run = {"capture_intermediates": True, "mutable": "intermediates"}
 
     params = {"projection": linear_from_state_dict(weights, "img_enc.fc")}
-    _, layers = RegionEncoder(embed_dim).apply({"params": params}, images, **run)
-    (normed,), (plain,) = _outputs(layers, ""), _outputs(layers, "projection")
-    yield "regions", difference(normed, arrays["out/img_emb"])
-    yield "regions", difference(plain, arrays["out/img_emb_nonorm"])
+    for normalise, name in ((True, "out/img_emb"), (False, "out/img_emb_nonorm")):
+        regions = RegionEncoder(embed_dim, normalise).apply({"params": params}, images)
+        yield "regions", difference(regions, arrays[name])
 
-    encoder = WordEncoder(vocabulary_size, word_dim, embed_dim, dropout=0.0)
     params = words_from_state_dict(weights)
-    words, layers = encoder.apply({"params": params}, tokens, mask, False, **run)
-    both_ways = (*_outputs(layers, "forward"), *_outputs(layers, "backward"))
-    yield "words", difference(words, arrays["out/cap_emb"])
-    yield "words", difference(sum(both_ways) / 2, arrays["out/cap_emb_nonorm"])
+    for normalise, name in ((True, "out/cap_emb"), (False, "out/cap_emb_nonorm")):
+        encoder = WordEncoder(vocabulary_size, word_dim, embed_dim, 0.0, normalise=normalise)
+        words = encoder.apply({"params": params}, tokens, mask, False)
+        yield "words", difference(words, arrays[name])
 
-    # One direction alone has weights of its own; the encoder always has two.
+    # One direction alone has weights of its own. With zeros, the other one stays at zero, and unit
+    # length takes away that the mean is half of the first.
     single = arrays.under("uni_w/")
-    params = words_from_state_dict(ChainMap(single, _reversed(single)))
-    inputs = params["embedding"][tokens]
-    one_way = l2_normalise(GRU(embed_dim).apply({"params": params["forward"]}, inputs, mask))
+    params = words_from_state_dict(ChainMap(single, _still(single)))
+    encoder = WordEncoder(vocabulary_size, word_dim, embed_dim, 0.0)
+    one_way = encoder.apply({"params": params}, tokens, mask, False)
     yield "words", difference(one_way, arrays["out/cap_emb_uni"])
 
 
-def _outputs(layers: Mapping, name: str) -> tuple:
-    found = layers["intermediates"]
-    return (found[name] if name else found)["__call__"]
-
-
-def _reversed(single: Arrays) -> dict:
-    return {f"{key}_reverse": single[key] for key in single if "cap_rnn" in key}
+def _still(single: Arrays) -> dict:
+    return {f"{key}_reverse": np.zeros_like(single[key]) for key in single if "cap_rnn" in key}
 
 
 def similarity(arrays: Arrays) -> Errors:

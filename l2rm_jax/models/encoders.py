@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from l2rm_jax.models.gru import GRU
+from l2rm_jax.models.gru import bidirectional_gru
 from l2rm_jax.models.layers import (
     BatchNorm,
     Dropout,
@@ -81,8 +81,7 @@ class WordEncoder(nn.Module):
     ) -> Float[Array, "J L D"]:
         table = self.param("embedding", uniform_init(0.1), (self.vocabulary_size, self.word_dim))
         inputs = Dropout(self.dropout, self.axis_name)(table[tokens], train)
-        forward = GRU(self.embed_dim, name="forward")(inputs, mask)
-        backward = GRU(self.embed_dim, reverse=True, name="backward")(inputs, mask)
+        forward, backward = bidirectional_gru(inputs, mask, self.embed_dim)
         words = (forward + backward) / 2
         return l2_normalise(words) if self.normalise else words
 

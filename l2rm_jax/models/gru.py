@@ -1,6 +1,5 @@
-"""One direction of a GRU over padded sequences."""
+"""Both directions of a GRU over padded sequences."""
 
-from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -11,89 +10,102 @@ from jaxtyping import Array, Float
 from l2rm_jax.models.layers import uniform_init
 
 
-class GRU(nn.Module):
-    """`[J, L, E] -> [J, L, H]`, zero past the end; started at zero, from the end if `reverse`.
+def bidirectional_gru(
+    inputs: Float[Array, "J L E"], mask: Float[Array, "J L"], hidden: int
+) -> tuple[Float[Array, "J L H"], Float[Array, "J L H"]]:
+    """States of a GRU that reads forward and of one that reads backward, started at zero; zero past
+    the end.
 
-    The input projection of all steps is outside the scan. Kernels and biases hold the gates in the
-    order reset, update, new; both bias vectors of the reference are kept, because under Adam two
-    biases that only ever appear as a sum move twice as far as one.
+    For modules to call, as `forward` and `backward` become parts of theirs. Both take each step
+    together: twice the work of one in as many operations, all of them small.
+    """
+    inputs, mask = jnp.swapaxes(inputs, 0, 1), mask.T
+    forward = Direction(hidden, name="forward")(inputs)
+    backward = Direction(hidden, name="backward")(inputs[::-1])
+    kernels, given = jax.tree.map(lambda *both: jnp.stack(both), forward, backward)
+    given = jax.tree.map(lambda gate: jnp.swapaxes(gate, 0, 1), given)
+    states = _states(kernels, given, jnp.stack([mask, mask[::-1]], axis=1))
+    states = states[:, 0] * mask[..., None], states[::-1, 1] * mask[..., None]
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), states)
+
+
+class _Gates(NamedTuple):
+    """What the gates of all steps are, apart from what the kernels make of the states before.
+
+    An array each: where a step takes its gates out of one array of all, a CPU takes twice as long.
+    """
+
+    reset: Float[Array, "... H"]
+    update: Float[Array, "... H"]
+    new: Float[Array, "... H"]
+    answer: Float[Array, "... H"]  # what the state adds to `new`, times the reset gate
+
+
+class Direction(nn.Module):
+    """The parameters of one direction: the kernel of its states, and its gates for `inputs`.
+
+    Kernels and biases hold the gates in the order reset, update, new; both bias vectors of the
+    reference are kept, because under Adam two biases that only ever appear as a sum move twice as
+    far as one.
     """
 
     hidden: int
-    reverse: bool = False
 
     @nn.compact
-    def __call__(
-        self, inputs: Float[Array, "J L E"], mask: Float[Array, "J L"]
-    ) -> Float[Array, "J L H"]:
+    def __call__(self, inputs: Float[Array, "L J E"]) -> tuple[Float[Array, "H 3H"], _Gates]:
         init = uniform_init(self.hidden**-0.5)
         gates = 3 * self.hidden
         input_kernel = self.param("input_kernel", init, (inputs.shape[-1], gates))
         input_bias = self.param("input_bias", init, (gates,))
         hidden_kernel = self.param("hidden_kernel", init, (self.hidden, gates))
         hidden_bias = self.param("hidden_bias", init, (gates,))
-        inputs = jnp.swapaxes(inputs, 0, 1)
         kernels, biases = jnp.split(input_kernel, 3, axis=1), jnp.split(input_bias, 3)
         reset, update, new = (inputs @ k + b for k, b in zip(kernels, biases, strict=True))
         of_reset, of_update, of_new = jnp.split(hidden_bias, 3)
         answer = jnp.broadcast_to(of_new, new.shape)
-        given = _Gates(reset + of_reset, update + of_update, new, answer)
-        states = _states(hidden_kernel, given, mask.T, self.reverse)
-        return jnp.swapaxes(states, 0, 1) * mask[..., None]
+        return hidden_kernel, _Gates(reset + of_reset, update + of_update, new, answer)
 
 
-class _Gates(NamedTuple):
-    """What the gates of all steps are, apart from what the kernel makes of the state before.
-
-    An array each: where a step takes its gates out of one array of all, a CPU takes twice as long.
-    """
-
-    reset: Float[Array, "L J H"]
-    update: Float[Array, "L J H"]
-    new: Float[Array, "L J H"]
-    answer: Float[Array, "L J H"]  # what the state adds to `new`, times the reset gate
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(3,))
+@jax.custom_vjp
 def _states(
-    kernel: Float[Array, "H 3H"], given: _Gates, mask: Float[Array, "L J"], reverse: bool
-) -> Float[Array, "L J H"]:
-    """The state after each step. The kernel's gradient is one product of all steps, where a scan
-    would add up a matrix as large as the kernel at every step."""
-    return _scan(kernel, given, mask, reverse)
+    kernels: Float[Array, "2 H 3H"], given: _Gates, mask: Float[Array, "L 2 J"]
+) -> Float[Array, "L 2 J H"]:
+    """The states after each step. The kernels' gradient is one product of all steps, where a scan
+    would add up matrices as large as the kernels at every step."""
+    return _scan(kernels, given, mask)
 
 
-def _forward(kernel, given, mask, reverse):
-    states, pull = jax.vjp(lambda given: _scan(kernel, given, mask, reverse), given)
+def _forward(kernels, given, mask):
+    states, pull = jax.vjp(lambda given: _scan(kernels, given, mask), given)
     return states, (states, pull)
 
 
-def _backward(reverse, kept, slopes):
+def _backward(kept, slopes):
     states, pull = kept
     (of_given,) = pull(slopes)
-    # What the kernel makes of a state is added to three gates of the next step; the first is zero.
-    before, after = (slice(1, None), slice(-1)) if reverse else (slice(-1), slice(1, None))
-    of_kernel = [
-        jnp.einsum("ljh,ljg->hg", states[before], of_gate[after])
+    # What a kernel makes of a state is added to three gates of the next step; the first is zero.
+    of_kernels = [
+        jnp.einsum("ldjh,ldjg->dhg", states[:-1], of_gate[1:])
         for of_gate in (of_given.reset, of_given.update, of_given.answer)
     ]
-    return jnp.concatenate(of_kernel, axis=1), of_given, None
+    return jnp.concatenate(of_kernels, axis=2), of_given, None
 
 
 _states.defvjp(_forward, _backward)
 
 
-def _scan(kernel, given, mask, reverse) -> Float[Array, "L J H"]:
-    def step(state, xs):
+def _scan(kernels, given, mask) -> Float[Array, "L 2 J H"]:
+    def step(states, xs):
         gates, valid = xs
-        of_reset, of_update, of_answer = jnp.split(state @ kernel, 3, axis=1)
+        of_states = jnp.einsum("djh,dhg->djg", states, kernels)
+        of_reset, of_update, of_answer = jnp.split(of_states, 3, axis=2)
         reset = nn.sigmoid(gates.reset + of_reset)
         update = nn.sigmoid(gates.update + of_update)
         new = nn.tanh(gates.new + reset * (gates.answer + of_answer))
-        # A padded step leaves the state alone. Run backwards, padding comes first and the state is
+        # A padded step leaves the state alone. Backward, padding comes first, and the state is
         # still zero when the last word is reached.
-        state = jnp.where(valid[:, None] > 0, (1.0 - update) * new + update * state, state)
-        return state, state
+        states = jnp.where(valid[..., None] > 0, (1.0 - update) * new + update * states, states)
+        return states, states
 
-    start = jnp.zeros((mask.shape[1], kernel.shape[0]), kernel.dtype)
-    return jax.lax.scan(step, start, (given, mask), reverse=reverse)[1]
+    start = jnp.zeros((*mask.shape[1:], kernels.shape[1]), kernels.dtype)
+    return jax.lax.scan(step, start, (given, mask))[1]

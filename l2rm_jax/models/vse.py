@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from l2rm_jax.models.encoders import ImageCode, TextCode
-from l2rm_jax.models.gru import GRU
+from l2rm_jax.models.gru import bidirectional_gru
 from l2rm_jax.models.layers import l2_normalise, masked_mean
 
 POOLINGS = ("mean", "gpo")
@@ -58,8 +58,7 @@ class GeneralisedPooling(nn.Module):
         ranked = -jnp.sort(jnp.where(real, -x, jnp.inf), axis=1)  # the items come first in `mask`
         ranked = jnp.where(real, ranked, 0.0)
         positions = jnp.broadcast_to(_positions(x.shape[1]), (*mask.shape, POSITION_DIM))
-        forward = GRU(POSITION_DIM, name="forward")(positions, mask)
-        backward = GRU(POSITION_DIM, reverse=True, name="backward")(positions, mask)
+        forward, backward = bidirectional_gru(positions, mask, POSITION_DIM)
         kernel = self.param("score", nn.initializers.xavier_uniform(), (POSITION_DIM, 1))
         scores = ((forward + backward) / 2 @ kernel)[..., 0]
         weights = jax.nn.softmax(scores / TEMPERATURE, axis=1, where=mask > 0)
