@@ -1,5 +1,6 @@
 """How many captions meet all images at once, and the way back through few pairs alone."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -62,7 +63,7 @@ def test_heads_that_make_no_vectors_take_more_captions(head, numbers, monkeypatc
         return 3
 
     monkeypatch.setattr("l2rm_jax.models.chunks.captions_at_once", captions_of)
-    scores_and_gradients(HEADS[head](0), SLOPES)
+    jax.eval_shape(partial(with_gradients, HEADS[head](0)), *codes(), SLOPES)
     assert asked and all(found == numbers + (head == "omit") for found in asked)
 
 
@@ -105,18 +106,9 @@ def code(kind: type, rng: np.random.Generator, counts: list[int], width: int):
 LENGTHS = [2, 6, 1, 3, 6, 4, 5]  # of the captions
 
 
-def scores_and_gradients(
-    head,
-    slopes: np.ndarray,
-    lengths: list[int] = LENGTHS,
-    images_plus: np.ndarray | float = 0.0,
-):
-    """Of four images with seven captions, each similarity with its slope."""
-    rng = np.random.default_rng(0)
-    images = code(ImageCode, rng, [3, 5, 1, 4], 5)
-    images = images.replace(regions=images.regions + images_plus)
-    texts = code(TextCode, rng, lengths, 6)
-    images = images.replace(products=region_products(images.regions))
+@partial(jax.jit, static_argnums=0)
+def with_gradients(head, images: ImageCode, texts: TextCode, slopes):
+    """Similarities, running statistics and the gradients of all similarities times their slopes."""
     variables = head.init(jax.random.key(0), images, texts, True)
 
     def loss(params, images, texts):
@@ -125,7 +117,14 @@ def scores_and_gradients(
         return jnp.sum(sims * slopes), (sims, updated)
 
     gradient = jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True)
-    return jax.jit(gradient)(variables.get("params", {}), images, texts)
+    return gradient(variables.get("params", {}), images, texts)
+
+
+def codes(lengths: list[int] = LENGTHS) -> tuple[ImageCode, TextCode]:
+    """Four images and seven captions."""
+    rng = np.random.default_rng(0)
+    images, texts = code(ImageCode, rng, [3, 5, 1, 4], 5), code(TextCode, rng, lengths, 6)
+    return images.replace(products=region_products(images.regions)), texts
 
 
 def assert_close(found, expected):
@@ -139,21 +138,24 @@ SLOPES = np.random.default_rng(1).normal(size=(4, 7))
 def test_scores_and_gradients_do_not_depend_on_the_captions_at_once(head):
     """Two or three, each padded to what it needs and fewer in the last, or all; in any order."""
     for lengths, chunks in ((LENGTHS, (2, 3)), (sorted(LENGTHS), (2,))):
-        expected = scores_and_gradients(HEADS[head](7), SLOPES, lengths)  # padded to the longest
+        inputs = (*codes(lengths), SLOPES)
+        expected = with_gradients(HEADS[head](7), *inputs)  # padded to the longest
         for chunk in chunks:
-            assert_close(scores_and_gradients(HEADS[head](chunk), SLOPES, lengths), expected)
+            assert_close(with_gradients(HEADS[head](chunk), *inputs), expected)
 
 
 @pytest.mark.parametrize("head", ["sgr", "saf", "cam"])
 def test_where_nothing_can_be_kept_it_is_not_and_gradients_are_the_same(head, monkeypatch):
+    inputs = (HEADS[head](2), *codes(), SLOPES)
+
     def found() -> tuple:
-        head_of_two = HEADS[head](2)
-        jaxpr = jax.make_jaxpr(lambda: scores_and_gradients(head_of_two, SLOPES))()
-        return scores_and_gradients(head_of_two, SLOPES), stored(jaxpr)
+        return with_gradients(*inputs), stored(with_gradients.trace(*inputs).jaxpr)
 
     expected, kept = found()
     monkeypatch.setattr("l2rm_jax.models.chunks.fits", lambda _: False)
+    jax.clear_caches()
     again, less = found()
+    jax.clear_caches()
     assert_close(again, expected)
     # Of six captions in chunks of two: cosines of four images with five regions, six words each.
     assert kept - less >= 6 * 4 * 5 * 6
@@ -188,8 +190,8 @@ PAIRWISE = {
 def test_gradients_through_few_pairs_are_those_through_all(head, share):
     """None, some (two images of a caption, two captions of an image) and all have a slope."""
     slopes = np.where(np.random.default_rng(2).uniform(size=SLOPES.shape) < share, SLOPES, 0.0)
-    expected = scores_and_gradients(PAIRWISE[head](2), slopes)
-    assert_close(scores_and_gradients(PAIRWISE[head](2, True), slopes), expected)
+    expected = with_gradients(PAIRWISE[head](2), *codes(), slopes)
+    assert_close(with_gradients(PAIRWISE[head](2, True), *codes(), slopes), expected)
 
 
 def test_pairs_without_a_slope_are_not_visited():
@@ -198,8 +200,9 @@ def test_pairs_without_a_slope_are_not_visited():
     slopes[[0, 0, 2, 2, 2, 3, 3], [0, 1, 1, 2, 6, 4, 5]] = 1.0
     broken = np.zeros((4, 1, 1))
     broken[1] = np.nan
+    images, texts = codes()
+    images = images.replace(regions=images.regions + broken)
     for few_slopes in (False, True):
-        head = HEADS["sgr"](2, few_slopes)
-        _, (of_params, _, _) = scores_and_gradients(head, slopes, images_plus=broken)
+        _, (of_params, _, _) = with_gradients(HEADS["sgr"](2, few_slopes), images, texts, slopes)
         finite = all(np.isfinite(x).all() for x in jax.tree.leaves(of_params))
         assert finite == few_slopes
