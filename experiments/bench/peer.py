@@ -3,7 +3,8 @@
 A whole step of L2RM and the scoring of a test set, each in turns with the same in PyTorch as public
 code has it, one caption at a time (`caption_loop.py`), on one machine, the CPU, each in a process
 of its own; only the transport stops where the authors stop it. `..._ratio` is how many times longer
-PyTorch takes, by the medians. Needs the extra `torch`.
+PyTorch takes, by the medians; `..._bound` is what this would be, were ours nothing but its matrix
+products, at the rate of one large product (`product_gflops`). Needs the extra `torch`.
 """
 
 import argparse
@@ -13,15 +14,18 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import torch
 
 from experiments.bench import caption_loop, score, step
 from experiments.bench.measure import VOCABULARY, config_of, measure, report, spread
+from experiments.scaling import step_work, work_of
 from experiments.sweep import start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.hosts import usable_cores
+from l2rm_jax.models import make_model
 from l2rm_jax.parallel import products_in
 
 
@@ -35,10 +39,13 @@ def main() -> None:
         raise ConfigError(f"--head: found {sizes.head}, expected sgr or saf")
     if jax.devices()[0].platform != "cpu":
         raise ConfigError("JAX found an accelerator; set JAX_PLATFORMS=cpu, as PyTorch runs there")
-    results: dict[str, float | dict] = {}
+    rate = product_rate()
+    results: dict[str, float | dict] = {"product_gflops": rate / 1e9}
     for name in [sizes.only] if sizes.only else OURS:
         with products_in(sizes.precision), torch_process(name, sizes) as theirs:
             results |= in_turns(name, our_seconds(name, sizes), theirs, sizes.repeats)
+        least = OPERATIONS[name](sizes) / rate
+        results[f"{name}_bound"] = results[f"{name}_torch_s"]["median"] / least
     report({**results, "torch": torch.__version__}, sizes)
 
 
@@ -54,6 +61,13 @@ def in_turns(
         f"{name}_torch_s": of_theirs,
         f"{name}_ratio": of_theirs["median"] / of_ours["median"],
     }
+
+
+def product_rate(size: int = 2048) -> float:
+    """Operations a second of one large product, at best."""
+    square = jnp.ones((size, size))
+    product = jax.jit(jnp.matmul)
+    return 2 * size**3 / min(measure(lambda: product(square, square), 9))
 
 
 def our_seconds(name: str, sizes: argparse.Namespace) -> Callable[[], float]:
@@ -112,7 +126,32 @@ def their_scoring(sizes: argparse.Namespace) -> Callable:
     return lambda: caption_loop.score(known, images, tokens, lengths)
 
 
+def step_operations(sizes: argparse.Namespace) -> float:
+    """Of the products of our step, every caption of the mean number of words."""
+    shapes = mean_words(sizes), sizes.regions, sizes.features
+    return step_work(step.step_config(sizes), 1, *shapes).operations
+
+
+def scoring_operations(sizes: argparse.Namespace) -> float:
+    """Of the products of our scoring, every caption of the mean number of words."""
+    model = make_model(config_of(sizes).model, VOCABULARY)
+
+    def inputs(images: int, captions: int) -> list[jax.ShapeDtypeStruct]:
+        regions = jax.ShapeDtypeStruct((images, sizes.regions, sizes.features), "float32")
+        tokens = jax.ShapeDtypeStruct((captions, mean_words(sizes)), "int32")
+        return [regions, tokens, jax.ShapeDtypeStruct((captions,), "int32")]
+
+    variables = jax.eval_shape(model.init, jax.random.key(0), *inputs(2, 2))
+    program = jax.make_jaxpr(model.apply)(variables, *inputs(sizes.images, sizes.captions))
+    return work_of(program.jaxpr, 1).operations
+
+
+def mean_words(sizes: argparse.Namespace) -> int:
+    return round(np.mean(sizes.words))
+
+
 OURS = {"step": step.stepping, "score": our_scoring}
+OPERATIONS = {"step": step_operations, "score": scoring_operations}
 THEIRS = {"step": their_step, "score": their_scoring}
 
 

@@ -1,5 +1,6 @@
 """The PyTorch peer of the benchmarks computes what the authors' code does: it is timed honestly."""
 
+import argparse
 import json
 import sys
 
@@ -12,7 +13,7 @@ from experiments.fidelity.arrays import Arrays
 from experiments.fidelity.training import NOISY
 
 torch = pytest.importorskip("torch")
-from experiments.bench import caption_loop, peer  # noqa: E402  (need torch)
+from experiments.bench import caption_loop, peer, score  # noqa: E402  (need torch)
 
 
 def tensor(array: np.ndarray):
@@ -91,3 +92,15 @@ def test_both_are_timed(tmp_path, monkeypatch):
     for name in ("step", "score"):
         ours, theirs = (found[f"{name}_{of}_s"]["median"] for of in ("ours", "torch"))
         assert found[f"{name}_ratio"] == pytest.approx(theirs / ours)
+    sizes = argparse.Namespace(**found["sizes"])
+    least = peer.scoring_operations(sizes) / (found["product_gflops"] * 1e9)
+    assert found["score_bound"] == pytest.approx(found["score_torch_s"]["median"] / least)
+
+
+def test_operations_of_scoring_are_those_of_its_shapes():
+    flags = "--head=vse --regions=3 --features=6 --embed_dim=8 --images=5 --captions=10 --words 2 6"
+    sizes = score.flags().parse_args(flags.split())
+    words = 10 * 4 * (300 + 8) * 3 * 8  # both kernels of a direction
+    pooling = 5 * 3 * 8 + 10 * 4 * 8
+    products = 5 * 3 * 6 * 8 + 2 * words + pooling + 5 * 10 * 8
+    assert peer.scoring_operations(sizes) == 2 * products
