@@ -98,8 +98,7 @@ def set_compiler_flags() -> None:
     does not know.
 
     jaxlib 0.10 gets XLA's former generator of a CPU's kernels: with the other one, its default, a
-    step takes up to 1.5 times as long. jaxlib 0.11, where nothing has been measured, keeps its
-    default; XLA of 0.12 aborts at this flag.
+    step takes up to 1.5 times as long. XLA of 0.11 and 0.12 aborts at this flag.
 
     LLVM optimises less than it could: steps take as long, and compile in 0.7 to 0.8 of the time.
 
