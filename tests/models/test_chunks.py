@@ -153,9 +153,9 @@ def test_where_nothing_can_be_kept_it_is_not_and_gradients_are_the_same(head, mo
 
     expected, kept = found()
     monkeypatch.setattr("l2rm_jax.models.chunks.fits", lambda _: False)
-    jax.clear_caches()
+    jax.clear_caches()  # of programs that keep what fits
     again, less = found()
-    jax.clear_caches()
+    jax.clear_caches()  # of those that keep nothing
     assert_close(again, expected)
     # Of six captions in chunks of two: cosines of four images with five regions, six words each.
     assert kept - less >= 6 * 4 * 5 * 6
