@@ -132,8 +132,7 @@ def _rate(machine: Machine, precision: str, measured: Path | None) -> tuple[floa
         record = json.loads(measured.read_text(encoding="utf-8"))
         sizes = argparse.Namespace(**record["sizes"])
         seconds, kind = record["step_s"]["median"], record["machine"]["device"]
-        shapes = int(np.mean(sizes.words)), sizes.regions, sizes.features
-        work = step_work(step_config(sizes), 1, *shapes)
+        operations = bench_operations(sizes)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{measured}: expected what experiments.bench.step --json writes ({error!r})"
@@ -143,7 +142,18 @@ def _rate(machine: Machine, precision: str, measured: Path | None) -> tuple[floa
             f"{measured}: measured on {kind} in {sizes.precision}, expected {machine.kind} in "
             f"{precision}"
         )
-    return work.operations / seconds, f"measured in {measured.name} on {kind}"
+    return operations / seconds, f"measured in {measured.name} on {kind}"
+
+
+def bench_operations(sizes: argparse.Namespace) -> float:
+    """Operations of the products of a step of `experiments.bench`, of these sizes on one device."""
+    shapes = mean_words(sizes), sizes.regions, sizes.features
+    return step_work(step_config(sizes), 1, *shapes).operations
+
+
+def mean_words(sizes: argparse.Namespace) -> int:
+    """Of the captions of a benchmark."""
+    return int(np.mean(sizes.words))
 
 
 def step_work(

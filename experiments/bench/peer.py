@@ -20,7 +20,7 @@ import torch
 
 from experiments.bench import caption_loop, score, step
 from experiments.bench.measure import VOCABULARY, config_of, measure, report, spread
-from experiments.scaling import step_work, work_of
+from experiments.scaling import bench_operations, mean_words, work_of
 from experiments.sweep import start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
@@ -126,12 +126,6 @@ def their_scoring(sizes: argparse.Namespace) -> Callable:
     return lambda: caption_loop.score(known, images, tokens, lengths)
 
 
-def step_operations(sizes: argparse.Namespace) -> float:
-    """Of the products of our step, every caption of the mean number of words."""
-    shapes = mean_words(sizes), sizes.regions, sizes.features
-    return step_work(step.step_config(sizes), 1, *shapes).operations
-
-
 def scoring_operations(sizes: argparse.Namespace) -> float:
     """Of the products of our scoring, every caption of the mean number of words."""
     model = make_model(config_of(sizes).model, VOCABULARY)
@@ -146,12 +140,8 @@ def scoring_operations(sizes: argparse.Namespace) -> float:
     return work_of(program.jaxpr, 1).operations
 
 
-def mean_words(sizes: argparse.Namespace) -> int:
-    return round(np.mean(sizes.words))
-
-
 OURS = {"step": step.stepping, "score": our_scoring}
-OPERATIONS = {"step": step_operations, "score": scoring_operations}
+OPERATIONS = {"step": bench_operations, "score": scoring_operations}
 THEIRS = {"step": their_step, "score": their_scoring}
 
 

@@ -20,11 +20,13 @@ def bidirectional_gru(
     together: twice the work of one in as many operations, all of them small.
     """
     inputs, mask = jnp.swapaxes(inputs, 0, 1), mask.T
-    forward = Direction(hidden, name="forward")(inputs)
-    backward = Direction(hidden, name="backward")(inputs[::-1])
-    kernels, given = jax.tree.map(lambda *both: jnp.stack(both), forward, backward)
-    given = jax.tree.map(lambda gate: jnp.swapaxes(gate, 0, 1), given)
-    states = _states(kernels, given, jnp.stack([mask, mask[::-1]], axis=1))
+    both = (
+        Direction(hidden, name="forward")(inputs),
+        Direction(hidden, name="backward")(inputs[::-1]),
+    )
+    kernels, given = zip(*both, strict=True)
+    given = jax.tree.map(lambda *gates: jnp.stack(gates, axis=1), *given)
+    states = _states(jnp.stack(kernels), given, jnp.stack([mask, mask[::-1]], axis=1))
     states = states[:, 0] * mask[..., None], states[::-1, 1] * mask[..., None]
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), states)
 
