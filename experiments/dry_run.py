@@ -29,9 +29,9 @@ from experiments.hlo import estimated_cycles
 from experiments.machines import MACHINES, Machine
 from experiments.scaling import config_of, machines_of, parser, step_inputs
 from experiments.sweep import changed, start
+from l2rm_jax.devices.parallel import Replicas, products_in
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.base import guarded
-from l2rm_jax.parallel import Replicas, products_in
 
 # What NVIDIA's data sheet and CUDA's limits of Hopper say, in the form that XLA reads.
 HOPPER = """

@@ -35,8 +35,8 @@ from l2rm_jax.data import mismatch
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.text import Vocabulary, punkt, tokenize
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.recall import RECALL_AT
-from l2rm_jax.run_config import changed, read_config
+from l2rm_jax.evaluation.recall import RECALL_AT
+from l2rm_jax.run.config_file import changed, read_config
 
 CONFIG = Path(__file__).parents[1] / "configs" / "flickr8k.py"
 DEV_IMAGES = 200

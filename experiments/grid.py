@@ -22,7 +22,7 @@ from l2rm_jax.data.mismatch import SEMI_PAIRED
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import METHODS
 from l2rm_jax.models.retrieval import HEADS
-from l2rm_jax.run_log import write_json
+from l2rm_jax.run.results import write_json
 
 CONFIG = Path(__file__).parents[1] / "configs" / "scenes.py"
 ONE_EPOCH = {"train.warmup_epochs": 0, "train.epochs": 1}

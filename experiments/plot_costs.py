@@ -23,8 +23,8 @@ from experiments.sweep import add_settings, load_config, start
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.methods import base
 from l2rm_jax.methods.cost import cost
-from l2rm_jax.run import Run
-from l2rm_jax.run_config import changed, check_config
+from l2rm_jax.run.config_file import changed, check_config
+from l2rm_jax.run.run import Run
 from l2rm_jax.train import train
 
 BINS = 60

@@ -23,11 +23,12 @@ from experiments.figure import save, title
 from experiments.sweep import start
 from l2rm_jax.data import scenes
 from l2rm_jax.data.batches import Batch
+from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models import make_model
-from l2rm_jax.parallel import Replicas
-from l2rm_jax.run import open_run, read_data
-from l2rm_jax.run_config import read_config
+from l2rm_jax.run.config_file import read_config
+from l2rm_jax.run.inputs import read_data
+from l2rm_jax.run.run import open_run
 
 
 def main() -> None:

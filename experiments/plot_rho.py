@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from experiments.figure import MARKERS, PALETTE, Row, curve, groups, read_rows, save, setting
 from experiments.sweep import start
 from l2rm_jax.errors import DataError
-from l2rm_jax.recall import RECALL_AT
+from l2rm_jax.evaluation.recall import RECALL_AT
 
 DIRECTIONS = {"i2t": "image to text", "t2i": "text to image"}
 

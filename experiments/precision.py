@@ -18,7 +18,7 @@ from jax.lax import DotAlgorithmPreset, dot_general_p
 from jaxlib.mlir.dialects import stablehlo
 
 from experiments.sweep import grid, load_config, parse_arguments, run_grid, start
-from l2rm_jax.parallel import PRECISIONS
+from l2rm_jax.devices.parallel import PRECISIONS
 
 
 def main() -> None:

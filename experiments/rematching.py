@@ -7,12 +7,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from ml_collections import ConfigDict
 
-from l2rm_jax.data.dataset import PairDataset
+from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import EpochPlan, base, l2rm
-from l2rm_jax.parallel import Replicas
-from l2rm_jax.run import open_run, read_data
-from l2rm_jax.run_config import read_config
+from l2rm_jax.run.config_file import read_config
+from l2rm_jax.run.inputs import read_data
+from l2rm_jax.run.run import open_run
 
 TRANSPORTED = 0.5  # an image is, when more than this share of its mass moves
 

@@ -37,11 +37,11 @@ from experiments.bench.step import step_batches, step_config, streams
 from experiments.machines import MACHINES, Machine
 from experiments.sweep import add_settings, changed, load_config, start
 from l2rm_jax.data.batches import Batch
+from l2rm_jax.devices.parallel import AXIS
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.base import Method, TrainState
 from l2rm_jax.models import make_model
-from l2rm_jax.parallel import AXIS
 
 CONFIG = Path(__file__).parents[1] / "configs" / "coco.py"
 ASSUMED_SHARE = 0.3

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from experiments.sweep import add_settings, load_config, run_grid, start
 from l2rm_jax.evaluate import evaluate_runs
-from l2rm_jax.recall import table
-from l2rm_jax.run_config import changed
-from l2rm_jax.run_log import write_json
+from l2rm_jax.evaluation.recall import table
+from l2rm_jax.run.config_file import changed
+from l2rm_jax.run.results import write_json
 
 
 def main() -> None:

@@ -30,9 +30,9 @@ from ml_collections import ConfigDict
 from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
 from l2rm_jax.data.files import replace_file
+from l2rm_jax.devices.programs import prepare_process
 from l2rm_jax.errors import ConfigError, L2RMError
-from l2rm_jax.programs import prepare_process
-from l2rm_jax.run_config import changed, check_config
+from l2rm_jax.run.config_file import changed, check_config
 from l2rm_jax.train import train
 
 RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")

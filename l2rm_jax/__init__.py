@@ -1,3 +1,27 @@
-"""Image-text retrieval learned from noisy pairs, in JAX."""
+"""Image-text retrieval learned from noisy pairs, in JAX: L2RM and its relatives.
+
+The public names below are imported when they are first used, so that `import l2rm_jax` takes no
+time and starts no JAX. Where everything else is: `l2rm_jax/README.md`.
+"""
+
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "partial_sinkhorn": "l2rm_jax.ot",
+    "register_head": "l2rm_jax.models",
+    "register_method": "l2rm_jax.methods",
+}
+__all__ = [*_HOMES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -11,22 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from l2rm_jax.config import mended
-from l2rm_jax.data.dataset import (
-    Data,
-    PairDataset,
-    load_data,
-    open_pairs,
-    open_train,
-    split_names,
-)
-from l2rm_jax.data.features import RegionFeatures, refuse_different
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.loading import load_data, open_pairs, open_train, split_names
+from l2rm_jax.data.pairs import Data, PairDataset
+from l2rm_jax.data.repeats import refuse_different
 from l2rm_jax.data.stored import check_alike, open_caption_vectors, open_images
 from l2rm_jax.data.text import Vocabulary, punkt, tokenize
 from l2rm_jax.errors import DataError, Problems
+from l2rm_jax.evaluation.recall import describe_counts
 from l2rm_jax.models import check_word_noise
-from l2rm_jax.recall import describe_counts
-from l2rm_jax.run import check_settings, check_test_size, check_train_size
+from l2rm_jax.run.fields import mended
+from l2rm_jax.run.inputs import check_settings, check_test_size, check_train_size
 
 SHOWN = 5  # examples of what there may be many of
 _log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """Errors raised on purpose: each message says where, what was found and what was expected."""
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -78,3 +78,23 @@ class Problems:
         """Raises what was found, if anything, as an error of the first one's type."""
         if self.messages:
             raise self._kind(*self.messages)
+
+
+def check_names(part: str, settings: Any, known: Mapping[str, Iterable[str]]) -> None:
+    """Refuses fields of a part of the config that name what does not exist.
+
+    Args:
+      part: its name, for the messages.
+      settings: the part.
+      known: the names that each field may have.
+
+    Raises:
+      ConfigError: lists each such field.
+    """
+    wrong = [
+        f"{part}.{field}: {settings[field]!r} is none of {', '.join(names)}"
+        for field, names in known.items()
+        if settings[field] not in names
+    ]
+    if wrong:
+        raise ConfigError(*wrong)

@@ -11,19 +11,21 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax import config as defaults
-from l2rm_jax.data.dataset import PairDataset, read_split
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.loading import read_split
+from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.data.stored import place_of
 from l2rm_jax.data.text import punkt
+from l2rm_jax.devices.parallel import Replicas, products_in
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.parallel import Replicas, products_in
-from l2rm_jax.recall import check_protocols
-from l2rm_jax.run import Run, open_run, read_data, test_rows
-from l2rm_jax.run_config import changed, read_config
-from l2rm_jax.scoring import Scorer
-from l2rm_jax.torch_checkpoint import fit_data, read_checkpoint, trained_vocabulary
-from l2rm_jax.torch_import import model_from_state_dict, variables_from_state_dict
-from l2rm_jax.two_stage import Shortlist
+from l2rm_jax.evaluation.recall import check_protocols
+from l2rm_jax.evaluation.scoring import Scorer
+from l2rm_jax.evaluation.two_stage import Shortlist
+from l2rm_jax.published.checkpoint import fit_data, read_checkpoint, trained_vocabulary
+from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
+from l2rm_jax.run.config_file import changed, read_config
+from l2rm_jax.run.inputs import read_data, test_rows
+from l2rm_jax.run.run import Run, open_run
 
 Rows = dict[str, dict[str, float]]
 _BLOCK = 1024  # captions whose vectors are compared at once

@@ -15,9 +15,7 @@ from l2rm_jax import config as defaults
 from l2rm_jax.check import check
 from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
-from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
-from l2rm_jax.evaluate import Rows, evaluate_checkpoints, evaluate_runs
-from l2rm_jax.hosts import (
+from l2rm_jax.devices.hosts import (
     OUT_OF_MEMORY,
     end,
     explained,
@@ -26,10 +24,12 @@ from l2rm_jax.hosts import (
     join_hosts,
     leave,
 )
-from l2rm_jax.import_run import import_checkpoint
-from l2rm_jax.programs import prepare_process
-from l2rm_jax.recall import table
-from l2rm_jax.run_config import CONFIG_FILE, changed, read_config, unknown_key
+from l2rm_jax.devices.programs import prepare_process
+from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
+from l2rm_jax.evaluate import Rows, evaluate_checkpoints, evaluate_runs
+from l2rm_jax.evaluation.recall import table
+from l2rm_jax.published.import_run import import_checkpoint
+from l2rm_jax.run.config_file import CONFIG_FILE, changed, read_config, unknown_key
 from l2rm_jax.train import train
 
 _WORKDIR = flags.DEFINE_multi_string(
@@ -202,9 +202,14 @@ def parse_flags(argv: list[str]) -> list[str]:
     sys.exit(f"error: {reason}")
 
 
-if __name__ == "__main__":
+def run_command() -> None:
+    """Set up this process and run the command line."""
     prepare_process()
     # Libraries speak up when something is wrong; the package says what it does.
     absl_logging.set_verbosity(absl_logging.WARNING)
     logging.getLogger("l2rm_jax").setLevel(logging.INFO)
     app.run(main, flags_parser=parse_flags)
+
+
+if __name__ == "__main__":
+    run_command()

@@ -8,24 +8,21 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from l2rm_jax.data.dataset import keep_data
+from l2rm_jax.console import progress_bar
+from l2rm_jax.data.loading import keep_data
+from l2rm_jax.devices.hosts import is_alone, is_primary
+from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
-from l2rm_jax.health import require_finite
-from l2rm_jax.hosts import is_alone, is_primary
-from l2rm_jax.lock import only_run_in
-from l2rm_jax.parallel import Replicas
-from l2rm_jax.recall import table
-from l2rm_jax.run import Run, open_run, read_data, test_rows
-from l2rm_jax.run_config import check_config, write_config
-from l2rm_jax.run_log import (
-    Means,
-    RunLog,
-    progress_bar,
-    require_tensorboard,
-    versions,
-    write_results,
-)
-from l2rm_jax.stopping import StopSignal
+from l2rm_jax.evaluation.recall import table
+from l2rm_jax.run.config_file import check_config, write_config
+from l2rm_jax.run.health import require_finite
+from l2rm_jax.run.inputs import read_data, test_rows
+from l2rm_jax.run.lock import only_run_in
+from l2rm_jax.run.log import RunLog, require_tensorboard
+from l2rm_jax.run.means import Means
+from l2rm_jax.run.results import versions, write_results
+from l2rm_jax.run.run import Run, open_run
+from l2rm_jax.run.stop_signal import StopSignal
 
 
 def train(

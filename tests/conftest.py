@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from l2rm_jax.programs import set_compiler_flags
+from l2rm_jax.devices.programs import set_compiler_flags
 
 set_compiler_flags()
 TESTS = Path(__file__).resolve().parent

@@ -9,8 +9,9 @@ import jax
 import numpy as np
 
 from l2rm_jax import config as defaults
-from l2rm_jax.data.batches import TrainStream
-from l2rm_jax.data.dataset import PairDataset, load_data
+from l2rm_jax.data.loading import load_data
+from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.methods import METHODS, Method, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.models.retrieval import HEADS

@@ -12,7 +12,7 @@ from l2rm_jax.check import check
 from l2rm_jax.config import default
 from l2rm_jax.data.batches import image_batches
 from l2rm_jax.errors import ConfigError, DataError, L2RMError, Problems
-from l2rm_jax.run import read_data
+from l2rm_jax.run.inputs import read_data
 
 SIZES = {"train": 12, "dev": 5, "test": 6}
 SPECIAL = ["<pad>", "<start>", "<end>", "<unk>"]

@@ -24,18 +24,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from l2rm_jax import config as defaults
-from l2rm_jax import main, run_log
+from l2rm_jax import main
 from l2rm_jax.check import check
-from l2rm_jax.config import check_fields, flat
-from l2rm_jax.data.batches import TrainStream, caption_batches
+from l2rm_jax.config import flat
+from l2rm_jax.data.batches import caption_batches
 from l2rm_jax.data.captions import read_captions
+from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
 from l2rm_jax.methods import METHODS
-from l2rm_jax.run import read_data
-from l2rm_jax.run_config import read_config, write_config
-from l2rm_jax.run_log import RunLog
-from l2rm_jax.torch_checkpoint import read_checkpoint
+from l2rm_jax.published.checkpoint import read_checkpoint
+from l2rm_jax.run import log as run_log
+from l2rm_jax.run.config_file import read_config, write_config
+from l2rm_jax.run.fields import check_fields
+from l2rm_jax.run.inputs import read_data
+from l2rm_jax.run.log import RunLog
 from tests.data.test_video import config_of, write_dual_encoding, write_experts
 from tests.mutations import MUTATIONS
 
@@ -184,8 +187,8 @@ def read_log(directory: Path) -> None:
 
 def sound_checkpoint(directory: Path) -> None:
     torch = pytest.importorskip("torch")
-    from tests.test_torch_import import golden, options
-    from tests.test_torch_import import tensors as state_dict
+    from tests.published.test_published import golden, options
+    from tests.published.test_published import tensors as state_dict
 
     weights = golden("bc_sim_SGR").under("w/")
     content = {"net": state_dict(weights), "opt": options(weights), "epoch": 3}

@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
+from l2rm_jax.devices.parallel import AXIS, Replicas
 from l2rm_jax.methods import METHODS, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.models.retrieval import HEADS
-from l2rm_jax.parallel import AXIS, Replicas
 from tests.grid import CELLS, MAIN, VOCABULARY, WARMUP, batches, make_cell, tiny_config
 
 # Each method and each head at least once; `test_devices.py` has L2RM with SGR and SAF.

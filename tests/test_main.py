@@ -15,8 +15,8 @@ from l2rm_jax import config as defaults
 from l2rm_jax import main
 from l2rm_jax.errors import CheckpointError, ConfigError
 from l2rm_jax.methods.base import Optimiser
-from l2rm_jax.run_config import write_config
-from l2rm_jax.torch_checkpoint import read_checkpoint
+from l2rm_jax.published.checkpoint import read_checkpoint
+from l2rm_jax.run.config_file import write_config
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -60,7 +60,7 @@ MISTAKES = [
 # Imports once what takes long, then is the command line for one list of arguments after the other.
 COMMAND_LINES = """
 import json, os, runpy, sys
-import l2rm_jax.evaluate, l2rm_jax.import_run, l2rm_jax.train
+import l2rm_jax.evaluate, l2rm_jax.published.import_run, l2rm_jax.train
 for place, arguments in json.load(sys.stdin):
     if os.fork() == 0:
         file = os.open(place, os.O_CREAT | os.O_WRONLY)

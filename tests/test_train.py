@@ -11,10 +11,10 @@ import pytest
 
 from experiments.rematching import rematch
 from l2rm_jax import config as defaults
+from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, DivergedError
 from l2rm_jax.evaluate import evaluate_runs
-from l2rm_jax.lock import only_run_in
-from l2rm_jax.parallel import Replicas
+from l2rm_jax.run.lock import only_run_in
 from l2rm_jax.train import train
 
 WALL_CLOCK = ("seconds",)

@@ -13,8 +13,8 @@ import numpy as np
 from experiments.bench.measure import parser, report, spread
 from experiments.bench.step import prepare, streams
 from experiments.sweep import start
+from l2rm_jax.devices.parallel import products_in
 from l2rm_jax.methods import METHODS
-from l2rm_jax.parallel import products_in
 
 
 def flags() -> argparse.ArgumentParser:

@@ -19,9 +19,9 @@ from experiments.bench.input import write_features
 from experiments.bench.measure import dataset, measure, report, spread
 from experiments.bench.step import MINING, Prepared, flags, prepare, streams
 from experiments.sweep import start
-from l2rm_jax.data.batches import TrainStream
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.parallel import products_in
+from l2rm_jax.data.streams import TrainStream
+from l2rm_jax.devices.parallel import products_in
 
 LOG_STEPS = 10  # the loop waits for the device this often, to log
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from experiments.bench.measure import data_parser, dataset, report, spread
 from experiments.sweep import start
-from l2rm_jax.data.batches import TrainStream
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.streams import TrainStream
 
 
 def main() -> None:

@@ -16,14 +16,14 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax import config as defaults
-from l2rm_jax.config import check_fields
 from l2rm_jax.data.batches import Batch, bucket_of
-from l2rm_jax.data.dataset import PairDataset
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import replace_file
-from l2rm_jax.hosts import usable_cores
-from l2rm_jax.parallel import PRECISIONS
-from l2rm_jax.run_log import versions
+from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.devices.hosts import usable_cores
+from l2rm_jax.devices.parallel import PRECISIONS
+from l2rm_jax.run.fields import check_fields
+from l2rm_jax.run.results import versions
 
 VOCABULARY = 8000
 

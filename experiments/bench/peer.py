@@ -23,10 +23,10 @@ from experiments.bench.measure import VOCABULARY, config_of, measure, report, sp
 from experiments.scaling import bench_operations, mean_words, work_of
 from experiments.sweep import start
 from l2rm_jax.data.batches import Batch
+from l2rm_jax.devices.hosts import usable_cores
+from l2rm_jax.devices.parallel import products_in
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.hosts import usable_cores
 from l2rm_jax.models import make_model
-from l2rm_jax.parallel import products_in
 
 
 def main() -> None:

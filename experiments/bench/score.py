@@ -21,12 +21,12 @@ from experiments.bench.measure import (
     spread,
 )
 from experiments.sweep import start
-from l2rm_jax.data.dataset import PairDataset
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.devices.parallel import Replicas, products_in
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.models import make_model
-from l2rm_jax.parallel import Replicas, products_in
-from l2rm_jax.scoring import Scorer
 
 
 def flags(description: str | None = __doc__) -> argparse.ArgumentParser:

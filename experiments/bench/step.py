@@ -29,11 +29,11 @@ from experiments.bench.measure import (
 from experiments.sweep import start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.data.mismatch import SEMI_PAIRED
+from l2rm_jax.devices.parallel import AXIS, Replicas, products_in
+from l2rm_jax.devices.programs import Program
 from l2rm_jax.methods import METHODS, make_method
 from l2rm_jax.methods.base import TrainState, guarded
 from l2rm_jax.models import make_model
-from l2rm_jax.parallel import AXIS, Replicas, products_in
-from l2rm_jax.programs import Program
 
 MINING = "mining"  # the stream of RCSL
 

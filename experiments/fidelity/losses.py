@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from experiments.fidelity.arrays import Arrays, Errors, both_precisions, difference
 from l2rm_jax.losses import contrastive, ranking, rematching
-from l2rm_jax.losses.complementary import complementary
+from l2rm_jax.losses.complementary import complementary_contrastive
 
 RANKING = {
     "triplet_warmup": ranking.triplet_mean,
@@ -57,7 +57,7 @@ def complementary_losses(arrays: Arrays) -> Errors:
     tau, q = arrays.numbers("in/tau", "in/q")
 
     def bounded(name):
-        return lambda sims, mask=None: complementary(
+        return lambda sims, mask=None: complementary_contrastive(
             sims, tau=tau, bound=COMPLEMENTARY[name], q=q, negatives=mask
         )
 

@@ -16,10 +16,10 @@ from experiments.fidelity.arrays import (
     largest,
     tree_difference,
 )
+from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.losses import ranking
 from l2rm_jax.models.encoders import RegionEncoder, WordEncoder
-from l2rm_jax.recall import recalls
-from l2rm_jax.torch_import import (
+from l2rm_jax.published.conversion import (
     linear_from_state_dict,
     model_from_state_dict,
     variables_from_state_dict,

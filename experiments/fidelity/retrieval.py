@@ -4,7 +4,8 @@ import numpy as np
 
 from experiments.fidelity.arrays import Arrays, Errors
 from experiments.fidelity.models import recall_difference
-from l2rm_jax import mixture, recall
+from l2rm_jax import mixture
+from l2rm_jax.evaluation import recall
 
 
 def metrics(arrays: Arrays) -> Errors:

@@ -15,7 +15,7 @@ from l2rm_jax.losses import semi_paired
 from l2rm_jax.methods import make_method
 from l2rm_jax.models.layers import BatchNorm
 from l2rm_jax.models.retrieval import RetrievalModel
-from l2rm_jax.torch_import import linear_from_state_dict, words_from_state_dict
+from l2rm_jax.published.conversion import linear_from_state_dict, words_from_state_dict
 
 NORM = ("weight", "bias", "running_mean", "running_var")
 # The authors' defaults.

@@ -23,7 +23,7 @@ from l2rm_jax.methods import make_method
 from l2rm_jax.methods.base import Optimiser
 from l2rm_jax.methods.cost import MINIMUM, Reserved, cost, cost_loss, init_cost
 from l2rm_jax.ot import partial_sinkhorn
-from l2rm_jax.torch_import import (
+from l2rm_jax.published.conversion import (
     cost_from_state_dict,
     model_from_state_dict,
     variables_from_state_dict,

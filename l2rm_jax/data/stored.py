@@ -10,7 +10,8 @@ from jaxtyping import Int
 
 from l2rm_jax.data import scenes, video
 from l2rm_jax.data.captions import CaptionFile, caption_files, open_captions, parse_captions
-from l2rm_jax.data.features import RegionFeatures, undo_repeats
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.repeats import undo_repeats
 from l2rm_jax.errors import ConfigError, DataError, Problems
 
 _VIDEO_LAYOUTS = {"dual_encoding": video.read_dual_encoding, "experts": video.read_experts}

@@ -1,1 +1,29 @@
-"""Losses: pure functions of a similarity matrix, nothing else."""
+"""Losses: pure functions of a similarity matrix, whose diagonal is the given pairs.
+
+One file per family, one function per loss; `methods/` chooses among them. May import nothing of
+the rest of the package.
+"""
+
+from l2rm_jax.losses.complementary import complementary_contrastive, draw_negatives
+from l2rm_jax.losses.contrastive import info_nce, robust_info_nce
+from l2rm_jax.losses.ranking import per_pair_hinge, triplet_hardest, triplet_mean
+from l2rm_jax.losses.rematching import jensen_shannon, kl, soft_info_nce, symmetric_kl
+from l2rm_jax.losses.semi_paired import alignment, paired_triplet, robust_mining, uniformity
+
+__all__ = [
+    "alignment",
+    "complementary_contrastive",
+    "draw_negatives",
+    "info_nce",
+    "jensen_shannon",
+    "kl",
+    "paired_triplet",
+    "per_pair_hinge",
+    "robust_info_nce",
+    "robust_mining",
+    "soft_info_nce",
+    "symmetric_kl",
+    "triplet_hardest",
+    "triplet_mean",
+    "uniformity",
+]

@@ -27,7 +27,7 @@ BOUNDS: dict[str, Callable] = {
 }
 
 
-def complementary(
+def complementary_contrastive(
     sims: Float[Array, "pairs pairs"],
     *,
     tau: float,

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from l2rm_jax import parallel
+from l2rm_jax.devices import parallel
 from l2rm_jax.models.retrieval import RetrievalModel
 
 # Streams for keys of their own: adding a use of randomness does not disturb the others.
@@ -39,7 +39,7 @@ class EpochPlan:
         takes. An epoch is one pass over the first stream; the others restart, reshuffled, when
         they are exhausted.
       report: numbers to log with the epoch.
-      warnings: what a person should know, by the name of the sign (see `l2rm_jax.health`).
+      warnings: what a person should know, by the name of the sign (see `l2rm_jax.run.health`).
     """
 
     streams: dict[str, np.ndarray]

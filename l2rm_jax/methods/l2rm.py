@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from l2rm_jax import parallel
-from l2rm_jax.config import check_names
+from l2rm_jax.devices import parallel
+from l2rm_jax.errors import check_names
 from l2rm_jax.losses import contrastive, ranking, rematching
 from l2rm_jax.methods import base
 from l2rm_jax.methods.base import EpochPlan, Method, TrainState

@@ -10,9 +10,8 @@ from functools import partial
 import jax
 import numpy as np
 
-from l2rm_jax.config import check_names
-from l2rm_jax.errors import ConfigError, Problems
-from l2rm_jax.losses.complementary import BOUNDS, complementary, draw_negatives
+from l2rm_jax.errors import ConfigError, Problems, check_names
+from l2rm_jax.losses.complementary import BOUNDS, complementary_contrastive, draw_negatives
 from l2rm_jax.methods.base import (
     NEGATIVES,
     EpochPlan,
@@ -36,7 +35,9 @@ def make(model, config) -> Method:
     problems.attempt(_check_numbers, settings, size)
     problems.refuse()
     optimiser = model_optimiser(config)
-    all_negatives = partial(complementary, tau=config.loss.tau, bound=settings.loss, q=settings.q)
+    all_negatives = partial(
+        complementary_contrastive, tau=config.loss.tau, bound=settings.loss, q=settings.q
+    )
 
     def loss(sims, key):
         if not settings.negatives:

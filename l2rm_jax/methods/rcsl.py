@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from l2rm_jax import parallel
-from l2rm_jax.config import check_names
 from l2rm_jax.data.mismatch import SEMI_PAIRED
-from l2rm_jax.errors import ConfigError, Problems
+from l2rm_jax.devices import parallel
+from l2rm_jax.errors import ConfigError, Problems, check_names
 from l2rm_jax.losses import ranking, semi_paired
 from l2rm_jax.methods import base
 from l2rm_jax.methods.base import EpochPlan, Method, TrainState

@@ -2,8 +2,7 @@
 
 from ml_collections import ConfigDict
 
-from l2rm_jax.config import check_names
-from l2rm_jax.errors import ConfigError, Problems
+from l2rm_jax.errors import ConfigError, Problems, check_names
 from l2rm_jax.models import cam, omit, vse
 from l2rm_jax.models.retrieval import GLOBAL, HEADS, RetrievalModel
 

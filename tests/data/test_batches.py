@@ -10,17 +10,17 @@ from l2rm_jax.data.batches import (
     BUCKETS,
     WHOLE,
     Batch,
-    TrainStream,
     bucket_of,
     caption_batches,
     image_batches,
     read_options,
     scoring_batches,
 )
-from l2rm_jax.data.dataset import PairDataset
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.streams import TrainStream
+from l2rm_jax.devices.hosts import Share
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.hosts import Share
 
 IMAGES, PAIRS = 40, 200
 

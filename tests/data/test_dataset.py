@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from l2rm_jax.data import mismatch
-from l2rm_jax.data.dataset import PairDataset, keep_data, load_data, read_split
+from l2rm_jax.data.loading import keep_data, load_data, read_split
+from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError, DataError
 
@@ -139,7 +140,7 @@ def test_first_images_only(directory):
 def test_sentences_are_split_where_asked(directory, monkeypatch):
     lines = ["Number. Caption." for _ in range(60)]
     (directory / "train_caps.txt").write_text("\n".join(lines) + "\n")
-    load = "l2rm_jax.data.dataset.punkt"
+    load = "l2rm_jax.data.loading.punkt"
     monkeypatch.setattr(load, lambda: lambda text: text.replace(". ", ".\n").split("\n"))
     lengths = {}
     for asked in (False, True):

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from l2rm_jax.data.features import RegionFeatures, undo_repeats
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.repeats import undo_repeats
 from l2rm_jax.errors import DataError
 
 RNG = np.random.default_rng(0)

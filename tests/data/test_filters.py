@@ -5,8 +5,8 @@ import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax.check import check
-from l2rm_jax.data.batches import TrainStream
-from l2rm_jax.data.dataset import load_data
+from l2rm_jax.data.loading import load_data
+from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.errors import ConfigError, DataError
 
 PAIRS = 60  # 12 pictures with 5 captions each

@@ -8,11 +8,12 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.check import check
 from l2rm_jax.config import default
-from l2rm_jax.data.batches import TrainStream, caption_batches
-from l2rm_jax.data.dataset import keep_data, load_data, read_split
+from l2rm_jax.data.batches import caption_batches
+from l2rm_jax.data.loading import keep_data, load_data, read_split
+from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
-from l2rm_jax.run import read_data
+from l2rm_jax.run.inputs import read_data
 
 SIZES = {"train": 12, "dev": 5, "test": 6}
 PER_IMAGE, ROOM, WIDTH = 2, 7, 5

@@ -11,11 +11,11 @@ import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax.check import check
-from l2rm_jax.data.batches import TrainStream
-from l2rm_jax.data.dataset import load_data
+from l2rm_jax.data.loading import load_data
+from l2rm_jax.data.streams import TrainStream
+from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.parallel import Replicas
-from l2rm_jax.recall import recalls
+from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.train import train
 
 DIMENSIONS, MAX_FRAMES = 5, 4

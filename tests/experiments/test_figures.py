@@ -22,10 +22,10 @@ from experiments import (
 from experiments.rematching import Alignment, Rematched
 from l2rm_jax import config as defaults
 from l2rm_jax.data import scenes
-from l2rm_jax.data.dataset import load_data
+from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.text import tokenize
+from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.parallel import Replicas
 from l2rm_jax.train import train
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from experiments.precision import round_products
-from l2rm_jax.parallel import products_in
+from l2rm_jax.devices.parallel import products_in
 
 round_products()
 a, b, gradient = (np.load(file) for file in sys.argv[2:5])

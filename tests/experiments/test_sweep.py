@@ -15,8 +15,8 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import METHODS
 from l2rm_jax.models.retrieval import HEADS
 from l2rm_jax.models.vse import VSE
-from l2rm_jax.run_config import write_config
-from l2rm_jax.run_log import write_json
+from l2rm_jax.run.config_file import write_config
+from l2rm_jax.run.results import write_json
 
 CONFIG = str(Path(sweep.__file__).parents[1] / "configs" / "scenes.py")
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2rm_jax.losses.complementary import BOUNDS, complementary, draw_negatives
+from l2rm_jax.losses.complementary import BOUNDS, complementary_contrastive, draw_negatives
 from l2rm_jax.losses.contrastive import info_nce, robust_info_nce
 from l2rm_jax.losses.ranking import per_pair_hinge, triplet_hardest, triplet_mean
 from l2rm_jax.losses.rematching import jensen_shannon, kl, soft_info_nce, symmetric_kl
@@ -33,7 +33,7 @@ def loss(name, tau=TAU, margin=MARGIN):
     if name in CONTRASTIVE:
         return lambda sims, plan: CONTRASTIVE[name](sims, tau=tau)
     if name in BOUNDS:
-        return lambda sims, plan: complementary(sims, tau=tau, bound=name, q=Q)
+        return lambda sims, plan: complementary_contrastive(sims, tau=tau, bound=name, q=Q)
     return lambda sims, plan: REMATCHING[name](sims, plan, tau=tau)
 
 
@@ -179,7 +179,7 @@ def test_complementary_of_some_negatives(name):
     sims, _ = draw(6, 6, seed=7)
     negatives = np.random.default_rng(8).uniform(size=(6, 6)) < 0.4
     np.fill_diagonal(negatives, False)
-    value = complementary(sims, tau=TAU, bound=name, negatives=jnp.asarray(negatives))
+    value = complementary_contrastive(sims, tau=TAU, bound=name, negatives=jnp.asarray(negatives))
     expected = naive_complementary(sims, PENALTIES[name], negatives)
     np.testing.assert_allclose(value, expected, rtol=2e-5)
 
@@ -221,7 +221,7 @@ def test_rectangular_pairs_are_refused(name):
 
 def test_negatives_of_another_shape_are_refused():
     with pytest.raises(ValueError, match=r"\(3, 3\) and \(4, 4\)"):
-        complementary(jnp.zeros((3, 3)), tau=TAU, negatives=jnp.ones((4, 4), bool))
+        complementary_contrastive(jnp.zeros((3, 3)), tau=TAU, negatives=jnp.ones((4, 4), bool))
 
 
 def test_plan_of_another_shape_is_refused():

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from l2rm_jax import config as defaults
-from l2rm_jax.checkpoint import RunCheckpoints
+from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.losses.ranking import per_pair_hinge
 from l2rm_jax.methods import base, make_method, mining, rcsl
 from l2rm_jax.methods.mining import couple, handicaps, nearest, pseudo_pairs
 from l2rm_jax.models import make_model
-from l2rm_jax.parallel import Replicas
+from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.train import train
 from tests.grid import MAIN, VOCABULARY, WARMUP, batches, make_cell, tiny_config
 

@@ -14,7 +14,7 @@ import pytest
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.losses import contrastive, ranking
-from l2rm_jax.losses.complementary import complementary, draw_negatives
+from l2rm_jax.losses.complementary import complementary_contrastive, draw_negatives
 from l2rm_jax.methods import base, baseline, l2rm, make_method, rcl
 from l2rm_jax.methods.base import Optimiser, step_key
 from l2rm_jax.methods.cost import init_cost
@@ -97,7 +97,7 @@ def test_rcl_takes_its_negatives(monkeypatch, negatives, step):
     monkeypatch.setattr(rcl, "plain_step", lambda model, loss, optimiser, state, sims: loss(sims))
     state = SimpleNamespace(key=jax.random.key(3), step=jnp.int32(step))
     drawn = draw_negatives(step_key(state, base.NEGATIVES), SIZE, 2) if negatives else None
-    expected = complementary(SIMS, tau=0.05, bound="gce", q=0.5, negatives=drawn)
+    expected = complementary_contrastive(SIMS, tau=0.05, bound="gce", q=0.5, negatives=drawn)
     method = make_method(MODEL, config)
     assert float(method.step(state, {"pairs": SIMS})) == pytest.approx(float(expected))
     for epoch in (0, 5):  # all pairs, in the warm-up too

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from l2rm_jax import config as defaults
-from l2rm_jax.config import check_fields
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models import make_model
 from l2rm_jax.models.cam import CAM
@@ -18,6 +17,7 @@ from l2rm_jax.models.omit import MARGINS, MATCHINGS, OMIT
 from l2rm_jax.models.pem import PEM, Gaussian
 from l2rm_jax.models.retrieval import GLOBAL, HEADS
 from l2rm_jax.models.vse import VSE
+from l2rm_jax.run.fields import check_fields
 
 IMAGES, TEXTS, DIM = 4, 5, 6
 REGIONS, WORDS = np.array([3, 5, 1, 4]), np.array([2, 6, 4, 1, 3])

@@ -1,0 +1,116 @@
+"""Image-caption pairs: what a run trains, validates and tests on."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Int, Int32
+
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.mismatch import Mismatch
+from l2rm_jax.data.text import Vocabulary
+from l2rm_jax.errors import DataError
+
+Tokens = list[Int32[np.ndarray, " words"]] | RegionFeatures
+
+
+@dataclass(frozen=True)
+class PairDataset:
+    """The pairs of one split: caption k and the image that it is stored with.
+
+    Attributes:
+      split: its name.
+      images: features, each image once.
+      captions: [pairs] raw text, the captions of an image in a row; where there are only vectors,
+        their place in the file.
+      tokens: [pairs] word indices of each caption, `<start>` and `<end>` included; or its vectors.
+      caption_image: [pairs] row of the image that the caption was written for.
+      stored_image: [pairs] row of the image that it is stored with; the same unless mismatched.
+      unpaired: [images] which images are known to be stored with captions at random; None where
+        nothing is known.
+    """
+
+    split: str
+    images: RegionFeatures
+    captions: list[str]
+    tokens: Tokens
+    caption_image: Int[np.ndarray, " pairs"]
+    stored_image: Int[np.ndarray, " pairs"]
+    unpaired: Bool[np.ndarray, " images"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.captions)
+
+    @property
+    def captions_per_image(self) -> int | Int[np.ndarray, " images"]:
+        """Captions written for each image; one number where it is the same for all."""
+        counts = np.bincount(self.caption_image, minlength=len(self.images))
+        return int(counts[0]) if (counts == counts[0]).all() else counts
+
+    @property
+    def lengths(self) -> Int32[np.ndarray, " pairs"]:
+        """Words of each caption."""
+        if isinstance(self.tokens, RegionFeatures):
+            return self.tokens.counts
+        return np.array([len(tokens) for tokens in self.tokens], np.int32)
+
+    @property
+    def matched(self) -> Bool[np.ndarray, " pairs"]:
+        """Which captions are stored with their own image."""
+        return self.stored_image == self.caption_image
+
+    @property
+    def paired(self) -> Bool[np.ndarray, " pairs"]:
+        """Which pairs a method may trust: all but those known to be stored at random."""
+        if self.unpaired is None:
+            return np.ones(len(self), bool)
+        return ~self.unpaired[self.stored_image]
+
+    def head(self, images: int) -> "PairDataset":
+        """The first `images` images with their captions, before any mismatch.
+
+        Raises:
+          DataError: there are fewer images, or captions are mismatched already.
+        """
+        if not self.matched.all():
+            raise DataError(f"{self.split}: take the first images before mismatching captions")
+        pairs = np.arange(np.searchsorted(self.caption_image, images))
+        return replace(self.take(pairs), images=self.images.head(images))
+
+    def take(self, pairs: Int[np.ndarray, " taken"]) -> "PairDataset":
+        """Some of the pairs; the images stay, whether a caption is left of theirs or not."""
+        vectors = isinstance(self.tokens, RegionFeatures)
+        return replace(
+            self,
+            captions=[self.captions[pair] for pair in pairs],
+            tokens=self.tokens.take(pairs) if vectors else [self.tokens[pair] for pair in pairs],
+            caption_image=self.caption_image[pairs],
+            stored_image=self.stored_image[pairs],
+        )
+
+    def with_mismatch(self, mismatch: Mismatch) -> "PairDataset":
+        """The same captions stored with the images that `mismatch` says."""
+        if len(mismatch.stored_image) != len(self) or mismatch.image_count != len(self.images):
+            raise DataError(
+                f"{self.split}: mismatch of {len(mismatch.stored_image)} captions and "
+                f"{mismatch.image_count} images, expected {len(self)} and {len(self.images)}"
+            )
+        return replace(self, stored_image=mismatch.stored_image, unpaired=mismatch.unpaired)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Everything a run reads. Only the training split is mismatched, and then filtered.
+
+    The vocabulary is empty where captions are vectors.
+    """
+
+    train: PairDataset
+    dev: PairDataset
+    test: PairDataset
+    vocabulary: Vocabulary
+    mismatch: Mismatch
+
+    @property
+    def splits(self) -> tuple[PairDataset, PairDataset, PairDataset]:
+        """Training, validation and test split."""
+        return self.train, self.dev, self.test

@@ -1,0 +1,242 @@
+"""Published PyTorch checkpoints (`.pth.tar`) of L2RM, SGRAF, RCL, DECL, NCR and BiCro.
+
+| file of | networks | parameters of a network |
+|---|---|---|
+| L2RM | `net` | one flat state dict; beside it `cost_function`, but for warm-up files |
+| SGRAF, RCL, DECL | `model` | a list of three: image encoder, text encoder, similarity |
+| NCR, BiCro | `model_A`, `model_B` | the same list, of each of two networks trained together |
+
+All keep their options, an `argparse.Namespace`, under `opt`; none holds optimiser state.
+"""
+
+import argparse
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from l2rm_jax.data.text import Vocabulary
+from l2rm_jax.errors import CheckpointError, ConfigError
+from l2rm_jax.published.conversion import check_state_dict, graph_steps
+
+_LAYOUTS = (("net",), ("model",), ("model_A", "model_B"))
+_PARTS = ("img_enc", "txt_enc", "sim_enc")
+
+
+class Published(NamedTuple):
+    """What a published checkpoint holds, as float32 arrays by the authors' flat names.
+
+    Attributes:
+      networks: parameters of each network under its key in the file. Two are an ensemble: their
+        authors evaluate the mean of the similarities.
+      cost: parameters of L2RM's learned cost; None where the file has none.
+    """
+
+    networks: dict[str, dict[str, np.ndarray]]
+    cost: dict[str, np.ndarray] | None
+
+
+def read_checkpoint(path: str | Path) -> Published:
+    """Reads a file and checks every name and shape in it, and the options it keeps against them.
+
+    Nothing in the file is executed: tensors, plain containers and `argparse.Namespace` are all
+    that is unpickled. Tensors that were saved on an accelerator come to the host.
+
+    Raises:
+      CheckpointError: PyTorch is not installed; the file cannot be read, needs another global, or
+        has none of the layouts above; parameters are missing, unknown, of a wrong shape, or
+        another network's than the options describe.
+    """
+    content = _load(Path(path))
+    layout = next((keys for keys in _LAYOUTS if content.keys() >= set(keys)), None)
+    if layout is None:
+        raise CheckpointError(
+            f"{path}: found the keys {', '.join(map(str, content))}; expected "
+            + ", or ".join(" and ".join(keys) for keys in _LAYOUTS)
+        )
+    networks = {key: _network(content[key], f"{path}: {key}") for key in layout}
+    for key, weights in networks.items():
+        sizes = check_state_dict(weights, f"{path}: {key}")
+        _check_options(content.get("opt"), graph_steps(weights), sizes, f"{path}: {key}")
+    cost = content.get("cost_function")
+    return Published(networks, None if cost is None else _cost(cost, f"{path}: cost_function"))
+
+
+def trained_vocabulary(data_config: ConfigDict) -> Vocabulary:
+    """The vocabulary that the config names: a network's words are numbered by its own.
+
+    Raises:
+      ConfigError: `data.vocabulary` or `data.path` is empty.
+      DataError: the vocabulary cannot be read.
+    """
+    for name, what in (
+        ("path", "the directory of the features and captions"),
+        ("vocabulary", "the json file of the vocabulary that the checkpoint was trained with"),
+    ):
+        if not data_config[name]:
+            raise ConfigError(f"data.{name} is empty; --checkpoint needs {what}")
+    return Vocabulary.read(data_config.vocabulary)
+
+
+def fit_data(
+    weights: Mapping[str, np.ndarray],
+    vocabulary_size: int,
+    image_shape: tuple[int, int],
+    where: str,
+) -> dict[str, np.ndarray]:
+    """The network's parameters for these data, if they are of its kind.
+
+    RCL, and L2RM at times, append a word `<mask>` to the vocabulary that they read. No caption
+    holds it, so an embedding with one row more than the vocabulary loses its last.
+
+    Args:
+      weights: one of `Published.networks`.
+      vocabulary_size: words of the vocabulary.
+      image_shape: regions and features of an image.
+      where: what a message starts with.
+
+    Raises:
+      CheckpointError: the network was trained on another vocabulary or on other features.
+    """
+    embedding = weights["txt_enc.embed.weight"]
+    if not 0 <= len(embedding) - vocabulary_size <= 1:
+        raise CheckpointError(
+            f"{where}: its embedding has {len(embedding)} words and data.vocabulary has "
+            f"{vocabulary_size}; expected the vocabulary that it was trained with"
+        )
+    trained_on = (
+        # The global image vector normalises each region by itself.
+        len(weights["sim_enc.v_global_w.embedding_local.1.weight"]),
+        weights["img_enc.fc.weight"].shape[1],
+    )
+    if trained_on != tuple(image_shape):
+        raise CheckpointError(
+            f"{where}: trained on images of {trained_on[0]} regions x {trained_on[1]} features, "
+            f"found {image_shape[0]} x {image_shape[1]} in the data"
+        )
+    return {**weights, "txt_enc.embed.weight": embedding[:vocabulary_size]}
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    """The file's dictionary, unpickled without executing anything."""
+    try:
+        import torch
+    except ImportError as error:
+        raise CheckpointError(
+            f"{path}: reading it needs PyTorch; install the extra: pip install 'l2rm_jax[torch]'"
+        ) from error
+    version = tuple(map(int, torch.__version__.split(".")[:2]))
+    if version < (2, 6):
+        raise CheckpointError(
+            f"{path}: refused, PyTorch {torch.__version__} can be made to execute what a file "
+            "says (CVE-2025-32434); expected 2.6 or newer"
+        )
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        with file, torch.serialization.safe_globals([argparse.Namespace]):
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # damage surfaces as nearly any type
+        foreign = re.search(r"GLOBAL (\S+)", str(error))
+        reason = (
+            f"it needs the global {foreign[1]}, and of globals only argparse.Namespace is allowed"
+            if foreign
+            else "it is damaged, or no file that torch.save wrote"
+        )
+        raise CheckpointError(f"{path}: refused, {reason}") from error
+    if not isinstance(content, Mapping):
+        raise CheckpointError(f"{path}: holds a {type(content).__name__}, expected a dictionary")
+    return content
+
+
+def _network(state: Any, where: str) -> dict[str, np.ndarray]:
+    """Flat parameters, from a flat state dict or from the list of the three parts'."""
+    if not isinstance(state, list | tuple):
+        return _arrays(state, where)
+    if len(state) != len(_PARTS):
+        raise CheckpointError(
+            f"{where}: found {len(state)} state dicts, expected {', '.join(_PARTS)}"
+        )
+    return {
+        f"{part}.{name}": array
+        for part, arrays in zip(_PARTS, state, strict=True)
+        for name, array in _arrays(arrays, f"{where}: {part}").items()
+    }
+
+
+def _arrays(state: Any, where: str) -> dict[str, np.ndarray]:
+    """A state dict as float32 arrays, without DataParallel's prefix and the batch counters."""
+    if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
+        raise CheckpointError(f"{where}: found {type(state).__name__}, expected a state dict")
+    if all(name.startswith("module.") for name in state):
+        state = {name.removeprefix("module."): x for name, x in state.items()}
+    return {
+        name: _array(x, f"{where}: {name}")
+        for name, x in state.items()
+        if not name.endswith("num_batches_tracked")
+    }
+
+
+def _array(x: Any, where: str) -> np.ndarray:
+    import torch
+
+    if (
+        not isinstance(x, torch.Tensor)
+        or not x.is_floating_point()
+        or (x.layout, x.device.type) != (torch.strided, "cpu")
+    ):
+        raise CheckpointError(f"{where}: found {type(x).__name__}, expected a tensor of floats")
+    if x.numel() * x.element_size() > x.untyped_storage().nbytes():  # one number, many times
+        raise CheckpointError(
+            f"{where}: found fewer numbers than its shape {list(x.shape)} has, expected all"
+        )
+    return x.detach().float().numpy()
+
+
+def _cost(state: Any, where: str) -> dict[str, np.ndarray]:
+    """Kernel and bias of the learned cost: one linear layer over the batch."""
+    arrays = _arrays(state, where)
+    found = {name: x.shape for name, x in arrays.items()}
+    size = next(iter(found.get("fc.bias", ())), 0)
+    if found != {"fc.weight": (size, size), "fc.bias": (size,)} or not size:
+        raise CheckpointError(f"{where}: found {found}, expected fc.weight [B, B] and fc.bias [B]")
+    if not all(np.isfinite(x).all() for x in arrays.values()):
+        raise CheckpointError(f"{where}: holds numbers that are not finite")
+    return arrays
+
+
+def _check_options(options: Any, steps: int, sizes: Mapping[str, int], where: str) -> None:
+    """Refuses a network that is another than the file's options describe.
+
+    Whether vectors are normalised (`no_imgnorm`, `no_txtnorm`) shows in the options alone; they
+    always are here, as they are by default there.
+    """
+    if options is None:
+        return
+    options = vars(options) if isinstance(options, argparse.Namespace) else options
+    if not isinstance(options, Mapping):
+        raise CheckpointError(f"{where}: opt is a {type(options).__name__}, expected the options")
+    expected = {
+        "module_name": "SGR" if steps else "SAF",
+        **({"sgr_step": steps} if steps else {}),
+        "vocab_size": sizes["V"],
+        "word_dim": sizes["W"],
+        "embed_size": sizes["D"],
+        "sim_dim": sizes["S"],
+        "img_dim": sizes["F"],
+        "bi_gru": True,
+        "num_layers": 1,
+        "no_imgnorm": False,
+        "no_txtnorm": False,
+    }
+    for name, value in expected.items():
+        if name in options and str(options[name]) != str(value):
+            raise CheckpointError(
+                f"{where}: the options say {name} = {options[name]}, but the parameters are of a "
+                f"network with {name} = {value}"
+            )

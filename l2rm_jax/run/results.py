@@ -1,0 +1,52 @@
+"""Results of a run as JSON: `results.json`, and the versions that a result depends on."""
+
+import importlib.metadata
+import importlib.util
+import json
+import math
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import l2rm_jax
+from l2rm_jax.data.files import replace_file
+
+
+def write_results(workdir: str | Path, results: Mapping[str, Any]) -> None:
+    """Writes `results.json` in one piece: a reader sees the old file or the new, never half."""
+    write_json(Path(workdir) / "results.json", results)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Writes `value` as indented JSON, in one piece: a reader sees the old file or the new one."""
+    content = json.dumps(plain(value), indent=2, allow_nan=False) + "\n"
+    replace_file(path, content.encode())
+
+
+def plain(value: Any) -> Any:
+    """Returns `value` as JSON holds it: arrays and tuples as lists, non-finite numbers as None."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        return plain(np.asarray(value).tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def versions() -> dict[str, Any]:
+    """Returns what a result depends on besides its config: software versions and devices."""
+    packages = ("jax", "jaxlib", "flax", "optax", "ott-jax", "numpy")
+    return {
+        "l2rm_jax": l2rm_jax.__version__,
+        **{name: importlib.metadata.version(name) for name in packages},
+        "python": platform.python_version(),
+        "device": jax.devices()[0].device_kind,
+        "device_count": jax.device_count(),
+    }

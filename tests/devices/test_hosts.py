@@ -1,0 +1,191 @@
+"""Several hosts for real: two processes of two simulated devices each, on loopback."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from l2rm_jax import config as defaults
+from l2rm_jax.devices.parallel import Replicas
+from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.evaluation.recall import table
+from l2rm_jax.run.checkpoints import RunCheckpoints
+from l2rm_jax.run.config_file import changed
+from l2rm_jax.train import train
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = {
+    "model.embed_dim": 8,
+    "model.word_dim": 6,
+    "model.sim_dim": 6,
+    "data.scenes_train": 8,
+    "data.scenes_dev": 2,
+    "data.scenes_test": 1,  # fewer than hosts
+    "data.max_words": 8,  # a single shape to compile for
+    "train.batch_size": 20,
+    "train.warmup_epochs": 1,
+    "train.epochs": 1,
+    "train.log_steps": 1,
+    "optim.learning_rate": 2e-4,  # the published one
+}
+WALL_CLOCK = "seconds"
+# Scored in eval mode, where a bias that train mode cancels, all noise, shows.
+EVAL_MODE = ("loss_cost", "split_separation")
+# Biases that a norm or a softmax cancels: no gradient but rounding, which Adam makes a step of.
+CANCELLED = r"(common|global_projection|gate)'\]\['bias'\]$"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def flags_of(workdir: Path, changes: dict) -> list[str]:
+    settings = [f"--config.{key}={value}" for key, value in changes.items()]
+    return [f"--workdir={workdir}", "--config=configs/scenes.py:quick", *settings]
+
+
+class TwoHosts:
+    """The processes of a command, with what each printed so far."""
+
+    def __init__(self, logs: Path, flags: Sequence[str], of_second: Sequence[str]):
+        environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "l2rm_jax.main", *flags]
+        command += [f"--coordinator=127.0.0.1:{free_port()}", "--hosts=2"]
+        self._logs = [logs / f"host{host}.log" for host in range(2)]
+        self.processes = []
+        for host, log in enumerate(self._logs):
+            with log.open("w") as file:
+                streams = {"stdout": file, "stderr": subprocess.STDOUT}
+                own = [f"--host={host}", *(of_second if host else ())]
+                started = subprocess.Popen([*command, *own], cwd=ROOT, env=environment, **streams)
+            self.processes.append(started)
+
+    def output(self, host: int) -> str:
+        return self._logs[host].read_text()
+
+    def finish(self) -> None:
+        for host, process in enumerate(self.processes):
+            assert process.wait(timeout=300) == 0, self.output(host)[-3000:]
+
+    def wait_for_output(self, text: str) -> None:
+        self._wait(lambda: text in self.output(0))
+
+    def wait_for(self, path: Path) -> None:
+        self._wait(path.exists)
+
+    def _wait(self, happened: Callable[[], bool]) -> None:
+        limit = time.monotonic() + 300
+        while not happened():
+            ended = [process.poll() for process in self.processes]
+            assert time.monotonic() < limit and ended == [None, None], self.output(0)[-3000:]
+            time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def two_hosts(logs: Path, *flags: str, of_second: Sequence[str] = ()) -> Iterator[TwoHosts]:
+    """Started, and ended in the end; `of_second` are flags of the second one alone."""
+    hosts = TwoHosts(logs, flags, of_second)
+    try:
+        yield hosts
+    finally:
+        for process in hosts.processes:
+            process.kill()
+            process.wait()
+
+
+def check_records(found: Path, expected: Path) -> None:
+    ours, theirs = (
+        [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+        for workdir in (found, expected)
+    )
+    assert len(ours) == len(theirs) > 5
+    for record, other in zip(ours, theirs, strict=True):
+        assert record.keys() == other.keys()
+        for name in record.keys() - {WALL_CLOCK}:
+            rel = 1e-3 if name in EVAL_MODE else 1e-5
+            number = isinstance(other[name], float)
+            same = pytest.approx(other[name], rel=rel) if number else other[name]
+            assert record[name] == same, f"{name} of step {record['step']}"
+
+
+def check_parameters(workdir: Path, expected) -> None:
+    with RunCheckpoints(workdir / "checkpoints") as checkpoints:
+        found = checkpoints.restore_latest(expected).state.params
+    names = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(found)]
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected.params), strict=True)
+    for name, (x, y) in zip(names, pairs, strict=True):
+        if not re.search(CANCELLED, name):
+            np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [1, pytest.param(0, marks=pytest.mark.exhaustive)])
+def test_two_hosts_train_as_one_even_after_a_crash(tmp_path, killed):
+    """A host is killed after the warm-up; the other stops. Started again, one is asked to stop, and
+    both do. Started once more, they go on to the same end."""
+    workdir, alone = tmp_path / "hosts", tmp_path / "alone"
+    with two_hosts(tmp_path, *flags_of(workdir, TINY)) as hosts:
+        hosts.wait_for(workdir / "checkpoints" / "latest" / "2")
+        hosts.processes[killed].kill()
+        other = 1 - killed
+        assert hosts.processes[other].wait(timeout=60) != 0
+        assert re.search(f"host {other} stops|another task died", hosts.output(other))
+    with two_hosts(tmp_path, *flags_of(workdir, TINY)) as hosts:
+        hosts.wait_for_output("training in")
+        hosts.processes[0].send_signal(signal.SIGTERM)
+        for host, process in enumerate(hosts.processes):
+            assert process.wait(timeout=90) == 128 + signal.SIGTERM, hosts.output(host)[-3000:]
+            assert f"stopped by SIGTERM; saved in {workdir}" in hosts.output(host)
+    assert not (workdir / "results.json").exists()
+    with two_hosts(tmp_path, *flags_of(workdir, TINY)) as hosts:
+        hosts.finish()
+        assert "training in" in hosts.output(0)  # one host prints
+        assert "training in" not in hosts.output(1) and "mismatch" not in hosts.output(1)
+
+    replicas, states = Replicas(jax.devices()[:4]), []
+    config = changed(defaults.get_config("quick"), TINY)
+    keep = lambda run, epoch: states.append(replicas.first(run.state))  # noqa: E731
+    results = train(config, alone, replicas, on_epoch=keep)
+    check_records(workdir, alone)
+    check_parameters(workdir, states[-1])
+    saved = json.loads((workdir / "results.json").read_text())
+    assert saved["test"] == results["test"] and saved["versions"]["device_count"] == 4
+
+
+def test_hosts_that_differ_are_refused(tmp_path):
+    """Before anything is written; without it, one would wait for the other for ever."""
+    flags = flags_of(tmp_path / "run", TINY)
+    with two_hosts(tmp_path, *flags, of_second=["--config.seed=1"]) as hosts:
+        for host, process in enumerate(hosts.processes):
+            assert process.wait(timeout=120) == 1
+            assert "config and training pairs: not the same on all hosts" in hosts.output(host)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_two_hosts_evaluate_as_one(tmp_path):
+    """All pairs, vectors, and the pairs that one run proposes to the other."""
+    workdirs = {head: tmp_path / head for head in ("saf", "vse")}
+    for head, workdir in workdirs.items():
+        changes = {"method": "infonce", "model.head": head, "data.scenes_test": 5}
+        config = changed(defaults.get_config("quick"), TINY | changes | {"train.warmup_epochs": 0})
+        train(config, workdir, Replicas(jax.devices()[:4]))
+    flags = [f"--workdir={workdirs['saf']}", f"--proposer={workdirs['vse']}"]
+    with two_hosts(tmp_path, "--mode=evaluate", *flags, "--top_k=2", "--top_k=0") as hosts:
+        hosts.finish()
+        expected = table(evaluate_runs([workdirs["saf"]], {}, workdirs["vse"], [2, 0]))
+        assert expected in hosts.output(0) and "rSum" not in hosts.output(1)

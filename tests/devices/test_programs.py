@@ -1,0 +1,132 @@
+"""Functions that are compiled in threads of their own."""
+
+import os
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2rm_jax.devices import programs
+from l2rm_jax.devices.programs import Program, has_cpu_alone, set_compiler_flags
+
+COMPILATION = "/jax/core/compile/backend_compile_duration"
+
+
+@pytest.fixture
+def compilations():
+    """The names of the threads in which XLA has compiled."""
+    found: list[str] = []
+
+    def listen(event: str, *_, **__) -> None:
+        if event == COMPILATION:
+            found.append(threading.current_thread().name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield found
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.pmap])
+def test_each_shape_is_compiled_once_outside_the_thread_that_calls(transform, compilations):
+    program = Program(transform(lambda tree, x: tree["scale"] * jnp.cumsum(x)))
+    short, long = (({"scale": np.ones((1, 1))}, np.ones((1, size))) for size in (3, 4))
+    assert not program.is_compiled(*short)
+    program.compile(*short)
+    assert program.is_compiled(*short)
+    assert not program.is_compiled(*long)
+    for _ in range(2):
+        np.testing.assert_array_equal(np.ravel(program(*short)), [1, 2, 3])
+        np.testing.assert_array_equal(np.ravel(program(*long)), [1, 2, 3, 4])
+    assert len(compilations) == 2
+    assert threading.current_thread().name not in compilations
+
+
+def test_settings_of_the_calling_thread_count(compilations):
+    program = Program(jax.jit(lambda x: x @ x))
+    with jax.default_matmul_precision("BF16_BF16_F32"):
+        program(np.eye(2, dtype=np.float32))  # compiled in another precision, it would be again
+    assert len(compilations) == 1
+
+
+def test_room_is_made_for_what_a_program_works_with(monkeypatch):
+    sizes = []
+    monkeypatch.setattr(programs, "make_room", sizes.append)
+    program = Program(jax.pmap(lambda x: jnp.sum(jnp.sort(x[:, None] * x, axis=0), axis=1)))
+    for _ in range(2):
+        program(np.ones((jax.local_device_count(), 100), np.float32))
+    assert len(sizes) == 1
+    assert sizes[0] > (jax.local_device_count() - 1) * 100 * 100 * 4
+
+
+def test_an_error_of_the_compiler_reaches_the_caller(monkeypatch):
+    def refuse(_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: too large")
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
+    program = Program(jax.jit(lambda x: x + 1))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="too large"):
+        program(np.zeros(3))
+    assert not program.is_compiled(np.zeros(3))
+
+
+KERNELS, LEVEL = "--xla_cpu_use_fusion_emitters=false", "--xla_backend_optimization_level=1"
+
+
+@pytest.mark.parametrize(
+    ("jaxlib", "cpu_alone", "before", "after"),
+    [
+        ("0.10.2", True, "", f"{KERNELS} {LEVEL}"),
+        ("0.10.2", True, "--xla_a=1", f"--xla_a=1 {KERNELS} {LEVEL}"),
+        (
+            "0.10.2",
+            True,
+            KERNELS.replace("false", "true"),
+            KERNELS.replace("false", "true") + f" {LEVEL}",
+        ),
+        ("0.10.2", False, "--xla_a=1", "--xla_a=1"),
+        ("0.10.2", True, "/a/file", "/a/file"),
+        ("0.12.0", True, "--xla_a=1", f"--xla_a=1 {LEVEL}"),
+        ("0.12.0", True, LEVEL.replace("1", "3"), LEVEL.replace("1", "3")),
+        ("0.12.0", False, "", ""),
+    ],
+)
+def test_flags_of_the_compiler_follow_from_its_version_and_the_devices(
+    monkeypatch, jaxlib, cpu_alone, before, after
+):
+    monkeypatch.setenv("XLA_FLAGS", before)
+    monkeypatch.setattr(programs, "version", lambda _: jaxlib)
+    monkeypatch.setattr(programs, "has_cpu_alone", lambda: cpu_alone)
+    set_compiler_flags()
+    assert os.environ["XLA_FLAGS"] == after
+
+
+@pytest.mark.parametrize(
+    ("platforms", "installed", "registered", "alone"),
+    [
+        (None, (), (), True),
+        (None, ("jax_plugins",), (), False),
+        (None, ("libtpu",), (), False),
+        (None, (), ("a plugin",), False),
+        (None, ("PJRT_NAMES_AND_LIBRARY_PATHS",), (), False),
+        (None, ("TPU_LIBRARY_PATH",), (), False),
+        ("cpu", ("jax_plugins",), (), True),
+        ("cuda,cpu", (), (), False),
+    ],
+)
+def test_an_accelerator_is_expected_where_something_finds_one(
+    monkeypatch, platforms, installed, registered, alone
+):
+    for name in ("PJRT_NAMES_AND_LIBRARY_PATHS", "TPU_LIBRARY_PATH"):
+        monkeypatch.delenv(name, raising=False)
+        if name in installed:
+            monkeypatch.setenv(name, "a library")
+    monkeypatch.setattr(programs, "find_spec", lambda name: name in installed)
+    monkeypatch.setattr(programs, "entry_points", lambda group: registered)
+    before = jax.config.jax_platforms
+    jax.config.update("jax_platforms", platforms)
+    try:
+        assert has_cpu_alone() == alone
+    finally:
+        jax.config.update("jax_platforms", before)

@@ -1,0 +1,236 @@
+"""Recall: the reference's numbers, a full sort with ties, and the published protocols."""
+
+import runpy
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.evaluation import recall
+
+
+def full_sort_rank(row: np.ndarray, targets: list[int], kind: str = "stable") -> int:
+    order = np.argsort(row, kind=kind)[::-1].tolist()
+    return min(order.index(target) for target in targets)
+
+
+# 23 images fit into one block of queries, 150 and their captions do not.
+@pytest.mark.parametrize("images", [23, 150])
+@pytest.mark.parametrize("captions_per_image", [1, 3])
+@pytest.mark.parametrize("levels", [1, 2, 5, 1000])
+def test_ties_follow_a_reversed_stable_sort(images, captions_per_image, levels):
+    rng = np.random.default_rng(levels)
+    sims = rng.integers(0, levels, (images, images * captions_per_image)) / levels
+    own = np.arange(images * captions_per_image).reshape(images, captions_per_image)
+    expected = [full_sort_rank(sims[i], own[i].tolist()) for i in range(images)]
+    np.testing.assert_array_equal(recall.text_ranks(sims, captions_per_image), expected)
+    columns = range(sims.shape[1])
+    expected = [full_sort_rank(sims[:, k], [k // captions_per_image]) for k in columns]
+    np.testing.assert_array_equal(recall.image_ranks(sims, captions_per_image), expected)
+
+
+@pytest.mark.parametrize("levels", [2, 1000])
+def test_images_may_have_different_numbers_of_captions(levels):
+    rng = np.random.default_rng(levels)
+    counts = rng.integers(1, 7, 40)
+    owner = [image for image, count in enumerate(counts) for _ in range(count)]
+    sims = rng.integers(0, levels, (40, len(owner))) / levels
+    own = [[k for k, image in enumerate(owner) if image == i] for i in range(40)]
+    expected = [full_sort_rank(sims[i], own[i]) for i in range(40)]
+    np.testing.assert_array_equal(recall.text_ranks(sims, counts), expected)
+    expected = [full_sort_rank(sims[:, k], [image]) for k, image in enumerate(owner)]
+    np.testing.assert_array_equal(recall.image_ranks(sims, counts), expected)
+    halves = [slice(0, sum(counts[:20])), slice(sum(counts[:20]), None)]
+    parts = [
+        recall.recalls(sims[20 * i : 20 * i + 20, halves[i]], counts[20 * i :][:20]) for i in (0, 1)
+    ]
+    mean = np.mean([part["rsum"] for part in parts])
+    assert recall.fold_recalls(sims, counts, folds=2)["rsum"] == pytest.approx(mean)
+
+
+def test_without_ties_any_sort_gives_the_ranks():
+    """The reference's default sort leaves the order of ties open; of the rest it leaves nothing."""
+    sims = np.random.default_rng(0).permutation(60 * 120).reshape(60, 120) / 7200
+    expected = [full_sort_rank(sims[i], [2 * i, 2 * i + 1], "quicksort") for i in range(60)]
+    np.testing.assert_array_equal(recall.text_ranks(sims, 2), expected)
+    expected = [full_sort_rank(sims[:, k], [k // 2], "quicksort") for k in range(120)]
+    np.testing.assert_array_equal(recall.image_ranks(sims, 2), expected)
+
+
+def test_a_model_that_scores_all_alike_gets_chance():
+    row = recall.recalls(np.zeros((100, 500), np.float32), 5)
+    assert row["i2t_r10"] == pytest.approx(2.0) and row["t2i_r10"] == pytest.approx(10.0)
+    assert row["t2i_mean"] == pytest.approx(50.5)
+
+
+def test_ranking_takes_little_memory_beside_the_scores():
+    sims = np.random.default_rng(0).random((600, 3000), dtype=np.float32)
+    tracemalloc.start()
+    recall.recalls(sims, 5)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < sims.nbytes / 2
+
+
+def test_folds_are_consecutive_and_averaged():
+    sims = np.random.default_rng(0).random((15, 30))
+    parts = [recall.recalls(sims[3 * i : 3 * i + 3, 6 * i : 6 * i + 6], 2) for i in range(5)]
+    folds = recall.fold_recalls(sims, 2, folds=5)
+    assert folds.keys() == parts[0].keys()
+    for key, value in folds.items():
+        assert value == pytest.approx(np.mean([part[key] for part in parts])), key
+    assert folds["rsum"] != pytest.approx(recall.recalls(sims, 2)["rsum"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "per_image", "message"),
+    [
+        ((4, 10), 5, "expected 5 captions"),
+        ((4, 4), 2, "expected 2 captions"),
+        ((3, 7), np.array([2, 2, 2]), "expected 2 captions"),
+        ((3, 6), np.array([4, 0, 2]), "expected 0 to 4 captions"),
+    ],
+)
+def test_wrong_shape_is_refused(shape, per_image, message):
+    with pytest.raises(ValueError, match=message):
+        recall.recalls(np.zeros(shape), per_image)
+
+
+def test_nan_is_refused():
+    sims = np.zeros((3, 3))
+    sims[1, 2] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        recall.recalls(sims, 1)
+
+
+def test_folds_must_divide():
+    with pytest.raises(ValueError, match="do not divide"):
+        recall.fold_recalls(np.zeros((5, 5)), 1, folds=2)
+
+
+def block_scores(images: int, captions_per_image: int) -> np.ndarray:
+    """Each caption is right within its fifth of the images, and loses to one of another fifth."""
+    sims = np.zeros((images, images * captions_per_image), np.float32)
+    rows = np.arange(images)
+    for offset in range(captions_per_image):
+        sims[rows, rows * captions_per_image + offset] = 1.0
+        sims[rows, (rows + images // 5) % images * captions_per_image + offset] = 2.0
+    return sims
+
+
+def test_coco_scores_give_both_tables():
+    rows = recall.recall_rows(block_scores(5000, 5), 5, "coco-1k-5fold, coco-5k")
+    assert list(rows) == ["coco-1k-5fold", "coco-5k"]
+    folds, whole = rows.values()
+    assert (folds["images"], whole["images"]) == (1000, 5000)
+    assert folds["i2t_r1"] == folds["t2i_r1"] == 100.0 and folds["rsum"] == 600.0
+    assert whole["i2t_r1"] == whole["t2i_r1"] == 0.0
+    assert (whole["i2t_r10"], whole["i2t_median"], whole["t2i_mean"]) == (100.0, 6.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "images", "captions_per_image"),
+    [("f30k-1k", 1000, 5), ("cc152k-1k", 1000, 1), ("custom", 7, 3)],
+)
+def test_a_row_carries_its_protocol(protocol, images, captions_per_image):
+    sims = np.random.default_rng(0).random((images, images * captions_per_image))
+    rows = recall.recall_rows(sims, captions_per_image, protocol)
+    assert rows == {protocol: {"images": images, **recall.recalls(sims, captions_per_image)}}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "images", "captions_per_image", "message"),
+    [
+        ("coco-5k", 1000, 5, "needs 5000 .* found 1000 with 5; .*data.test_split=testall"),
+        ("coco-1k-5fold", 1000, 5, "needs 5000 .* found 1000 with 5; .*data.test_split=testall"),
+        ("coco-5k,f30k-1k", 5000, 5, "f30k-1k needs 1000 .* found 5000 with 5; .*=custom takes"),
+        ("f30k-1k", 1000, 1, "needs 1000 test images with 5 .* found 1000 with 1"),
+        ("cc152k-1k", 1000, 5, "needs 1000 test images with 1 .* found 1000 with 5"),
+        ("coco-1k", 1000, 5, "'coco-1k' is none of f30k-1k, coco-1k-5fold, coco-5k"),
+        ("", 1000, 5, "'' is none of"),
+    ],
+)
+def test_other_data_than_the_protocols_are_refused(protocol, images, captions_per_image, message):
+    with pytest.raises(ConfigError, match=r"evaluation\.protocol: .*" + message):
+        recall.check_protocols(protocol, images, captions_per_image)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("f30k", "f30k-1k"),
+        ("coco", "coco-1k-5fold,coco-5k"),
+        ("cc152k", "cc152k-1k"),
+        ("flickr8k", "custom"),
+        ("video", "custom"),
+    ],
+)
+def test_a_config_reports_the_published_tables_of_its_data(name, expected):
+    path = Path(__file__).parents[2] / "configs" / f"{name}.py"
+    config = runpy.run_path(str(path))["get_config"]()
+    assert config.evaluation.protocol == expected
+    assert config.data.test_split == ("testall" if name == "coco" else "test")
+
+
+def test_table_shows_every_column_of_every_row():
+    rng = np.random.default_rng(0)
+    rows = recall.recall_rows(rng.random((12, 24)), 2, "custom")
+    rows["a longer name"] = {"images": 5000, **recall.recalls(rng.random((12, 24)), 2)}
+    lines = recall.table(rows).splitlines()
+    columns = ["R@1", "R@5", "R@10", "MedR", "MeanR"]
+    assert lines[1].split() == ["images", *columns, *columns, "rSum"]
+    for line, (name, row) in zip(lines[2:], rows.items(), strict=True):
+        values = [float(text) for text in line.removeprefix(name).split()]
+        np.testing.assert_allclose(values, list(row.values()), atol=0.0501)
+
+
+@pytest.mark.parametrize("temperature", [0.01, 0.5])
+def test_dual_softmax_weighs_by_the_queries(temperature):
+    rng = np.random.default_rng(0)
+    sims = rng.uniform(-1, 1, (15, 30)).astype(np.float32)
+    exponentials = np.exp(sims.astype(float) / temperature)
+    for axis in (0, 1):
+        product = sims * exponentials / exponentials.sum(axis, keepdims=True)
+        expected = np.where(sims > 0, product, sims)
+        found = recall.dual_softmax(sims, temperature, axis)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    by_images, by_captions = (recall.dual_softmax(sims, temperature, axis) for axis in (0, 1))
+    row = recall.recalls(sims, 2, temperature)
+    assert row["i2t_mean"] == recall.recalls(by_images, 2)["i2t_mean"]
+    assert row["t2i_mean"] == recall.recalls(by_captions, 2)["t2i_mean"]
+    assert row != recall.recalls(sims, 2)
+
+
+def test_dual_softmax_keeps_the_order_of_negative_similarities():
+    """Image 1 is nearest to caption 0, though all of its similarities are negative."""
+    sims = np.array([[-0.6, 0.9], [-0.05, -0.5]], np.float32)
+    scores = recall.dual_softmax(sims, 0.05, queries=0)
+    np.testing.assert_array_equal(scores.argmax(1), [1, 0])
+    # A query whose factors are all the same ranks as it did without them.
+    spread = np.random.default_rng(0).uniform(-1, 0.2, (1, 9)).repeat(3, axis=0)
+    scores = recall.dual_softmax(spread, 0.05, queries=0)
+    np.testing.assert_array_equal(scores.argsort(1), spread.argsort(1))
+
+
+def test_a_dual_softmax_row_is_labelled_and_stays_within_its_fold(monkeypatch):
+    monkeypatch.setitem(recall.PROTOCOLS, "small-5fold", recall.Protocol(60, 2, folds=5))
+    sims = np.random.default_rng(0).random((60, 120), dtype=np.float32)
+    rows = recall.recall_rows(sims, 2, "small-5fold", 0.1)
+    assert list(rows) == ["small-5fold", "small-5fold, dual softmax 0.1"]
+    blocks = [sims[12 * i : 12 * (i + 1), 24 * i : 24 * (i + 1)] for i in range(5)]
+    for row, temperature in zip(rows.values(), (0.0, 0.1), strict=True):
+        parts = [recall.recalls(block, 2, temperature)["rsum"] for block in blocks]
+        assert row["rsum"] == pytest.approx(np.mean(parts))
+    assert rows["small-5fold"] != rows["small-5fold, dual softmax 0.1"]
+
+
+@pytest.mark.parametrize("shift", [0.0, -1.0])  # similarities, or negated distances
+def test_dual_softmax_takes_a_hub_down(shift):
+    """A caption that every image is nearest to wins only where it is nearest of all."""
+    sims = np.eye(4, dtype=np.float32) * 0.5
+    sims[:, 0] = [0.9, 0.6, 0.6, 0.6]
+    sims += shift
+    assert recall.recalls(sims, 1)["i2t_r1"] == 25.0
+    assert recall.recalls(sims, 1, 0.1)["i2t_r1"] == 100.0

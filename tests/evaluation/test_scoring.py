@@ -1,0 +1,58 @@
+"""Tiled scoring on several devices against one forward pass of everything."""
+
+import jax
+import numpy as np
+import pytest
+
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.devices.parallel import AXIS, Replicas
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.evaluation.scoring import CPU_IMAGE_TILE, Scorer
+from l2rm_jax.models.retrieval import RetrievalModel
+
+IMAGES, PER_IMAGE, VOCABULARY, LONGEST = 5, 3, 30, 12
+
+
+def make_captions(rng: np.random.Generator, vocabulary: int):
+    """Captions of different lengths, as a data set has them and as one padded array."""
+    lengths = rng.integers(3, LONGEST + 1, IMAGES * PER_IMAGE)
+    if vocabulary:
+        tokens = [rng.integers(4, vocabulary, length).astype(np.int32) for length in lengths]
+        padded = np.stack([np.pad(line, (0, LONGEST - len(line))) for line in tokens])
+        return tokens, padded, lengths
+    padded = rng.normal(size=(len(lengths), LONGEST, 7)).astype(np.float32)
+    return RegionFeatures.from_array(padded, "captions", lengths), padded, lengths
+
+
+@pytest.mark.parametrize(
+    ("head", "vocabulary", "tile"),
+    [("sgr", VOCABULARY, CPU_IMAGE_TILE), ("sgr", VOCABULARY, 1), ("vse", 0, 1)],
+)
+def test_every_similarity_is_in_its_place(head, vocabulary, tile, monkeypatch):
+    monkeypatch.setattr("l2rm_jax.evaluation.scoring.CPU_IMAGE_TILE", tile)
+    rng = np.random.default_rng(0)
+    tokens, padded, lengths = make_captions(rng, vocabulary)
+    own = np.arange(len(tokens)) // PER_IMAGE
+    features = rng.normal(size=(IMAGES, 4, 6)).astype(np.float32)
+    images = RegionFeatures.from_array(features, "images")
+    dataset = PairDataset("test", images, [str(k) for k in own], tokens, own, own)
+
+    model = RetrievalModel(head, vocabulary, 8, 6, 6, sgr_steps=1, axis_name=AXIS)
+    alone = model.clone(axis_name=None)
+    variables = jax.jit(alone.init)(jax.random.key(0), features, padded, lengths)
+    expected = jax.jit(alone.apply)(variables, features, padded, lengths)
+
+    # Five images and fifteen captions fill neither the devices nor the tiles.
+    replicas = Replicas(jax.devices()[:2])
+    scorer, variables = Scorer(model, replicas, batch_size=4), replicas.replicate(variables)
+    found = scorer.similarities(variables, dataset)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    assert np.unique(found).size == found.size  # a swap would show
+
+    pairs = np.divmod(rng.permutation(expected.size)[:40], expected.shape[1])
+    of_pairs = scorer.pair_similarities(variables, dataset, *pairs)
+    np.testing.assert_allclose(of_pairs, expected[pairs], rtol=0, atol=1e-6)
+    if head == "sgr":
+        with pytest.raises(ConfigError, match=r"model\.head: sgr compares words with regions"):
+            scorer.embeddings(variables, dataset)

@@ -1,0 +1,106 @@
+"""A run directory's config: the same, another, an older version's, damaged."""
+
+import json
+
+import pytest
+
+from l2rm_jax.config import default
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.run.checkpoints import RunCheckpoints
+from l2rm_jax.run.config_file import changed, check_config, read_config, write_config
+from l2rm_jax.run.fields import check_fields
+from l2rm_jax.run.lock import only_run_in
+
+
+def test_config_of_the_same_run_is_accepted(tmp_path):
+    config = changed(default(), {"optim.grad_clip": 1e9, "data.name": "mine", "mismatch.rate": 0})
+    check_config(tmp_path / "run", config)  # there is nothing to contradict
+    write_config(tmp_path / "run", config)
+    check_config(tmp_path / "run", config)
+    assert read_config(tmp_path / "run") == config and config.is_locked
+
+
+def test_config_of_another_run_is_refused(tmp_path):
+    write_config(tmp_path, default())
+    saved = (tmp_path / "config.json").read_text()
+    with pytest.raises(ConfigError) as raised:
+        check_config(tmp_path, changed(default(), {"seed": 2, "model.head": "saf"}))
+    lines = [line.strip() for line in str(raised.value).splitlines()]
+    assert lines[1:-1] == ['model.head: "sgr" -> "saf"', "seed: 0 -> 2"]
+    assert (tmp_path / "config.json").read_text() == saved
+
+
+def test_a_field_that_an_older_run_lacks_has_its_default(tmp_path):
+    config = changed(default(), {"model.head": "saf"})
+    older = config.to_dict()
+    del older["evaluation"], older["l2rm"]["mask"]
+    (tmp_path / "config.json").write_text(json.dumps(older))
+    assert read_config(tmp_path) == config
+    check_config(tmp_path, config)
+    with pytest.raises(ConfigError, match=r'l2rm\.mask: "diagonal" -> "none"'):
+        check_config(tmp_path, changed(config, {"l2rm.mask": "none"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, r"config\.json: no run was started in .* \(No such file"),
+        ('{"seed": ', r"config\.json is not valid JSON"),
+        ("[1]", r"config\.json: found a list, expected an object"),
+        ('{"l2rm": {"roh": 0.1}}', r"config\.json: l2rm\.roh: no such .* nearest is l2rm\.rho"),
+        ('{"seed": "1"}', r"config\.json: seed: found '1', expected a value of type int"),
+    ],
+)
+def test_what_is_no_config_is_refused(tmp_path, text, message):
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoints/latest/30", "checkpoints/best/30", "metrics.jsonl", "results.json"]
+)
+def test_what_a_run_left_without_its_config_is_refused(tmp_path, name):
+    """As a run begins, its directory holds less than that."""
+    with RunCheckpoints(tmp_path / "checkpoints"), only_run_in(tmp_path):
+        check_config(tmp_path, default())
+    (tmp_path / name).mkdir()
+    with pytest.raises(ConfigError, match=f"found {name} but no config.json, .*; expected both"):
+        check_config(tmp_path, default())
+    write_config(tmp_path, default())
+    check_config(tmp_path, default())
+
+
+def test_a_file_is_no_run_directory(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(ConfigError, match="run: a file, expected the directory of a run"):
+        check_config(tmp_path / "run", default())
+
+
+def test_text_that_no_file_can_be_named_by_is_refused():
+    with pytest.raises(ConfigError, match=r"data\.path: 'a.x00b', expected text without the char"):
+        check_fields(changed(default(), {"data.path": "a\0b"}))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("seed", -1, "at least 0"),
+        ("model.sgr_steps", 0, "1 to 64"),
+        ("train.batch_size", 1, "at least 2"),
+        ("l2rm.epsilon", 0.0, "more than 0"),
+        ("loss.tau", float("nan"), "a finite number"),
+        ("data.train_images", 2**80, "-2147483647 to 2147483647"),
+        ("train.non_finite", "go", "stop or skip"),
+        ("l2rm.rho", 1.5, "0 to 1"),
+        ("model.dropout", 1.0, "at least 0 and less than 1"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(key, value, expected):
+    check_fields(default())
+    with pytest.raises(ConfigError, match=f"{key}: {value!r}, expected {expected}"):
+        check_fields(changed(default(), {key: value}))
+    two = changed(default(), {key: value, "optim.decay_epochs": 0})
+    with pytest.raises(ConfigError, match="1 more problem: "):
+        check_fields(two)

@@ -1,0 +1,291 @@
+"""Every warning from numbers that must and must not call for it, and when it is said."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2rm_jax import config as defaults
+from l2rm_jax.errors import DivergedError
+from l2rm_jax.evaluation.recall import recalls
+from l2rm_jax.methods import make_method
+from l2rm_jax.models import make_model
+from l2rm_jax.run.health import (
+    Health,
+    Reference,
+    chance_rsum,
+    reference_of,
+    require_finite,
+    signs_of_epoch,
+    signs_of_plan,
+)
+
+# 200 images x 5 captions, batch 64, margin 0.2: chance is 15.9 + 13.6, the flat losses are those of
+# RCE in the warm-up and of the hardest negatives after it.
+REFERENCE = Reference(
+    images=200,
+    captions_per_image=5,
+    batch_size=64,
+    cost="learned",
+    epsilon=0.01,
+    warmup_epochs=2,
+    warms_up=True,
+    flat_losses={"warmup": ("loss", 20.025), "matched": ("loss_matched", 25.6)},
+)
+HEALTHY = {
+    "rsum": 466.0,
+    "loss": 23.0,
+    "loss_matched": 21.2,
+    "cost_spread": 0.037,
+    "cost_zero": 0.0,
+    "transport_converged": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "sign", "says"),
+    [
+        ({}, None, ""),
+        ({"rsum": 29.0}, "recall_at_chance", "chance with 200 images of 5 captions is 15.9"),
+        ({"rsum": 30.0}, None, ""),
+        ({"loss_matched": 25.61}, "flat_loss", "25.6 is its value where all similarities are"),
+        ({"loss_matched": 25.3}, None, ""),
+        ({"loss": 25.6}, None, ""),
+        ({"cost_spread": 0.0039}, "cost_spread", "it was 0.04 in the first rematching epoch"),
+        ({"cost_spread": 0.0041}, None, ""),
+        ({"cost_zero": 0.51}, "cost_zero", "51% of the transport costs"),
+        ({"cost_zero": 0.49}, None, ""),
+        ({"transport_converged": 0.77}, "transport", "did not converge in 23% of the steps"),
+        ({"transport_converged": 0.95}, None, ""),
+    ],
+)
+def test_signs_of_an_epoch(numbers, sign, says):
+    found = signs_of_epoch({**HEALTHY, **numbers}, "matched", REFERENCE, first_spread=0.04)
+    assert list(found) == ([sign] if sign else [])
+    assert all(says in text and "Try " in text for text in found.values())
+
+
+def test_a_spread_far_below_epsilon_is_lost_from_the_start():
+    for spread, lost in [(0.0009, True), (0.0011, False)]:
+        found = signs_of_epoch({**HEALTHY, "cost_spread": spread}, "matched", REFERENCE, None)
+        assert ("cost_spread" in found) == lost
+        assert not lost or "l2rm.epsilon is 0.01" in found["cost_spread"]
+
+
+@pytest.mark.parametrize(("loss", "flat"), [(20.0267, True), (19.9372, False)])
+def test_the_flat_loss_is_that_of_the_stream(loss, flat):
+    """RCE in the first two epochs of a run that learns: the first is flat, the second not."""
+    found = signs_of_epoch({"rsum": 96.4, "loss": loss}, "warmup", REFERENCE, None)
+    assert list(found) == (["flat_loss"] if flat else [])
+    assert not signs_of_epoch({"rsum": 96.4, "loss": loss}, "other", REFERENCE, None)
+
+
+def test_a_perfect_loss_without_a_margin_is_not_flat():
+    reference = REFERENCE._replace(flat_losses={"pairs": ("loss", 0.0)})
+    assert not signs_of_epoch({"rsum": 600.0, "loss": 0.0}, "pairs", reference, None)
+
+
+RCSL = {
+    "warmup": ("loss_mining", 63.0),
+    "learning": ("hinge_of_a_pair", 0.4),
+    "mining": ("loss_mining", 126.0),
+}
+
+
+def reference_of_method(method: str) -> Reference:
+    config = defaults.get_config()
+    config.method = method
+    if method == "rcsl":
+        config.mismatch.protocol, config.mismatch.paired_images = "semi_paired", 60
+
+    class Dev:
+        images, captions_per_image = range(200), 5
+
+    losses = make_method(make_model(config.model, 20), config).losses
+    return reference_of(config, Dev, losses)
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("l2rm", {"warmup": ("loss", 20.025133), "matched": ("loss_matched", 25.6)}),
+        ("triplet", {"warmup": ("loss", 25.2), "pairs": ("loss", 25.6)}),
+        ("infonce", {"warmup": ("loss", 8.317766), "pairs": ("loss", 8.317766)}),
+        ("rcl", {"pairs": ("loss", 1.984292)}),
+        ("rcsl", RCSL),
+        ("rcsl_nc", RCSL),
+    ],
+)
+def test_flat_losses_by_hand(method, expected):
+    """2 margin B; 2 margin (B - 1); 2 log B; (log B - log(1e-7) (B - 1) / B) for RCE;
+    2 (B - 1) log(B / (B - 1)) for RCL; B - 1 for each batch that RCSL mines, and 2 margin for a
+    pair that it learns from; B = 64."""
+    found = reference_of_method(method).flat_losses
+    assert {stream: metric for stream, (metric, _) in found.items()} == {
+        stream: metric for stream, (metric, _) in expected.items()
+    }
+    for stream, (_, value) in expected.items():
+        assert found[stream][1] == pytest.approx(value, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("images", "captions_per_image"),
+    [(100, 1), (20, 5), (12, 2), (4, 3), (30, np.repeat([1, 9], [24, 6]))],
+)
+def test_chance_is_that_of_random_rankings(images, captions_per_image):
+    rng = np.random.default_rng(images)
+    captions = np.broadcast_to(captions_per_image, images).sum()
+    drawn = [
+        recalls(rng.random((images, captions)), captions_per_image)["rsum"] for _ in range(100)
+    ]
+    chance, margin = chance_rsum(images, captions_per_image)
+    assert chance == pytest.approx(np.mean(drawn), abs=4 * np.std(drawn) / 10)
+    assert 0 < margin <= (600 - chance) / 4
+    if images >= 20:  # below, luck reaches further than the warning
+        assert np.mean(np.array(drawn) < chance + margin) > 0.98
+
+
+def test_chance_of_different_numbers_of_captions_is_said():
+    reference = REFERENCE._replace(captions_per_image=np.repeat([2, 8], 100))
+    [text] = signs_of_epoch({**HEALTHY, "rsum": 20.0}, "pairs", reference, None).values()
+    assert "chance with 200 images of 2 to 8 captions is" in text
+
+
+@pytest.mark.parametrize("captions_per_image", [1, 5])
+def test_a_single_image_is_always_found_and_never_warned_of(captions_per_image):
+    reference = REFERENCE._replace(images=1, captions_per_image=captions_per_image)
+    assert chance_rsum(1, captions_per_image) == (600.0, 0.0)
+    assert not signs_of_epoch({"rsum": 600.0}, "pairs", reference, None)
+
+
+def test_streams_that_do_not_fill_a_batch():
+    streams = {"matched": np.arange(64), "mismatched": np.arange(63)}
+    found = signs_of_plan(streams, 64)
+    assert list(found) == ["few_mismatched"]
+    assert "has 63, fewer than a batch of 64" in found["few_mismatched"]
+    assert "rematched with the captions of these few" in found["few_mismatched"]
+    [text] = signs_of_plan({"matched": np.arange(63)}, 64).values()
+    assert "a pair has its copies as negatives" in text and "rematched" not in text
+
+
+def said(warnings: list[dict]) -> list[tuple]:
+    return [(warning["epoch"], warning["phase"], warning["sign"]) for warning in warnings]
+
+
+FLAT = {"rsum": 20.0, "loss": 20.025}
+LEARNS = {"rsum": 90.0, "loss": 10.0}
+
+
+def test_each_sign_is_said_once_a_phase_and_a_resumed_run_does_not_repeat_it():
+    health = Health(REFERENCE._replace(warmup_epochs=5))
+    for epoch in range(3):  # every run starts there, and a slow one needs a while
+        assert not health.epoch(epoch, "warmup", FLAT)
+    assert said(health.epoch(3, "warmup", FLAT)) == [
+        (4, "warm-up", "recall_at_chance"),
+        (4, "warm-up", "flat_loss"),
+    ]
+    assert not health.epoch(4, "warmup", FLAT)
+    streams = {"matched": np.arange(64), "mismatched": np.arange(10)}
+    signs = {"one_sided_split": "..."}
+    assert said(health.plan(5, streams, signs)) == [
+        (6, "main", "one_sided_split"),
+        (6, "main", "few_mismatched"),
+    ]
+    sunk = {**HEALTHY, "rsum": 20.0, "cost_zero": 0.9, "cost_spread": 0.04}
+    assert said(health.epoch(5, "matched", sunk)) == [
+        (6, "main", "recall_at_chance"),
+        (6, "main", "cost_zero"),
+    ]
+    resumed = Health(REFERENCE._replace(warmup_epochs=5), json.loads(json.dumps(health.history)))
+    assert not resumed.plan(6, streams, signs)
+    assert said(resumed.epoch(6, "matched", {**sunk, "cost_spread": 0.003})) == [
+        (7, "main", "cost_spread")
+    ]
+    assert len(resumed.warnings) == 7
+    assert said(health.warnings) == said(resumed.warnings)[:6]
+
+
+def warned(curve: list[dict]) -> list[tuple[int, str]]:
+    """When a warm-up of these epochs warns of what; it is killed and resumed after each."""
+    history = None
+    for epoch, report in enumerate(curve):
+        health = Health(REFERENCE._replace(warmup_epochs=9), history)
+        health.epoch(epoch, "warmup", report)
+        history = json.loads(json.dumps(health.history))
+    return [(warning["epoch"], warning["sign"]) for warning in history["warnings"]]
+
+
+@pytest.mark.parametrize(
+    ("rsums", "losses"),
+    [
+        ([20.0, 90.0] * 4, [10.0] * 8),  # never twice running
+        # L2RM and InfoNCE (here in units of RCE) at a mismatch rate of 0.6, on their way to a test
+        # rSum of 320 and 239.
+        ([21.8, 25.9, 57.6, 122.8, 175.0], [20.038, 20.020, 19.980, 19.766, 19.406]),
+        ([15.9, 15.6, 19.2, 33.1, 59.5], [20.095, 20.021, 20.006, 19.969, 19.785]),
+    ],
+)
+def test_what_passes_is_not_said(rsums, losses):
+    curve = zip(rsums, losses, strict=True)
+    assert not warned([{"rsum": rsum, "loss": loss} for rsum, loss in curve])
+
+
+@pytest.mark.parametrize(
+    ("epochs", "told"),
+    [
+        ([FLAT] * 8, [4]),  # stuck for good
+        ([FLAT] * 3 + [LEARNS] * 2 + [FLAT] * 3, [7]),  # a collapse after a slow start
+        ([FLAT] * 4 + [LEARNS] + [FLAT] * 3, [4, 7]),  # and after what was told
+        ([LEARNS, FLAT, LEARNS, FLAT, LEARNS, FLAT, FLAT], [7]),
+    ],
+)
+def test_a_collapse_is_said_and_said_again_after_it_went_away(epochs, told):
+    signs = ("recall_at_chance", "flat_loss")
+    assert warned(epochs) == [(epoch, sign) for epoch in told for sign in signs]
+
+
+def test_a_run_from_before_a_sign_could_come_back_goes_on():
+    health = Health(REFERENCE, {"warnings": [], "signs": ["flat_loss"], "cost_spread": None})
+    assert not health.epoch(4, "warmup", FLAT)
+    assert health.epoch(5, "warmup", FLAT)
+
+
+@pytest.mark.parametrize("method", ["l2rm", "triplet", "infonce", "rcl", "rcsl", "rcsl_nc"])
+def test_advice_is_of_what_the_method_has(method):
+    """InfoNCE and RCL train the same loss in every epoch."""
+    reference = reference_of_method(method)
+    assert reference.warms_up == (method not in ("infonce", "rcl"))
+    for stream, (metric, flat) in reference.flat_losses.items():
+        found = signs_of_epoch({"rsum": 1.0, metric: flat}, stream, reference, None)
+        assert list(found) == ["recall_at_chance", "flat_loss"]
+        for text in found.values():
+            assert "Try a lower optim.learning_rate" in text
+            assert ("train.warmup_epochs" in text) == reference.warms_up
+
+
+@pytest.mark.parametrize("cost", ["learned", "cosine"])
+def test_advice_is_of_the_cost_that_the_run_has(cost):
+    dead = {**HEALTHY, "cost_spread": 0.0, "cost_zero": 1.0}
+    found = signs_of_epoch(dead, "matched", REFERENCE._replace(cost=cost), None)
+    assert list(found) == ["cost_spread", "cost_zero"]
+    for text in found.values():
+        assert "Try " in text
+        for only_of_learned in ("l2rm.cost_learning_rate", "l2rm.cost=cosine", "learned cost"):
+            assert cost == "learned" or only_of_learned not in text
+        assert cost == "cosine" or "l2rm.cost=cosine" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (float("nan"), "loss: nan at step 7 of epoch 2"),
+        (jnp.float32(jnp.inf), "loss: inf at step 7"),
+        (np.array([[1.0, -np.inf], [np.nan, 0.0]]), "loss: -inf in 2 places at step 7"),
+    ],
+)
+def test_numbers_that_are_not_finite_stop_the_run(value, says):
+    with pytest.raises(DivergedError, match=says) as error:
+        require_finite({"grad_norm": 1.0, "loss": value}, step=7, epoch=2)
+    assert "optim.learning_rate" in str(error.value)
+    require_finite({"loss": np.float32(3e38), "sims": np.zeros((2, 3))}, step=7, epoch=2)

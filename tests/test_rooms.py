@@ -1,0 +1,102 @@
+"""The layout of the package: what lies in its root, and which room may import which."""
+
+import ast
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import l2rm_jax
+
+ROOT = Path(l2rm_jax.__file__).parent
+# A room may import those of later lines; within a line too, but never in a circle.
+LINES = (
+    ("__main__",),
+    ("main",),
+    ("train", "evaluate", "check", "published"),
+    ("run",),
+    ("methods", "evaluation"),
+    ("models", "data"),
+    ("losses", "ot", "mixture", "devices", "config"),
+    ("console", "errors"),
+)
+LINE_OF = {room: number for number, line in enumerate(LINES) for room in line}
+ALONE = ("losses", "ot", "mixture", "errors")  # these import nothing of the package at all
+PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+
+
+def imported_modules(source: str) -> set[str]:
+    """Names of all modules that a file imports, anywhere in it."""
+    modules = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return modules
+
+
+def room_imports() -> dict[str, set[str]]:
+    """The other rooms that each room imports."""
+    rooms: dict[str, set[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        room = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        parts = (name.split(".") for name in imported_modules(path.read_text()))
+        used = {name[1] for name in parts if name[0] == "l2rm_jax" and len(name) > 1}
+        rooms.setdefault(room, set()).update(used - {room, "__version__"})
+    return rooms
+
+
+def test_the_root_holds_the_rooms_and_nothing_else():
+    modules = {path.stem for path in ROOT.glob("*.py")} - {"__init__"}
+    assert modules | set(PACKAGES) == set(LINE_OF)
+
+
+def test_imports_point_to_the_right():
+    rooms = room_imports()
+    for room, used in rooms.items():
+        for other in used:
+            assert LINE_OF[room] <= LINE_OF[other], f"{room} imports {other}"
+    TopologicalSorter(rooms).prepare()  # raises CycleError where rooms of a line form a circle
+
+
+@pytest.mark.parametrize("room", ALONE)
+def test_these_rooms_stand_alone(room):
+    assert room_imports()[room] == set()
+
+
+def test_data_and_models_do_not_meet():
+    rooms = room_imports()
+    assert "models" not in rooms["data"] and "data" not in rooms["models"]
+
+
+@pytest.mark.parametrize("path", [*ROOT.rglob("*.py")], ids=lambda path: path.stem)
+def test_the_library_imports_no_experiment_and_no_test(path):
+    tops = {name.split(".")[0] for name in imported_modules(path.read_text())}
+    assert not tops & {"experiments", "tests"}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_packages_say_what_they_hold(name):
+    package = import_module(f"l2rm_jax.{name}")
+    assert "May import" in package.__doc__
+    for public in package.__all__:
+        assert public in dir(package)
+
+
+def test_importing_the_package_starts_no_jax():
+    code = "import sys, l2rm_jax; dir(l2rm_jax); print(sorted({'jax', 'numpy'} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_public_names_are_found_where_they_live():
+    for name in l2rm_jax.__all__:
+        assert getattr(l2rm_jax, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = l2rm_jax.nonsense
