@@ -28,10 +28,10 @@ from ml_collections import ConfigDict
 from experiments.hlo import estimated_cycles
 from experiments.machines import MACHINES, Machine
 from experiments.scaling import config_of, machines_of, parser, step_inputs
-from experiments.sweep import changed, start
-from l2rm_jax.devices.parallel import Replicas, products_in
+from experiments.sweep import start, with_changes
+from l2rm_jax.devices.parallel import Replicas, matmul_precision
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.methods.base import guarded
+from l2rm_jax.methods.base import skip_non_finite
 
 # What NVIDIA's data sheet and CUDA's limits of Hopper say, in the form that XLA reads.
 HOPPER = """
@@ -88,7 +88,7 @@ def main() -> None:
                 if batch % count:
                     print(f"{start_of_row}  the devices cannot share such a batch")
                     continue
-                sized = changed(config, {"train.batch_size": batch})
+                sized = with_changes(config, {"train.batch_size": batch})
                 print(f"{start_of_row}  {_row(sized, machine, devices, shapes)}", flush=True)
 
 
@@ -156,8 +156,8 @@ def compile_step(
     def on_each(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((len(devices), *x.shape), x.dtype)
 
-    step = Replicas(devices).map(guarded(method.step), donate=True).function
-    with products_in(config.precision), _as_if_on(machine):
+    step = Replicas(devices).map(skip_non_finite(method.step), donate=True).function
+    with matmul_precision(config.precision), _as_if_on(machine):
         lowered = step.lower(*jax.tree.map(on_each, inputs))
     begin = time.perf_counter()
     on_gpu = machine.platform == "gpu"

@@ -33,10 +33,10 @@ from experiments.sweep import (
 )
 from l2rm_jax.data import mismatch
 from l2rm_jax.data.captions import read_captions
-from l2rm_jax.data.text import Vocabulary, punkt, tokenize
+from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluation.recall import RECALL_AT
-from l2rm_jax.run.config_file import changed, read_config
+from l2rm_jax.run.config_file import read_config, with_changes
 
 CONFIG = Path(__file__).parents[1] / "configs" / "flickr8k.py"
 DEV_IMAGES = 200
@@ -99,8 +99,8 @@ def shared_vocabulary(
             f"--vary {varied[0]}: the runs under {out} share a vocabulary, expected --set, and an "
             "--out for each value"
         )
-    data = changed(config, settings).data
-    sentences = punkt() if data.split_sentences else None
+    data = with_changes(config, settings).data
+    sentences = load_sentence_splitter() if data.split_sentences else None
     captions = read_captions(Path(data.path), "train")
     built = Vocabulary.from_words((tokenize(line, sentences) for line in captions), data.min_count)
     file = (out / "vocabulary.json").absolute()

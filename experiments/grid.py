@@ -58,7 +58,7 @@ def cell(config: ConfigDict, vary: Mapping[str, Sequence]) -> tuple[str, ConfigD
     if config.method == "rcsl":
         images = round((1 - config.mismatch.rate) * config.data.scenes_train)
         paired = {"mismatch.protocol": SEMI_PAIRED, "mismatch.paired_images": images}
-        config = sweep.changed(config, paired)
+        config = sweep.with_changes(config, paired)
     return sweep.run_name(config, vary), config
 
 

@@ -30,11 +30,11 @@ from experiments.sweep import (
     RECALLS,
     SEEDS,
     add_settings,
-    changed,
     grid,
     load_config,
     run_grid,
     start,
+    with_changes,
 )
 from l2rm_jax.config import flat
 from l2rm_jax.errors import ConfigError
@@ -96,7 +96,7 @@ def main() -> None:
     if not arguments.report:
         if arguments.path is None:
             raise ConfigError("--path: expected the directory of the data, or --report")
-        config = changed(load_config(str(CONFIG)), RECIPE)
+        config = with_changes(load_config(str(CONFIG)), RECIPE)
         config.data.path = str(arguments.path.absolute())
         runs = []
         for name, keys in (VARIANTS[arguments.only] if arguments.only else ALL).items():

@@ -23,7 +23,7 @@ from experiments.sweep import add_settings, load_config, start
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.methods import base
 from l2rm_jax.methods.cost import cost
-from l2rm_jax.run.config_file import changed, check_config
+from l2rm_jax.run.config_file import check_workdir, with_changes
 from l2rm_jax.run.run import Run
 from l2rm_jax.train import train
 
@@ -39,10 +39,10 @@ def main() -> None:
     parser.add_argument("--out", required=True, type=Path, help="directory of the picture")
     add_settings(parser, "set")
     arguments = parser.parse_args()
-    config = changed(load_config(arguments.config), arguments.set)
+    config = with_changes(load_config(arguments.config), arguments.set)
     if (config.method, config.l2rm.cost) != ("l2rm", "learned"):
         raise ConfigError("method and l2rm.cost: expected 'l2rm' and 'learned'; no other has costs")
-    check_config(arguments.workdir, config)
+    check_workdir(arguments.workdir, config)
     if not (arguments.workdir / "results.json").exists():
         train(config, arguments.workdir, on_epoch=recorder(arguments.workdir))
     save(plot(config, arguments.workdir), arguments.out, "costs")

@@ -23,13 +23,13 @@ from ml_collections import ConfigDict
 
 from experiments.sweep import (
     add_settings,
-    changed,
     differ_in_seed_alone,
     grid,
     load_config,
     run_grid,
     run_name,
     start,
+    with_changes,
 )
 from l2rm_jax.errors import ConfigError
 
@@ -76,7 +76,7 @@ def runs_of(
     """Loss, name and config of each run; the losses change fastest."""
     grids = []
     for loss, changes in LOSSES.items():
-        config = changed(base, {**settings, **changes})
+        config = with_changes(base, {**settings, **changes})
         runs = grid(config, vary, phases(loss, config))
         file = loss.replace("*", "1")
         grids.append([(loss, f"{file}-{run_name(run, vary)}", run) for _, run in runs])

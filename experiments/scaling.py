@@ -35,7 +35,7 @@ from ml_collections import ConfigDict
 from experiments.bench.measure import VOCABULARY
 from experiments.bench.step import step_batches, step_config, streams
 from experiments.machines import MACHINES, Machine
-from experiments.sweep import add_settings, changed, load_config, start
+from experiments.sweep import add_settings, load_config, start, with_changes
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.devices.parallel import AXIS
 from l2rm_jax.errors import ConfigError
@@ -92,7 +92,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 def config_of(flags: argparse.Namespace) -> ConfigDict:
     """The config that the flags ask for; prints what it is about."""
-    config = changed(load_config(flags.config), flags.set)
+    config = with_changes(load_config(flags.config), flags.set)
     sizes = f"{config.model.embed_dim}/{config.model.sim_dim}"
     print(f"{config.method}, {config.model.head}, {sizes}, {config.precision}")
     return config
@@ -110,7 +110,7 @@ def _row(config: ConfigDict, flags, machine: Machine, rate: float, devices: int,
     if batch % devices:
         return f"{devices:7}  {batch:5}  the devices cannot share such a batch"
     shapes = flags.words, flags.regions, flags.features
-    work = step_work(changed(config, {"train.batch_size": batch}), devices, *shapes)
+    work = step_work(with_changes(config, {"train.batch_size": batch}), devices, *shapes)
     products, exchange = work.operations / rate, work.received / machine.link
     step = products + exchange
     return (

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from experiments.sweep import add_settings, load_config, run_grid, start
 from l2rm_jax.evaluate import evaluate_runs
-from l2rm_jax.evaluation.recall import table
-from l2rm_jax.run.config_file import changed
+from l2rm_jax.evaluation.recall import recall_table
+from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.results import write_json
 
 
@@ -28,11 +28,12 @@ def main() -> None:
     arguments = parser.parse_args()
     config = load_config(arguments.config)
     runs = [
-        (head, changed(config, {**arguments.set, "model.head": head})) for head in ("sgr", "saf")
+        (head, with_changes(config, {**arguments.set, "model.head": head}))
+        for head in ("sgr", "saf")
     ]
     rows = evaluate_runs(run_grid(runs, arguments.workdir))
     write_json(arguments.workdir / "sgraf.json", rows)
-    print(table(rows))
+    print(recall_table(rows))
 
 
 if __name__ == "__main__":

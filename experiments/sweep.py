@@ -32,7 +32,7 @@ from l2rm_jax.data import mismatch
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.devices.programs import prepare_process
 from l2rm_jax.errors import ConfigError, L2RMError
-from l2rm_jax.run.config_file import changed, check_config
+from l2rm_jax.run.config_file import check_workdir, with_changes
 from l2rm_jax.train import train
 
 RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
@@ -121,7 +121,7 @@ def grid(
         changes = {**settings, **dict(zip(vary, values, strict=True))}
         if "seed" in changes:
             changes.setdefault("mismatch.seed", changes["seed"])
-        config = changed(base, changes)
+        config = with_changes(base, changes)
         yield run_name(config, vary), config
 
 
@@ -148,7 +148,7 @@ def run_grid(runs: Iterable[tuple[str, ConfigDict]], out: Path) -> list[Path]:
     """
     configs = {out / name: config for name, config in runs}
     for workdir, config in configs.items():
-        check_config(workdir, config)
+        check_workdir(workdir, config)
     for workdir, config in configs.items():
         if not (workdir / "results.json").exists():
             train(config, workdir)

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.loading import load_data, open_pairs, open_train, split_names
+from l2rm_jax.data.loading import load_data, open_pairs, open_train_pairs, split_names
 from l2rm_jax.data.pairs import Data, PairDataset
-from l2rm_jax.data.repeats import refuse_different
-from l2rm_jax.data.stored import check_alike, open_caption_vectors, open_images
-from l2rm_jax.data.text import Vocabulary, punkt, tokenize
+from l2rm_jax.data.repeats import raise_if_blocks_differ
+from l2rm_jax.data.stored import check_feature_shapes, open_caption_vectors, open_images
+from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.evaluation.recall import describe_counts
 from l2rm_jax.models import check_word_noise
-from l2rm_jax.run.fields import mended
+from l2rm_jax.run.fields import with_valid_fields
 from l2rm_jax.run.inputs import check_settings, check_test_size, check_train_size
 
 SHOWN = 5  # examples of what there may be many of
@@ -45,11 +45,12 @@ def check(config: Any) -> str:
     problems = Problems()
     attempt = problems.attempt
     attempt(check_settings, config)
-    asked, config = config, mended(config)  # what is known to be wrong says nothing of the data
+    # Fields that are known to be wrong must not add errors about the data.
+    asked, config = config, with_valid_fields(config)
     data = attempt(load_data, config.data, config.mismatch, workdir=None)
     if data is None:  # what can be read is, even where something else is wrong
         names = split_names(config.data)
-        train = attempt(open_train, config.data, config.mismatch)
+        train = attempt(open_train_pairs, config.data, config.mismatch)
         test = attempt(open_pairs, config.data, names[-1])
         images = [attempt(open_images, config.data, name) for name in names]
         vectors = [attempt(open_caption_vectors, config.data, name) for name in names]
@@ -62,9 +63,9 @@ def check(config: Any) -> str:
     if config.train.batch_size == asked.train.batch_size:
         attempt(check_train_size, config, train)
     attempt(check_test_size, config, test)
-    attempt(check_alike, [features for features in images if features is not None])
+    attempt(check_feature_shapes, [features for features in images if features is not None])
     scans = [
-        SplitScan(attempt(scan, ims), attempt(scan, caps))
+        SplitScan(attempt(scan_features, ims), attempt(scan_features, caps))
         for ims, caps in zip(images, vectors, strict=True)
     ]
     if problems.messages:
@@ -101,7 +102,7 @@ class SplitScan:
     captions: FeatureScan | None
 
 
-def scan(images: RegionFeatures) -> FeatureScan:
+def scan_features(images: RegionFeatures) -> FeatureScan:
     """Read every stored row, each once and a few at a time.
 
     Raises:
@@ -123,7 +124,7 @@ def scan(images: RegionFeatures) -> FeatureScan:
             continue
         repeats = features.reshape(-1, stride, regions * dimensions)
         different = (repeats[:, 1:] != repeats[:, :1]).any((1, 2))
-        problems.attempt(refuse_different, images.name, start // stride + np.flatnonzero(different))
+        problems.attempt(raise_if_blocks_differ, images.name, start // stride + np.flatnonzero(different))
         features, counts = features[::stride], stored.region_counts(here[::stride])
         real = features[np.arange(regions) < counts[:, None]]  # zeros stand for the other regions
         numbers += real.size
@@ -137,7 +138,7 @@ def scan(images: RegionFeatures) -> FeatureScan:
             first = image_of.setdefault(hashlib.blake2b(row, digest_size=16).digest(), image)
             if first != image:
                 repeated.append((image, first))
-    problems.refuse()
+    problems.raise_all()
     mean = total / numbers
     deviation = max(0.0, squares / numbers - mean**2) ** 0.5
     constant = [(int(at), low[at]) for at in np.flatnonzero(low == high)]
@@ -188,7 +189,7 @@ def _describe(
 
 
 def _of_words(split: PairDataset, vocabulary: Vocabulary, data_config: Any) -> dict[str, str]:
-    sentences = punkt() if data_config.split_sentences else None
+    sentences = load_sentence_splitter() if data_config.split_sentences else None
     words = Counter(word for caption in split.captions for word in tokenize(caption, sentences))
     unknown = Counter({word: n for word, n in words.items() if word not in vocabulary.word2idx})
     share = unknown.total() / words.total()

@@ -74,7 +74,7 @@ class Problems:
             self.messages |= dict.fromkeys(error.args)
             return None
 
-    def refuse(self) -> None:
+    def raise_all(self) -> None:
         """Raises what was found, if anything, as an error of the first one's type."""
         if self.messages:
             raise self._kind(*self.messages)

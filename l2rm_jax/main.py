@@ -17,19 +17,19 @@ from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
 from l2rm_jax.devices.hosts import (
     OUT_OF_MEMORY,
-    end,
-    explained,
-    is_alone,
+    describe_error,
+    exit_now,
+    exit_with_error,
     is_primary,
+    is_single_host,
     join_hosts,
-    leave,
 )
 from l2rm_jax.devices.programs import prepare_process
 from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
 from l2rm_jax.evaluate import Rows, evaluate_checkpoints, evaluate_runs
-from l2rm_jax.evaluation.recall import table
+from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.published.import_run import import_checkpoint
-from l2rm_jax.run.config_file import CONFIG_FILE, changed, read_config, unknown_key
+from l2rm_jax.run.config_file import CONFIG_FILE, read_config, unknown_key_error, with_changes
 from l2rm_jax.train import train
 
 _WORKDIR = flags.DEFINE_multi_string(
@@ -80,18 +80,18 @@ def main(arguments: list[str]) -> None:
         _join_hosts()
         _MODES[_MODE.value]()
     except StoppedError as error:
-        if not is_alone():
+        if not is_single_host():
             jax.distributed.shutdown()  # where hosts wait for each other
         # The status is what the shell says of a process that the signal ended.
-        leave(str(error), 128 + signal.SIGTERM)
+        exit_now(str(error), 128 + signal.SIGTERM)
     except (L2RMError, OSError) as error:  # a disk that is full, a directory that is not ours
-        end(f"error: {error}")
+        exit_with_error(f"error: {error}")
     except jax.errors.JaxRuntimeError as error:
         if OUT_OF_MEMORY not in str(error):
             raise
-        end(f"error: {explained(error)}")
+        exit_with_error(f"error: {describe_error(error)}")
     except KeyboardInterrupt:
-        leave("stopped; a training run continues with the same command", 1)
+        exit_now("stopped; a training run continues with the same command", 1)
 
 
 def _join_hosts() -> None:
@@ -123,7 +123,7 @@ def _run_config() -> ConfigDict:
     given = flags.FLAGS["config"]
     if given.present or not _WORKDIR.value or not Path(_WORKDIR.value[0], CONFIG_FILE).exists():
         return given.value
-    return changed(read_config(_WORKDIR.value[0]), config_flags.get_override_values(given))
+    return with_changes(read_config(_WORKDIR.value[0]), config_flags.get_override_values(given))
 
 
 def _evaluate() -> None:
@@ -142,7 +142,7 @@ def _evaluate() -> None:
 
 def _show(rows: Rows) -> None:
     if is_primary():
-        print(table(rows))
+        print(recall_table(rows))
 
 
 def _import() -> None:
@@ -151,7 +151,7 @@ def _import() -> None:
             raise ConfigError(f"--{name}: found {len(values)}, --mode=import takes one")
     [checkpoint], [workdir] = _CHECKPOINT.value, _WORKDIR.value
     row = import_checkpoint(_checkpoint_config(), checkpoint, workdir)
-    print(table({f"{checkpoint}, validation": row}))
+    print(recall_table({f"{checkpoint}, validation": row}))
     print(f"imported; it goes on with: python -m l2rm_jax.main --workdir={workdir}")
 
 
@@ -182,7 +182,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     for argument in argv[1:]:
         match = re.match(r"--?config\.([^=]+)", argument)
         if match and match[1] not in known:
-            sys.exit(f"error: {unknown_key(argument, match[1])}")
+            sys.exit(f"error: {unknown_key_error(argument, match[1])}")
     help_text = "Config of the run, FILE.py or FILE.py:VARIANT; without it, the built-in data set."
     config_flags.DEFINE_config_file("config", defaults.__file__, help_text)
     try:
@@ -195,7 +195,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     except Exception as error:  # a config file is a program
         match = re.search(r'Key "(\w+)" does not exist', str(error))
         reason = (
-            unknown_key(f"{match[1]} in the config file", match[1])
+            unknown_key_error(f"{match[1]} in the config file", match[1])
             if match
             else f"the config file: {type(error).__name__}: {error}"
         )

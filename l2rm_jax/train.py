@@ -9,18 +9,18 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.data.loading import keep_data
-from l2rm_jax.devices.hosts import is_alone, is_primary
+from l2rm_jax.data.loading import save_vocabulary_and_index
+from l2rm_jax.devices.hosts import is_primary, is_single_host
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
-from l2rm_jax.evaluation.recall import table
-from l2rm_jax.run.config_file import check_config, write_config
+from l2rm_jax.evaluation.recall import recall_table
+from l2rm_jax.run.config_file import check_workdir, write_config
 from l2rm_jax.run.health import require_finite
-from l2rm_jax.run.inputs import read_data, test_rows
-from l2rm_jax.run.lock import only_run_in
+from l2rm_jax.run.inputs import read_data
+from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.run.log import RunLog, require_tensorboard
 from l2rm_jax.run.means import Means
-from l2rm_jax.run.results import versions, write_results
+from l2rm_jax.run.results import result_rows, versions, write_results
 from l2rm_jax.run.run import Run, open_run
 from l2rm_jax.run.stop_signal import StopSignal
 
@@ -55,18 +55,18 @@ def train(
     tensorboard = config.train.tensorboard
     if tensorboard:
         require_tensorboard()
-    check_config(workdir, config)
+    check_workdir(workdir, config)
     data = read_data(config, workdir)
     replicas = replicas or Replicas()
     replicas.check_batch(config.train.batch_size)
     with (
         open_run(config, data, workdir, replicas) as run,
-        only_run_in(workdir) if is_primary() else contextlib.nullcontext(),
+        lock_workdir(workdir) if is_primary() else contextlib.nullcontext(),
     ):
         if is_primary():
-            check_config(workdir, config)  # another run may have begun and ended meanwhile
+            check_workdir(workdir, config)  # another run may have begun and ended meanwhile
             write_config(workdir, config)
-            keep_data(data, workdir)
+            save_vocabulary_and_index(data, workdir)
         resume_step = run.step if run.restore() else None
         settings = {
             "epochs": run.position["epoch"],
@@ -91,8 +91,8 @@ def train(
             except OSError as error:  # a full disk, say
                 newest = run.checkpoints.newest() or "none yet"
                 raise CheckpointError(f"{error}; the last good checkpoint is {newest}") from error
-            rows = test_rows(sims, data.test, config.evaluation)
-            log.say(f"\n{run.title}\n{table(rows)}")
+            rows = result_rows(sims, data.test, config.evaluation)
+            log.say(f"\n{run.title}\n{recall_table(rows)}")
     results = {
         **run.header,
         "seed": config.seed,
@@ -120,7 +120,7 @@ def _epochs(
             with stop.interruptible():
                 plan = run.make_plan(epoch)
             run.plan = plan
-            for warning in run.health.plan(epoch, plan.streams, plan.warnings):
+            for warning in run.health.check_plan(epoch, plan.streams, plan.warnings):
                 log.warn(run.step, **warning)
         means = _train_epoch(run, log, stop, epoch, f"epoch {epoch + 1}/{total}")
         with stop.interruptible():
@@ -136,8 +136,8 @@ def _finish_epoch(
     """Tells what an epoch came to, from its step metrics and its validation, and saves."""
     report = {**means, **run.plan.report, **row}
     best = max(row["rsum"], run.position["best_rsum"])
-    log.epoch(run.step, epoch=epoch + 1, **report, best_rsum=best, seconds=run.seconds)
-    for warning in run.health.epoch(epoch, next(iter(run.plan.streams)), report):
+    log.write_epoch(run.step, epoch=epoch + 1, **report, best_rsum=best, seconds=run.seconds)
+    for warning in run.health.check_epoch(epoch, next(iter(run.plan.streams)), report):
         log.warn(run.step, **warning)
     run.finish_epoch(epoch + 1, row["rsum"])
 
@@ -169,7 +169,7 @@ def _train_epoch(
             tell = done % settings.log_steps == 0 or done == len(stream)
             save = done % settings.checkpoint_steps == 0 and done < len(stream)
             # Asked once: what follows must agree. Hosts meet where they wait for the device anyway.
-            end = (tell or save or is_alone()) and stop.agreed()
+            end = (tell or save or is_single_host()) and stop.is_requested()
             if tell or save or end:
                 judge()
                 if tell:

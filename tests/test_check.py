@@ -436,4 +436,4 @@ def test_what_the_system_refuses_to_read_is_a_problem_of_the_data(tmp_path):
     problems = Problems()
     assert problems.attempt(Path.read_bytes, tmp_path) is None
     with pytest.raises(DataError, match=f"{tmp_path}: cannot be read: Is a directory"):
-        problems.refuse()
+        problems.raise_all()

@@ -14,7 +14,7 @@ from l2rm_jax import config as defaults
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, DivergedError
 from l2rm_jax.evaluate import evaluate_runs
-from l2rm_jax.run.lock import only_run_in
+from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.train import train
 
 WALL_CLOCK = ("seconds",)
@@ -126,7 +126,7 @@ def test_another_config_is_refused_and_nothing_is_touched(finished):
 
 
 def test_a_run_that_goes_on_elsewhere_is_left_alone(tmp_path):
-    with only_run_in(tmp_path), pytest.raises(ConfigError, match="another process trains in it"):
+    with lock_workdir(tmp_path), pytest.raises(ConfigError, match="another process trains in it"):
         train(tiny_config(), tmp_path, one_device())
     assert not (tmp_path / "config.json").exists() and not (tmp_path / "metrics.jsonl").exists()
 
@@ -145,7 +145,7 @@ def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path, monkeypatc
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    with only_run_in(tmp_path):
+    with lock_workdir(tmp_path):
         assert "No locks available" in caplog.text
 
 

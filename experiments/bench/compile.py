@@ -13,7 +13,7 @@ import numpy as np
 from experiments.bench.measure import parser, report, spread
 from experiments.bench.step import prepare, streams
 from experiments.sweep import start
-from l2rm_jax.devices.parallel import products_in
+from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.methods import METHODS
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     for phase, measured in seconds.items():
         for _ in range(sizes.repeats):
             jax.clear_caches()
-            with products_in(sizes.precision):
+            with matmul_precision(sizes.precision):
                 measured.append(first_step(sizes, phase))
     jax.config.update("jax_enable_compilation_cache", kept)
     found = {

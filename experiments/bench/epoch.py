@@ -21,7 +21,7 @@ from experiments.bench.step import MINING, Prepared, flags, prepare, streams
 from experiments.sweep import start
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.streams import TrainStream
-from l2rm_jax.devices.parallel import products_in
+from l2rm_jax.devices.parallel import matmul_precision
 
 LOG_STEPS = 10  # the loop waits for the device this often, to log
 
@@ -32,7 +32,7 @@ def main() -> None:
     known.add_argument("--steps", type=int, help="of the epoch (all)")
     known.add_argument("--dir", help="where the file goes while it runs (the system's default)")
     sizes = known.parse_args()
-    with tempfile.TemporaryDirectory(dir=sizes.dir) as directory, products_in(sizes.precision):
+    with tempfile.TemporaryDirectory(dir=sizes.dir) as directory, matmul_precision(sizes.precision):
         path = Path(directory) / "train_ims.npy"
         write_features(path, sizes)
         rng = np.random.default_rng(0)

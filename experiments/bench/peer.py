@@ -24,7 +24,7 @@ from experiments.scaling import bench_operations, mean_words, work_of
 from experiments.sweep import start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.devices.hosts import usable_cores
-from l2rm_jax.devices.parallel import products_in
+from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models import make_model
 
@@ -42,7 +42,7 @@ def main() -> None:
     rate = product_rate()
     results: dict[str, float | dict] = {"product_gflops": rate / 1e9}
     for name in [sizes.only] if sizes.only else OURS:
-        with products_in(sizes.precision), torch_process(name, sizes) as theirs:
+        with matmul_precision(sizes.precision), torch_process(name, sizes) as theirs:
             results |= in_turns(name, our_seconds(name, sizes), theirs, sizes.repeats)
         least = OPERATIONS[name](sizes) / rate
         results[f"{name}_bound"] = results[f"{name}_torch_s"]["median"] / least

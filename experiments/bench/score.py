@@ -23,7 +23,7 @@ from experiments.bench.measure import (
 from experiments.sweep import start
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import PairDataset
-from l2rm_jax.devices.parallel import Replicas, products_in
+from l2rm_jax.devices.parallel import Replicas, matmul_precision
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.models import make_model
@@ -41,7 +41,7 @@ def flags(description: str | None = __doc__) -> argparse.ArgumentParser:
 def main() -> None:
     sizes = flags().parse_args()
     score = prepare(sizes, test_set(sizes))
-    with products_in(sizes.precision):
+    with matmul_precision(sizes.precision):
         seconds = measure(score, sizes.repeats)
     rate = sizes.images * sizes.captions / float(np.median(seconds))
     report({"score_s": spread(seconds), "pairs_per_s": rate, **peak_memory()}, sizes)

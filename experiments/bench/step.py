@@ -29,10 +29,10 @@ from experiments.bench.measure import (
 from experiments.sweep import start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.data.mismatch import SEMI_PAIRED
-from l2rm_jax.devices.parallel import AXIS, Replicas, products_in
+from l2rm_jax.devices.parallel import AXIS, Replicas, matmul_precision
 from l2rm_jax.devices.programs import Program
 from l2rm_jax.methods import METHODS, make_method
-from l2rm_jax.methods.base import TrainState, guarded
+from l2rm_jax.methods.base import TrainState, skip_non_finite
 from l2rm_jax.models import make_model
 
 MINING = "mining"  # the stream of RCSL
@@ -51,7 +51,7 @@ def main() -> None:
     known = flags()
     known.add_argument("--trace", help="directory for a profile")
     sizes = known.parse_args()
-    with products_in(sizes.precision):
+    with matmul_precision(sizes.precision):
         seconds = step_seconds(sizes)
     median = float(np.median(seconds))
     results = {"step_s": spread(seconds), "pairs_per_s": sizes.batch / median}
@@ -92,7 +92,9 @@ def prepare(sizes: argparse.Namespace, streams: Sequence[str]) -> Prepared:
     batches = made_up_batches(sizes, streams)
     sample = pairs(np.random.default_rng(0), sizes.batch, sizes)
     state = replicas.replicate(method.init(jax.random.key(0), sample))
-    return Prepared(replicas.map(guarded(method.step), donate=True), state, batches, replicas)
+    return Prepared(
+        replicas.map(skip_non_finite(method.step), donate=True), state, batches, replicas
+    )
 
 
 def step_seconds(sizes: argparse.Namespace) -> list[float]:

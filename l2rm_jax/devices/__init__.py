@@ -4,8 +4,8 @@
 compiles and caches, `memory` tunes the allocator of a CPU process. May import `errors` alone.
 """
 
-from l2rm_jax.devices.hosts import Share, is_alone, is_primary, join_hosts
-from l2rm_jax.devices.parallel import AXIS, PRECISIONS, Replicas, products_in
+from l2rm_jax.devices.hosts import Share, is_primary, is_single_host, join_hosts
+from l2rm_jax.devices.parallel import AXIS, PRECISIONS, Replicas, matmul_precision
 from l2rm_jax.devices.programs import Program, prepare_process
 
 __all__ = [
@@ -14,9 +14,9 @@ __all__ = [
     "Program",
     "Replicas",
     "Share",
-    "is_alone",
+    "is_single_host",
     "is_primary",
     "join_hosts",
     "prepare_process",
-    "products_in",
+    "matmul_precision",
 ]

@@ -36,12 +36,12 @@ class Share(NamedTuple):
     host: int = 0
     hosts: int = 1
 
-    def of(self, rows: np.ndarray) -> np.ndarray:
+    def take(self, rows: np.ndarray) -> np.ndarray:
         size = len(rows) // self.hosts
         return rows[self.host * size : (self.host + 1) * size]
 
 
-def require_shared(directory: Path) -> None:
+def require_shared_directory(directory: Path) -> None:
     """Stops a host that does not see the directory that the first one has made.
 
     Raises:
@@ -99,25 +99,25 @@ def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
         raise ConfigError(f"--coordinator={coordinator}: {error}") from error
 
 
-def end(message: str) -> NoReturn:
+def exit_with_error(message: str) -> NoReturn:
     """Ends this process in error; one of several hosts at once.
 
     An orderly exit would wait for the others, which may be no more, or wait for this one. They
-    notice that it is gone, in `together` or after `HEARTBEAT_SECONDS`.
+    notice that it is gone, in `exit_on_host_failure` or after `HEARTBEAT_SECONDS`.
     """
     if not jax.distributed.is_initialized():
         sys.exit(message)
-    leave(message, 1)
+    exit_now(message, 1)
 
 
-def leave(message: str, status: int) -> NoReturn:
+def exit_now(message: str, status: int) -> NoReturn:
     """Ends this process at once, without threads that still work: on a compilation, for example."""
     print(message, file=sys.stderr, flush=True)
     sys.stdout.flush()
     os._exit(status)
 
 
-def explained(error: jax.errors.JaxRuntimeError) -> str:
+def describe_error(error: jax.errors.JaxRuntimeError) -> str:
     """The first line of a device's error; where its memory did not suffice, also what to try."""
     first = str(error).splitlines()[0]
     if OUT_OF_MEMORY not in str(error):
@@ -129,28 +129,32 @@ def explained(error: jax.errors.JaxRuntimeError) -> str:
 
 
 @contextlib.contextmanager
-def together() -> Iterator[None]:
+def exit_on_host_failure() -> Iterator[None]:
     """A block in which hosts meet. Where another one is gone, this one ends too."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
         if not jax.distributed.is_initialized():
             raise
-        end(
-            f"error: host {jax.process_index()} stops ({explained(error)}). If another "
+        exit_with_error(
+            f"error: host {jax.process_index()} stops ({describe_error(error)}). If another "
             "one stopped first, its output says why. Started again with the same commands, all "
             "continue from the newest checkpoint"
         )
 
 
-def is_alone() -> bool:
+def is_single_host() -> bool:
     """Whether this process is all there is."""
     return jax.process_count() == 1
 
 
 def on_any_host(value: bool) -> bool:
     """Whether the value is True on one of the hosts, all of which must ask."""
-    return value if is_alone() else bool(multihost_utils.process_allgather(np.array(value)).any())
+    return (
+        value
+        if is_single_host()
+        else bool(multihost_utils.process_allgather(np.array(value)).any())
+    )
 
 
 def is_primary() -> bool:

@@ -30,7 +30,7 @@ def keep_freed_memory() -> None:
     _set(KEPT)
 
 
-def make_room(size: int) -> None:
+def release_free_memory(size: int) -> None:
     """Before a program runs that works with `size` bytes: gives what is free to the system.
 
     Where `size` is more than an eighth of `usable_memory`, large blocks come from the system

@@ -86,14 +86,14 @@ class Replicas:
         # A restored array is committed to one device, and a mapped function would refuse it.
         return jax.device_put(stacked, sharding)
 
-    def first(self, tree: Any) -> Any:
+    def unreplicate(self, tree: Any) -> Any:
         """The copy of a replicated tree that is on the first device."""
         # `x[0]` would be a program of all devices that hold x, with communication between them.
         return jax.tree.map(lambda x: x.addressable_data(0)[0], tree)
 
-    def to_save(self, tree: Any) -> Any:
+    def unreplicate_for_checkpoint(self, tree: Any) -> Any:
         """One copy of a replicated tree, as orbax takes it: on several hosts, an array of all."""
-        one = self.first(tree)
+        one = self.unreplicate(tree)
         if len(self._hosts) == 1:
             return one
         of_hosts = [next(d for d in self.devices if d.process_index == h) for h in self._hosts]
@@ -117,13 +117,13 @@ class Replicas:
         donated = (0,) if donate else ()
         return Program(jax.pmap(step, axis_name=AXIS, devices=self.devices, donate_argnums=donated))
 
-    def map_over(self, function: Callable, in_axes: tuple) -> Program:
+    def map_local(self, function: Callable, in_axes: tuple) -> Program:
         """`function` on the devices of this host alone, with `AXIS` between these; `None` in
         `in_axes` is copied."""
         return Program(jax.pmap(function, axis_name=AXIS, devices=self._local, in_axes=in_axes))
 
     def run_ahead(self, calls: Iterable[tuple[Any, Callable]]) -> Iterator[tuple[Any, np.ndarray]]:
-        """Each label with what its call, of functions by `map_over`, finds, in their order.
+        """Each label with what its call, of functions by `map_local`, finds, in their order.
 
         A few calls are under way at once. An accelerator then has the next one when one ends; a
         CPU's cores work at different ones, where at the small operations of one program two cores
@@ -157,19 +157,19 @@ class Replicas:
         finally:  # also where the caller has stopped asking
             pool.shutdown(wait, cancel_futures=True)
 
-    def rows(self, total: int) -> Int[np.ndarray, " n"]:
+    def host_rows(self, total: int) -> Int[np.ndarray, " n"]:
         """This host's rows of so many: as many on every host, the last one again where they end."""
         host, hosts = self.share
         size = -(-total // hosts)
         return np.minimum(np.arange(host * size, (host + 1) * size), total - 1)
 
-    def join(self, own: np.ndarray, total: int) -> np.ndarray:
-        """What each host found for its `rows(total)`, together, on every host."""
+    def gather_host_rows(self, own: np.ndarray, total: int) -> np.ndarray:
+        """What each host found for its `host_rows(total)`, together, on every host."""
         if len(self._hosts) == 1:
             return own
         return np.concatenate(multihost_utils.process_allgather(own))[:total]
 
-    def require_same(self, value: Any, what: str) -> None:
+    def require_same_on_hosts(self, value: Any, what: str) -> None:
         """Stops all hosts where they would go different ways: one would wait for the others.
 
         Args:
@@ -194,7 +194,7 @@ class Replicas:
             )
 
 
-def products_in(precision: str) -> contextlib.AbstractContextManager:
+def matmul_precision(precision: str) -> contextlib.AbstractContextManager:
     """The matrix products of what is compiled within; those that name their own keep it.
 
     Raises:

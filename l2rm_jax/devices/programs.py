@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from l2rm_jax.devices.memory import keep_freed_memory, make_room
+from l2rm_jax.devices.memory import keep_freed_memory, release_free_memory
 
 CODE_GENERATOR = "--xla_cpu_use_fusion_emitters"
 OPTIMISATION = "--xla_backend_optimization_level"
@@ -45,7 +45,9 @@ class Program:
         # A call finds what was lowered here and compiles nothing. Settings of JAX that belong to
         # this thread, such as the precision of products, count while it lowers.
         compiled = wait(_in_thread(self.function.lower(*inputs).compile))
-        make_room(_working_memory(compiled))  # the compiler frees as much as a step may take
+        release_free_memory(
+            _working_memory(compiled)
+        )  # the compiler frees as much as a step may take
         self._compiled.add(_shapes(inputs))
 
 
@@ -105,7 +107,7 @@ def set_compiler_flags() -> None:
     What XLA_FLAGS names already stays, and so does a file that it names instead of flags.
     """
     flags = os.environ.get("XLA_FLAGS", "").strip()
-    if (flags and not flags.startswith("-")) or not has_cpu_alone():
+    if (flags and not flags.startswith("-")) or not is_cpu_only():
         return
     if version("jaxlib").startswith("0.10.") and CODE_GENERATOR not in flags:
         flags += f" {CODE_GENERATOR}=false"
@@ -114,7 +116,7 @@ def set_compiler_flags() -> None:
     os.environ["XLA_FLAGS"] = flags.strip()
 
 
-def has_cpu_alone() -> bool:
+def is_cpu_only() -> bool:
     """Whether JAX can find no device but the CPU, as far as this is known before it looks: it has
     been told so (JAX_PLATFORMS), or nothing is installed that finds another."""
     if jax.config.jax_platforms:

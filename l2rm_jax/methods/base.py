@@ -180,7 +180,7 @@ def descend(
     return state, metrics
 
 
-def guarded(step: Callable) -> Callable:
+def skip_non_finite(step: Callable) -> Callable:
     """`step` without its update where a metric (loss, gradient norm, ...) is not finite.
 
     Only the count of steps then moves on, and with it the randomness of the next one.

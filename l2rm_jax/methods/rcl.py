@@ -33,7 +33,7 @@ def make(model, config) -> Method:
     problems = Problems()
     problems.attempt(check_names, "rcl", settings, {"loss": BOUNDS})
     problems.attempt(_check_numbers, settings, size)
-    problems.refuse()
+    problems.raise_all()
     optimiser = model_optimiser(config)
     all_negatives = partial(
         complementary_contrastive, tau=config.loss.tau, bound=settings.loss, q=settings.q

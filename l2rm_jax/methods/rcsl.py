@@ -38,7 +38,7 @@ def make_rcsl(model, config) -> Method:
     problems = Problems()
     problems.attempt(_require_told, config.mismatch.protocol)
     problems.attempt(check_names, "rcsl", config.rcsl, NAMES)
-    problems.refuse()
+    problems.raise_all()
     score = partial(embed, model)  # one function, compiled once
 
     def plan(score_pairs, dataset, epoch: int) -> EpochPlan:

@@ -25,7 +25,7 @@ def split_pairs(losses: np.ndarray, truth: np.ndarray) -> EpochPlan:
       components are apart, the split's quality, and what makes it doubtful.
     """
     fitted = mixture.fit(losses)
-    probability = fitted.mismatch(losses)
+    probability = fitted.posterior(losses)
     called_matched = probability <= THRESHOLD
     streams = {
         "matched": np.flatnonzero(called_matched),
@@ -34,15 +34,15 @@ def split_pairs(losses: np.ndarray, truth: np.ndarray) -> EpochPlan:
     report = {name: len(indices) for name, indices in streams.items()}
     report["split_separation"] = fitted.separation
     if not truth.all():
-        report |= quality(called_matched, probability, truth)
+        report |= split_quality(called_matched, probability, truth)
     return EpochPlan(
         streams={name: indices for name, indices in streams.items() if len(indices)},
         report=report,
-        warnings=signs(fitted, called_matched),
+        warnings=split_warnings(fitted, called_matched),
     )
 
 
-def signs(fitted: mixture.BetaMixture, called_matched: np.ndarray) -> dict[str, str]:
+def split_warnings(fitted: mixture.BetaMixture, called_matched: np.ndarray) -> dict[str, str]:
     """What makes a split doubtful, by the name of the sign."""
     found = {}
     share = np.mean(called_matched)
@@ -65,7 +65,7 @@ def signs(fitted: mixture.BetaMixture, called_matched: np.ndarray) -> dict[str, 
             "through it. Try more train.warmup_epochs; if the data have no mismatched pairs, "
             "method=triplet"
         )
-    if not fitted.consistent:
+    if not fitted.is_consistent:
         found["mixture_direction"] = (
             "the lowest losses are likelier under the component with the higher mean: which pairs "
             "are mismatched is doubtful. Try more train.warmup_epochs or, with l2rm, another "
@@ -74,7 +74,7 @@ def signs(fitted: mixture.BetaMixture, called_matched: np.ndarray) -> dict[str, 
     return found
 
 
-def quality(called_matched: np.ndarray, probability: np.ndarray, truth: np.ndarray) -> dict:
+def split_quality(called_matched: np.ndarray, probability: np.ndarray, truth: np.ndarray) -> dict:
     """Accuracy of the split, precision and recall of its matched set, and the AUROC of the
     mismatch probability; what has nothing to be a share of is left out."""
     right = called_matched & truth

@@ -21,7 +21,7 @@ def make_model(
     problems.attempt(check_names, "model", config, known)
     problems.attempt(check_word_noise, config, in_words=vocabulary_size > 0)
     problems.attempt(_check_region_mask, config)
-    problems.refuse()
+    problems.raise_all()
     return RetrievalModel(vocabulary_size=vocabulary_size, axis_name=axis_name, **config)
 
 

@@ -7,7 +7,7 @@ right (see `l2rm_jax/README.md`); the training loop itself is `l2rm_jax/train.py
 """
 
 from l2rm_jax.run.checkpoints import RunCheckpoints
-from l2rm_jax.run.config_file import check_config, read_config, write_config
+from l2rm_jax.run.config_file import check_workdir, read_config, write_config
 from l2rm_jax.run.inputs import check_settings, read_data
 from l2rm_jax.run.log import RunLog
 from l2rm_jax.run.run import Run, open_run
@@ -16,7 +16,7 @@ __all__ = [
     "Run",
     "RunCheckpoints",
     "RunLog",
-    "check_config",
+    "check_workdir",
     "check_settings",
     "open_run",
     "read_config",

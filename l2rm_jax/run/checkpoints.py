@@ -24,7 +24,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from l2rm_jax.devices.hosts import is_primary, on_any_host
 from l2rm_jax.errors import CheckpointError, first_line
-from l2rm_jax.run.results import plain
+from l2rm_jax.run.results import to_jsonable
 
 PAUSES = (1.0, 4.0)  # seconds, before what cannot be read is tried again
 
@@ -114,7 +114,7 @@ class RunCheckpoints:
             number = step if newest is None else max(step, newest + 1)
             progress = {
                 "plan": {name: _encode(array) for name, array in plan.items()},
-                "position": json.loads(json.dumps(position, default=plain)),
+                "position": json.loads(json.dumps(position, default=to_jsonable)),
             }
             self._latest.save(number, args=_save_args(state, progress), force=True)
 

@@ -10,20 +10,20 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.config import default, flat
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.run.results import plain, write_json
+from l2rm_jax.run.results import to_jsonable, write_json
 
 CONFIG_FILE = "config.json"
 # What a run writes after that; the directories of the checkpoints are there before.
 _LATER = ("checkpoints/*/*", "metrics.jsonl", "results.json")
 
 
-def unknown_key(where: str, key: str) -> ConfigError:
+def unknown_key_error(where: str, key: str) -> ConfigError:
     """The error for a key that no config has, found at `where`: it names the nearest one."""
     nearest = difflib.get_close_matches(key, flat(default()), n=1, cutoff=0.0)[0]
     return ConfigError(f"{where}: no such config key; the nearest is {nearest}")
 
 
-def changed(base: ConfigDict, changes: Mapping[str, Any], where: str = "") -> ConfigDict:
+def with_changes(base: ConfigDict, changes: Mapping[str, Any], where: str = "") -> ConfigDict:
     """A copy with other values, by dotted key; messages start with `where`.
 
     Raises:
@@ -33,7 +33,7 @@ def changed(base: ConfigDict, changes: Mapping[str, Any], where: str = "") -> Co
     known = flat(config)
     for key, value in changes.items():
         if key not in known:
-            raise unknown_key(f"{where}{key}", key)
+            raise unknown_key_error(f"{where}{key}", key)
         try:
             config.update_from_flattened_dict({key: value})
             fits = value is not None  # which a ConfigDict takes for any type
@@ -68,10 +68,10 @@ def read_config(workdir: str | Path) -> ConfigDict:
         raise ConfigError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(saved, dict):
         raise ConfigError(f"{path}: found a {type(saved).__name__}, expected an object")
-    return changed(default(), flat(saved), where=f"{path}: ")
+    return with_changes(default(), flat(saved), where=f"{path}: ")
 
 
-def check_config(workdir: str | Path, config: ConfigDict) -> None:
+def check_workdir(workdir: str | Path, config: ConfigDict) -> None:
     """Refuses a `workdir` that holds a run with another configuration or none, or is no directory.
 
     This keeps a run from overwriting the checkpoints of another.
@@ -89,7 +89,7 @@ def check_config(workdir: str | Path, config: ConfigDict) -> None:
     if not (Path(workdir) / CONFIG_FILE).exists():
         _refuse_remains(Path(workdir))
         return
-    saved, now = (plain(flat(each)) for each in (read_config(workdir), config))
+    saved, now = (to_jsonable(flat(each)) for each in (read_config(workdir), config))
     differences = [
         f"  {key}: {json.dumps(saved[key])} -> {json.dumps(value)}"
         for key, value in sorted(now.items())

@@ -87,7 +87,7 @@ def check_fields(config: ConfigDict) -> None:
         raise ConfigError(*problems)
 
 
-def mended(config: ConfigDict) -> ConfigDict:
+def with_valid_fields(config: ConfigDict) -> ConfigDict:
     """A copy with the default of each field that `check_fields` refuses."""
     values, copy = flat(config), default()
     for name in _wrong_fields(config):

@@ -1,6 +1,6 @@
 """Signs that a run is not learning: what was seen, why it matters, what to try.
 
-`signs_of_epoch` and `signs_of_plan` are pure functions from an epoch's numbers to warnings by the
+`epoch_warnings` and `plan_warnings` are pure functions from an epoch's numbers to warnings by the
 name of the sign; what only a split can see is in `methods/split.py`. `Health` decides what is said:
 each sign once in the warm-up and once after it, and those of `LASTING` again when they come back.
 """
@@ -16,7 +16,7 @@ from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.errors import DivergedError
 from l2rm_jax.evaluation.recall import RECALL_AT, Counts, describe_counts
 
-Signs = dict[str, str]  # name of a sign -> what to tell a person
+Warnings = dict[str, str]  # name of a sign -> what to tell a person
 
 # A model that learns passes these on its way: it starts at chance, and its loss sinks past the flat
 # one. On 5000 pairs, 0.6 of them mismatched, that takes up to three epochs of 78 steps.
@@ -54,7 +54,7 @@ class Reference(NamedTuple):
     flat_losses: Mapping[str, tuple[str, float]]
 
 
-def reference_of(
+def make_reference(
     config: Any, dev: PairDataset, losses: Mapping[str, tuple[str, Callable]]
 ) -> Reference:
     """The reference of a run; `losses` are its method's."""
@@ -90,14 +90,16 @@ class Health:
         """Every warning so far: epoch, phase, the name of the sign, message."""
         return self.history["warnings"]
 
-    def plan(self, epoch: int, streams: Mapping[str, Sequence[int]], signs: Signs) -> list[dict]:
+    def check_plan(
+        self, epoch: int, streams: Mapping[str, Sequence[int]], signs: Warnings
+    ) -> list[dict]:
         """The new warnings about an epoch's plan; `signs` are those that the method saw."""
-        return self._new(epoch, {**signs, **signs_of_plan(streams, self._reference.batch_size)})
+        return self._new(epoch, {**signs, **plan_warnings(streams, self._reference.batch_size)})
 
-    def epoch(self, epoch: int, stream: str, report: Mapping[str, float]) -> list[dict]:
+    def check_epoch(self, epoch: int, stream: str, report: Mapping[str, float]) -> list[dict]:
         """The new warnings about the numbers of a finished epoch that passed over `stream`."""
         first_spread = self.history["cost_spread"]
-        seen = signs_of_epoch(report, stream, self._reference, first_spread)
+        seen = epoch_warnings(report, stream, self._reference, first_spread)
         before, number = self.history["since"], epoch + 1
         since = {sign: before.get(sign, number) for sign in seen if sign in LASTING}
         self.history["since"] = since
@@ -109,7 +111,7 @@ class Health:
             self.history["cost_spread"] = report.get("cost_spread")
         return self._new(epoch, told)
 
-    def _new(self, epoch: int, signs: Signs) -> list[dict]:
+    def _new(self, epoch: int, signs: Warnings) -> list[dict]:
         phase = "warm-up" if epoch < self._reference.warmup_epochs else "main"
         since = self.history["since"]
         said = {
@@ -126,7 +128,7 @@ class Health:
         return new
 
 
-def signs_of_plan(streams: Mapping[str, Sequence[int]], batch_size: int) -> Signs:
+def plan_warnings(streams: Mapping[str, Sequence[int]], batch_size: int) -> Warnings:
     """Streams that do not fill a batch."""
     harm = {"mismatched": "an image is rematched with the captions of these few alone"}
     return {
@@ -140,9 +142,9 @@ def signs_of_plan(streams: Mapping[str, Sequence[int]], batch_size: int) -> Sign
     }
 
 
-def signs_of_epoch(
+def epoch_warnings(
     report: Mapping[str, float], stream: str, reference: Reference, first_spread: float | None
-) -> Signs:
+) -> Warnings:
     """What an epoch's numbers show, those of `LASTING` included before they have lasted.
 
     Args:

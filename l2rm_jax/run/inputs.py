@@ -2,18 +2,17 @@
 
 from pathlib import Path
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pairs import Data, PairDataset
-from l2rm_jax.data.streams import check_batch_size, check_queue
-from l2rm_jax.devices.parallel import products_in
+from l2rm_jax.data.streams import check_batch_size, check_queue_length
+from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import Problems
-from l2rm_jax.evaluation.recall import check_protocols, parse_protocols, recall_rows
+from l2rm_jax.evaluation.protocols import check_protocols, parse_protocols
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import check_word_noise, make_model
-from l2rm_jax.run.fields import check_fields, mended
+from l2rm_jax.run.fields import check_fields, with_valid_fields
 
 
 def read_data(config: ConfigDict, workdir: str | Path) -> Data:
@@ -38,12 +37,12 @@ def check_settings(config: ConfigDict) -> None:
     """
     problems = Problems()
     problems.attempt(check_fields, config)
-    config = mended(config)  # what follows needs values of the right kinds
+    config = with_valid_fields(config)  # what follows needs values of the right kinds
     problems.attempt(parse_protocols, config.evaluation.protocol)
-    problems.attempt(products_in, config.precision)
+    problems.attempt(matmul_precision, config.precision)
     model = problems.attempt(make_model, config.model, vocabulary_size=1)
     problems.attempt(make_method, model=model, config=config)  # even where there is no model
-    problems.refuse()
+    problems.raise_all()
 
 
 def check_train_size(config: ConfigDict, train: PairDataset) -> None:
@@ -54,7 +53,7 @@ def check_train_size(config: ConfigDict, train: PairDataset) -> None:
     """
     size = config.train.batch_size
     check_batch_size(train, size)
-    check_queue(train, config.l2rm.queue_length, size)
+    check_queue_length(train, config.l2rm.queue_length, size)
 
 
 def check_test_size(config: ConfigDict, test: PairDataset) -> None:
@@ -64,9 +63,3 @@ def check_test_size(config: ConfigDict, test: PairDataset) -> None:
       ConfigError: says what a protocol needs.
     """
     check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
-
-
-def test_rows(sims: np.ndarray, test: PairDataset, evaluation: ConfigDict) -> dict[str, dict]:
-    """Rows of the result table from the similarities of a test split."""
-    settings = evaluation.protocol, evaluation.dual_softmax
-    return recall_rows(sims, test.captions_per_image, *settings)

@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def only_run_in(workdir: str | Path) -> Iterator[None]:
+def lock_workdir(workdir: str | Path) -> Iterator[None]:
     """Holds `workdir`, which is there; however the process ends, the system lets go of it.
 
     A file system without locks is used without one, and a warning says so.

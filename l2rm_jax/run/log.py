@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import CheckpointError, ConfigError
-from l2rm_jax.run.results import plain
+from l2rm_jax.run.results import to_jsonable
 
 SCALAR_KINDS = ("step", "epoch")  # records that TensorBoard shows
 EPOCH_KINDS = ("epoch", "warning")  # records of an epoch's beginning or end
@@ -86,15 +86,15 @@ class RunLog:
         """
         if self._file is None:
             return
-        values = plain(values)
-        record = {"kind": kind, "step": step, **plain(self._header), **values}
+        values = to_jsonable(values)
+        record = {"kind": kind, "step": step, **to_jsonable(self._header), **values}
         _append(self._file, json.dumps(record, allow_nan=False) + "\n")
         if self._scalars is not None and kind in SCALAR_KINDS:
             for name, value in values.items():
                 if isinstance(value, int | float):
                     self._scalars.add_scalar(f"{kind}/{name}", value, step)
 
-    def epoch(self, step: int, **values: Any) -> None:
+    def write_epoch(self, step: int, **values: Any) -> None:
         """Appends a record of kind `epoch` and prints it as one line."""
         self.write("epoch", step, **values)
         fields = _fields({"step": step, **values})
@@ -174,6 +174,6 @@ def _lines_up_to(path: Path, step: int, epochs: int) -> list[str]:
 def _fields(values: Mapping[str, Any]) -> str:
     """Returns `name value` pairs on one line, numbers to four significant digits."""
     parts = []
-    for name, value in plain(values).items():
+    for name, value in to_jsonable(values).items():
         parts.append(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}")
     return "  ".join(parts)

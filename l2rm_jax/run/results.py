@@ -1,7 +1,6 @@
 """Results of a run as JSON: `results.json`, and the versions that a result depends on."""
 
 import importlib.metadata
-import importlib.util
 import json
 import math
 import platform
@@ -11,9 +10,18 @@ from typing import Any
 
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 import l2rm_jax
 from l2rm_jax.data.files import replace_file
+from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.evaluation.protocols import recall_rows
+
+
+def result_rows(sims: np.ndarray, test: PairDataset, evaluation: ConfigDict) -> dict[str, dict]:
+    """Rows of the result table from the similarities of a test split."""
+    settings = evaluation.protocol, evaluation.dual_softmax
+    return recall_rows(sims, test.captions_per_image, *settings)
 
 
 def write_results(workdir: str | Path, results: Mapping[str, Any]) -> None:
@@ -23,18 +31,18 @@ def write_results(workdir: str | Path, results: Mapping[str, Any]) -> None:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Writes `value` as indented JSON, in one piece: a reader sees the old file or the new one."""
-    content = json.dumps(plain(value), indent=2, allow_nan=False) + "\n"
+    content = json.dumps(to_jsonable(value), indent=2, allow_nan=False) + "\n"
     replace_file(path, content.encode())
 
 
-def plain(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """Returns `value` as JSON holds it: arrays and tuples as lists, non-finite numbers as None."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [to_jsonable(item) for item in value]
     if isinstance(value, np.ndarray | np.generic | jax.Array):
-        return plain(np.asarray(value).tolist())
+        return to_jsonable(np.asarray(value).tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -16,15 +16,15 @@ from l2rm_jax.console import progress_bar
 from l2rm_jax.data.batches import Batch, scoring_batches
 from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.data.streams import TrainStream
-from l2rm_jax.devices.hosts import require_shared, together
-from l2rm_jax.devices.parallel import AXIS, Replicas, products_in
+from l2rm_jax.devices.hosts import exit_on_host_failure, require_shared_directory
+from l2rm_jax.devices.parallel import AXIS, Replicas, matmul_precision
 from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.methods import EpochPlan, make_method
-from l2rm_jax.methods.base import guarded
+from l2rm_jax.methods.base import skip_non_finite
 from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
-from l2rm_jax.run.health import Health, reference_of, require_finite
+from l2rm_jax.run.health import Health, make_reference, require_finite
 
 
 @contextlib.contextmanager
@@ -33,11 +33,11 @@ def open_run(
 ) -> Iterator["Run"]:
     """The run in `workdir`, its model made, nothing trained or restored; `data` by `read_data`."""
     directory = Path(workdir) / "checkpoints"
-    with products_in(config.precision):
+    with matmul_precision(config.precision):
         run = Run(config, data, replicas)
-        # `together` is the inner one: where a host is gone, its part of a save never comes.
-        with RunCheckpoints(directory) as run.checkpoints, together():
-            require_shared(directory)
+        # `exit_on_host_failure` is the inner one: where a host is gone, its part of a save never comes.
+        with RunCheckpoints(directory) as run.checkpoints, exit_on_host_failure():
+            require_shared_directory(directory)
             yield run
 
 
@@ -65,12 +65,12 @@ class Run:
         self._replicas = replicas
         pairs = {"stored_image": data.train.stored_image, "lengths": data.train.lengths}
         seen = {"config": config.to_dict(), "words": len(data.vocabulary), **pairs}
-        replicas.require_same(seen, "config and training pairs")
+        replicas.require_same_on_hosts(seen, "config and training pairs")
         self.model = make_model(config.model, len(data.vocabulary), AXIS)
         self.method = make_method(self.model, config)
-        self._reference = reference_of(config, data.dev, self.method.losses)
+        self._reference = make_reference(config, data.dev, self.method.losses)
         self._scorer = Scorer(self.model, replicas, config.evaluation.batch_size)
-        self._train_step = replicas.map(guarded(self.method.step), donate=True)
+        self._train_step = replicas.map(skip_non_finite(self.method.step), donate=True)
         self._mapped = functools.cache(replicas.map)  # one compilation per scoring function
         sample = next(self.stream(EpochPlan({"sample": np.arange(len(data.train))}), 0).iterate())
         state = self.method.init(jax.random.key(config.seed), sample["sample"])
@@ -86,12 +86,12 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """How long the run has trained, all its sessions together."""
+        """How long the run has trained, all its sessions exit_on_host_failure."""
         return time.monotonic() - self._clock
 
     @property
     def step(self) -> int:
-        return int(self._replicas.first(self.state.step))
+        return int(self._replicas.unreplicate(self.state.step))
 
     @property
     def header(self) -> dict:
@@ -121,7 +121,7 @@ class Run:
         """Continues from the newest checkpoint; whether there is one."""
         resumed = self.checkpoints.restore_latest(self._abstract)
         found = None if resumed is None else resumed.position
-        self._replicas.require_same(found, "newest checkpoint")
+        self._replicas.require_same_on_hosts(found, "newest checkpoint")
         if resumed is None:
             return False
         self.state = self._replicas.replicate(resumed.state)
@@ -145,7 +145,7 @@ class Run:
         Returns:
           The validation recalls.
         """
-        state = self._replicas.first(self.state).replace(**variables)
+        state = self._replicas.unreplicate(self.state).replace(**variables)
         if cost is not None:
             state = state.replace(own={**state.own, "cost": cost})
         self.state = self._replicas.replicate(state)
@@ -164,7 +164,7 @@ class Run:
     def make_plan(self, epoch: int) -> EpochPlan:
         """What the epoch is to train on."""
         plan = self.method.plan(self.score_pairs(epoch), self.data.train, epoch)
-        self._replicas.require_same(plan.streams, f"plan of epoch {epoch + 1}")
+        self._replicas.require_same_on_hosts(plan.streams, f"plan of epoch {epoch + 1}")
         return plan
 
     def is_compiled(self, batch: dict[str, Batch]) -> bool:
@@ -179,7 +179,7 @@ class Run:
         """One update from this host's share of a step's batches; its metrics, still on the
         device."""
         self.state, metrics = self._train_step(self.state, self._shards(batch))
-        return self._replicas.first(metrics)
+        return self._replicas.unreplicate(metrics)
 
     def _shards(self, batch: dict[str, Batch]) -> dict[str, Batch]:
         return {name: self._replicas.shard(b) for name, b in batch.items()}
@@ -199,7 +199,7 @@ class Run:
     ) -> Any:
         variables = {"params": self.state.params, "batch_stats": self.state.batch_stats}
         found = score(self._scorer, variables, split, *inputs)
-        epoch = int(self._replicas.first(self.state.epoch)) + 1
+        epoch = int(self._replicas.unreplicate(self.state.epoch)) + 1
         for values in jax.tree.leaves(found):
             require_finite({f"similarities of {split.split}": values}, self.step, epoch)
         return found
@@ -253,21 +253,23 @@ class Run:
         """`function(state, batch)` of this host's share of a batch and the others' theirs, on all
         devices; the state stays as it is."""
         values = self._mapped(function)(self.state, self._replicas.shard(batch))
-        return self._replicas.first(values)
+        return self._replicas.unreplicate(values)
 
     def save(self) -> None:
         """Saves all that a resumed run needs."""
         plan = self.plan or EpochPlan({})
         self.position["seconds"] = self.seconds
         position = {**self.position, "report": plan.report, "health": self.health.history}
-        state = self._replicas.to_save(self.state)
+        state = self._replicas.unreplicate_for_checkpoint(self.state)
         self.checkpoints.save(self.step, state, plan.streams, position)
 
     def finish_epoch(self, epochs: int, rsum: float) -> None:
         """Saves the end of an epoch: `epochs` are done, the last one validated at `rsum`."""
         best = self.position["best_rsum"]
         if rsum > best:
-            self.checkpoints.save_best(self.step, self._replicas.to_save(self.state))
+            self.checkpoints.save_best(
+                self.step, self._replicas.unreplicate_for_checkpoint(self.state)
+            )
         self.plan = None
         self.position = {"epoch": epochs, "best_rsum": max(rsum, best)}
         self.save()

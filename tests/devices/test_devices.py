@@ -11,7 +11,7 @@ import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch
-from l2rm_jax.devices.hosts import Share, require_shared
+from l2rm_jax.devices.hosts import Share, require_shared_directory
 from l2rm_jax.devices.parallel import AXIS, Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import EpochPlan, make_method
@@ -56,7 +56,7 @@ def report(config, devices: int, streams: list[dict]) -> dict[str, np.ndarray]:
     for batch in streams:
         shards = {name: replicas.shard(b) for name, b in batch.items()}
         state, metrics = step(state, shards)
-        found.append({name: float(x) for name, x in replicas.first(metrics).items()})
+        found.append({name: float(x) for name, x in replicas.unreplicate(metrics).items()})
         for value in metrics.values():  # what one device says, all say
             np.testing.assert_allclose(value, np.full_like(value, value[0]), rtol=1e-6)
     return {name: np.array([values[name] for values in found]) for name in found[0]}
@@ -147,19 +147,19 @@ def course(method: str, head: str, devices: int) -> Course:
     for batch in itertools.islice(itertools.chain(warmup, batches), 10):
         shards = {name: replicas.shard(in_float64(each)) for name, each in batch.items()}
         state, values = step(state, shards)
-        metrics.append({name: float(x) for name, x in replicas.first(values).items()})
+        metrics.append({name: float(x) for name, x in replicas.unreplicate(values).items()})
 
     def score_pairs(score):
         scored, found, rows = replicas.map(score), [], []
         for each in grid.stream({"all": np.arange(len(grid.pairs()))}, epoch=0):
             batch = replicas.shard(in_float64(each["all"]))
-            found.append(replicas.first(scored(state, batch)))
+            found.append(replicas.unreplicate(scored(state, batch)))
             rows.append(each["all"].pair_index)
         order = np.argsort(np.concatenate(rows))
         return jax.tree.map(lambda *parts: np.concatenate(parts)[order], *found)
 
     plan = mapped.plan(score_pairs, grid.pairs(), grid.MAIN)
-    return Course(metrics, jax.device_get(replicas.first(state.replace(key=()))), plan)
+    return Course(metrics, jax.device_get(replicas.unreplicate(state.replace(key=()))), plan)
 
 
 def leaves(tree) -> list[tuple[str, np.ndarray]]:
@@ -240,7 +240,7 @@ def test_hosts_share_rows(monkeypatch, total, hosts):
     found = []
     for host in range(hosts):
         monkeypatch.setattr(Replicas, "share", Share(host, hosts))
-        found.append(Replicas().rows(total))
+        found.append(Replicas().host_rows(total))
     assert len({len(rows) for rows in found}) == 1  # gathered as they are
     np.testing.assert_array_equal(np.concatenate(found)[:total], np.arange(total))
     assert max(map(max, found)) < total
@@ -248,6 +248,6 @@ def test_hosts_share_rows(monkeypatch, total, hosts):
 
 def test_a_directory_that_a_host_does_not_see_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr("l2rm_jax.devices.hosts.DIRECTORY_SECONDS", 0.0)
-    require_shared(tmp_path)
+    require_shared_directory(tmp_path)
     with pytest.raises(ConfigError, match="work directory that all hosts share"):
-        require_shared(tmp_path / "missing")
+        require_shared_directory(tmp_path / "missing")

@@ -19,9 +19,9 @@ import pytest
 from l2rm_jax import config as defaults
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.evaluate import evaluate_runs
-from l2rm_jax.evaluation.recall import table
+from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.run.checkpoints import RunCheckpoints
-from l2rm_jax.run.config_file import changed
+from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.train import train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,8 +156,8 @@ def test_two_hosts_train_as_one_even_after_a_crash(tmp_path, killed):
         assert "training in" not in hosts.output(1) and "mismatch" not in hosts.output(1)
 
     replicas, states = Replicas(jax.devices()[:4]), []
-    config = changed(defaults.get_config("quick"), TINY)
-    keep = lambda run, epoch: states.append(replicas.first(run.state))  # noqa: E731
+    config = with_changes(defaults.get_config("quick"), TINY)
+    keep = lambda run, epoch: states.append(replicas.unreplicate(run.state))  # noqa: E731
     results = train(config, alone, replicas, on_epoch=keep)
     check_records(workdir, alone)
     check_parameters(workdir, states[-1])
@@ -182,10 +182,12 @@ def test_two_hosts_evaluate_as_one(tmp_path):
     workdirs = {head: tmp_path / head for head in ("saf", "vse")}
     for head, workdir in workdirs.items():
         changes = {"method": "infonce", "model.head": head, "data.scenes_test": 5}
-        config = changed(defaults.get_config("quick"), TINY | changes | {"train.warmup_epochs": 0})
+        config = with_changes(
+            defaults.get_config("quick"), TINY | changes | {"train.warmup_epochs": 0}
+        )
         train(config, workdir, Replicas(jax.devices()[:4]))
     flags = [f"--workdir={workdirs['saf']}", f"--proposer={workdirs['vse']}"]
     with two_hosts(tmp_path, "--mode=evaluate", *flags, "--top_k=2", "--top_k=0") as hosts:
         hosts.finish()
-        expected = table(evaluate_runs([workdirs["saf"]], {}, workdirs["vse"], [2, 0]))
+        expected = recall_table(evaluate_runs([workdirs["saf"]], {}, workdirs["vse"], [2, 0]))
         assert expected in hosts.output(0) and "rSum" not in hosts.output(1)

@@ -14,7 +14,7 @@ BLOCK = 2**26  # bytes; larger than what glibc ever keeps for a thread
 # then for a block that is not large.
 PAGES = f"""
 import resource, threading
-from l2rm_jax.devices.memory import keep_freed_memory, usable_memory, make_room
+from l2rm_jax.devices.memory import keep_freed_memory, usable_memory, release_free_memory
 
 def use(size):
     b"1" * size
@@ -30,7 +30,7 @@ keep_freed_memory()
 pages()
 found = [pages()]
 for size in (0, usable_memory()):
-    make_room(size)
+    release_free_memory(size)
     found += [pages(), pages()]
 pages({BLOCK} // 4)
 print(*found, pages({BLOCK} // 4))

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from l2rm_jax.devices.parallel import Replicas, products_in
+from l2rm_jax.devices.parallel import Replicas, matmul_precision
 from l2rm_jax.errors import StoppedError
 from l2rm_jax.run.stop_signal import StopSignal
 
@@ -18,7 +18,7 @@ LONGEST = 60  # seconds that one thread waits for another before the test fails
 
 def test_results_come_in_the_order_of_their_calls():
     replicas = Replicas(jax.devices()[:1])
-    square = replicas.map_over(lambda x: x * x, (0,))
+    square = replicas.map_local(lambda x: x * x, (0,))
     calls = ((number, partial(square, np.full((1, 2), number))) for number in range(20))
     found = list(replicas.run_ahead(calls))
     assert [label for label, _ in found] == list(range(20))
@@ -63,7 +63,7 @@ def test_calls_have_the_precision_of_their_caller():
     def precision() -> np.ndarray:
         return np.array(jax.config.jax_default_matmul_precision)
 
-    with products_in("bfloat16"):
+    with matmul_precision("bfloat16"):
         expected = precision()
         ((_, found),) = Replicas().run_ahead([("call", precision)])
     assert found == expected

@@ -10,7 +10,7 @@ import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch
-from l2rm_jax.devices.parallel import products_in
+from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.cost import cost, init_cost
@@ -54,15 +54,15 @@ def step(head: str):
 
 @pytest.mark.parametrize("head", ["sgr", "pem"])
 def test_every_product_of_a_step_is_told_its_precision(head):
-    with products_in("float32"):
+    with matmul_precision("float32"):
         assert told(*step(head)) == {"HIGHEST"}
-    with products_in("bfloat16"):
+    with matmul_precision("bfloat16"):
         assert told(*step(head)) == {"bfloat16", "HIGHEST"}
 
 
 def test_cost_and_transport_stay_in_float32():
     sims = jnp.ones((SIZE, SIZE))
-    with products_in("bfloat16"):
+    with matmul_precision("bfloat16"):
         assert told(cost, init_cost(SIZE), sims) == {"HIGHEST"}
         assert told(lambda c: partial_sinkhorn(c, 0.1, epsilon=0.1).plan, sims) == {"HIGHEST"}
 

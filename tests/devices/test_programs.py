@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.devices import programs
-from l2rm_jax.devices.programs import Program, has_cpu_alone, set_compiler_flags
+from l2rm_jax.devices.programs import Program, is_cpu_only, set_compiler_flags
 
 COMPILATION = "/jax/core/compile/backend_compile_duration"
 
@@ -52,7 +52,7 @@ def test_settings_of_the_calling_thread_count(compilations):
 
 def test_room_is_made_for_what_a_program_works_with(monkeypatch):
     sizes = []
-    monkeypatch.setattr(programs, "make_room", sizes.append)
+    monkeypatch.setattr(programs, "release_free_memory", sizes.append)
     program = Program(jax.pmap(lambda x: jnp.sum(jnp.sort(x[:, None] * x, axis=0), axis=1)))
     for _ in range(2):
         program(np.ones((jax.local_device_count(), 100), np.float32))
@@ -97,7 +97,7 @@ def test_flags_of_the_compiler_follow_from_its_version_and_the_devices(
 ):
     monkeypatch.setenv("XLA_FLAGS", before)
     monkeypatch.setattr(programs, "version", lambda _: jaxlib)
-    monkeypatch.setattr(programs, "has_cpu_alone", lambda: cpu_alone)
+    monkeypatch.setattr(programs, "is_cpu_only", lambda: cpu_alone)
     set_compiler_flags()
     assert os.environ["XLA_FLAGS"] == after
 
@@ -127,6 +127,6 @@ def test_an_accelerator_is_expected_where_something_finds_one(
     before = jax.config.jax_platforms
     jax.config.update("jax_platforms", platforms)
     try:
-        assert has_cpu_alone() == alone
+        assert is_cpu_only() == alone
     finally:
         jax.config.update("jax_platforms", before)

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from experiments.precision import round_products
-from l2rm_jax.devices.parallel import products_in
+from l2rm_jax.devices.parallel import matmul_precision
 
 round_products()
 a, b, gradient = (np.load(file) for file in sys.argv[2:5])
-with products_in(sys.argv[1]):
+with matmul_precision(sys.argv[1]):
     product, back = jax.vjp(jax.jit(lambda a, b: jnp.einsum("brd,bwd->brw", a, b)), a, b)
     exact = jax.jit(lambda a, b: jnp.matmul(a, b.mT, precision=jax.lax.Precision.HIGHEST))(a, b)
     np.savez(sys.argv[5], product, *back(gradient), exact)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from l2rm_jax.methods.split import auroc, quality, split_pairs
+from l2rm_jax.methods.split import auroc, split_pairs, split_quality
 
 
 @pytest.mark.parametrize("levels", [3, 10, 10_000])
@@ -20,7 +20,7 @@ def test_auroc_is_the_rank_statistic(levels):
 def test_quality_counts_against_the_truth():
     called = np.array([True, True, True, False, False])
     truth = np.array([True, True, False, True, False])
-    report = quality(called, 1.0 - called, truth)
+    report = split_quality(called, 1.0 - called, truth)
     assert report["split_accuracy"] == pytest.approx(3 / 5)
     assert report["split_precision"] == pytest.approx(2 / 3)
     assert report["split_recall"] == pytest.approx(2 / 3)

@@ -7,16 +7,18 @@ import pytest
 from l2rm_jax.config import default
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.run.checkpoints import RunCheckpoints
-from l2rm_jax.run.config_file import changed, check_config, read_config, write_config
+from l2rm_jax.run.config_file import check_workdir, read_config, with_changes, write_config
 from l2rm_jax.run.fields import check_fields
-from l2rm_jax.run.lock import only_run_in
+from l2rm_jax.run.lock import lock_workdir
 
 
 def test_config_of_the_same_run_is_accepted(tmp_path):
-    config = changed(default(), {"optim.grad_clip": 1e9, "data.name": "mine", "mismatch.rate": 0})
-    check_config(tmp_path / "run", config)  # there is nothing to contradict
+    config = with_changes(
+        default(), {"optim.grad_clip": 1e9, "data.name": "mine", "mismatch.rate": 0}
+    )
+    check_workdir(tmp_path / "run", config)  # there is nothing to contradict
     write_config(tmp_path / "run", config)
-    check_config(tmp_path / "run", config)
+    check_workdir(tmp_path / "run", config)
     assert read_config(tmp_path / "run") == config and config.is_locked
 
 
@@ -24,21 +26,21 @@ def test_config_of_another_run_is_refused(tmp_path):
     write_config(tmp_path, default())
     saved = (tmp_path / "config.json").read_text()
     with pytest.raises(ConfigError) as raised:
-        check_config(tmp_path, changed(default(), {"seed": 2, "model.head": "saf"}))
+        check_workdir(tmp_path, with_changes(default(), {"seed": 2, "model.head": "saf"}))
     lines = [line.strip() for line in str(raised.value).splitlines()]
     assert lines[1:-1] == ['model.head: "sgr" -> "saf"', "seed: 0 -> 2"]
     assert (tmp_path / "config.json").read_text() == saved
 
 
 def test_a_field_that_an_older_run_lacks_has_its_default(tmp_path):
-    config = changed(default(), {"model.head": "saf"})
+    config = with_changes(default(), {"model.head": "saf"})
     older = config.to_dict()
     del older["evaluation"], older["l2rm"]["mask"]
     (tmp_path / "config.json").write_text(json.dumps(older))
     assert read_config(tmp_path) == config
-    check_config(tmp_path, config)
+    check_workdir(tmp_path, config)
     with pytest.raises(ConfigError, match=r'l2rm\.mask: "diagonal" -> "none"'):
-        check_config(tmp_path, changed(config, {"l2rm.mask": "none"}))
+        check_workdir(tmp_path, with_changes(config, {"l2rm.mask": "none"}))
 
 
 @pytest.mark.parametrize(
@@ -63,24 +65,24 @@ def test_what_is_no_config_is_refused(tmp_path, text, message):
 )
 def test_what_a_run_left_without_its_config_is_refused(tmp_path, name):
     """As a run begins, its directory holds less than that."""
-    with RunCheckpoints(tmp_path / "checkpoints"), only_run_in(tmp_path):
-        check_config(tmp_path, default())
+    with RunCheckpoints(tmp_path / "checkpoints"), lock_workdir(tmp_path):
+        check_workdir(tmp_path, default())
     (tmp_path / name).mkdir()
     with pytest.raises(ConfigError, match=f"found {name} but no config.json, .*; expected both"):
-        check_config(tmp_path, default())
+        check_workdir(tmp_path, default())
     write_config(tmp_path, default())
-    check_config(tmp_path, default())
+    check_workdir(tmp_path, default())
 
 
 def test_a_file_is_no_run_directory(tmp_path):
     (tmp_path / "run").write_text("")
     with pytest.raises(ConfigError, match="run: a file, expected the directory of a run"):
-        check_config(tmp_path / "run", default())
+        check_workdir(tmp_path / "run", default())
 
 
 def test_text_that_no_file_can_be_named_by_is_refused():
     with pytest.raises(ConfigError, match=r"data\.path: 'a.x00b', expected text without the char"):
-        check_fields(changed(default(), {"data.path": "a\0b"}))
+        check_fields(with_changes(default(), {"data.path": "a\0b"}))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_text_that_no_file_can_be_named_by_is_refused():
 def test_numbers_out_of_range_are_refused(key, value, expected):
     check_fields(default())
     with pytest.raises(ConfigError, match=f"{key}: {value!r}, expected {expected}"):
-        check_fields(changed(default(), {key: value}))
-    two = changed(default(), {key: value, "optim.decay_epochs": 0})
+        check_fields(with_changes(default(), {key: value}))
+    two = with_changes(default(), {key: value, "optim.decay_epochs": 0})
     with pytest.raises(ConfigError, match="1 more problem: "):
         check_fields(two)

@@ -15,10 +15,10 @@ from l2rm_jax.run.health import (
     Health,
     Reference,
     chance_rsum,
-    reference_of,
+    epoch_warnings,
+    make_reference,
+    plan_warnings,
     require_finite,
-    signs_of_epoch,
-    signs_of_plan,
 )
 
 # 200 images x 5 captions, batch 64, margin 0.2: chance is 15.9 + 13.6, the flat losses are those of
@@ -61,14 +61,14 @@ HEALTHY = {
     ],
 )
 def test_signs_of_an_epoch(numbers, sign, says):
-    found = signs_of_epoch({**HEALTHY, **numbers}, "matched", REFERENCE, first_spread=0.04)
+    found = epoch_warnings({**HEALTHY, **numbers}, "matched", REFERENCE, first_spread=0.04)
     assert list(found) == ([sign] if sign else [])
     assert all(says in text and "Try " in text for text in found.values())
 
 
 def test_a_spread_far_below_epsilon_is_lost_from_the_start():
     for spread, lost in [(0.0009, True), (0.0011, False)]:
-        found = signs_of_epoch({**HEALTHY, "cost_spread": spread}, "matched", REFERENCE, None)
+        found = epoch_warnings({**HEALTHY, "cost_spread": spread}, "matched", REFERENCE, None)
         assert ("cost_spread" in found) == lost
         assert not lost or "l2rm.epsilon is 0.01" in found["cost_spread"]
 
@@ -76,14 +76,14 @@ def test_a_spread_far_below_epsilon_is_lost_from_the_start():
 @pytest.mark.parametrize(("loss", "flat"), [(20.0267, True), (19.9372, False)])
 def test_the_flat_loss_is_that_of_the_stream(loss, flat):
     """RCE in the first two epochs of a run that learns: the first is flat, the second not."""
-    found = signs_of_epoch({"rsum": 96.4, "loss": loss}, "warmup", REFERENCE, None)
+    found = epoch_warnings({"rsum": 96.4, "loss": loss}, "warmup", REFERENCE, None)
     assert list(found) == (["flat_loss"] if flat else [])
-    assert not signs_of_epoch({"rsum": 96.4, "loss": loss}, "other", REFERENCE, None)
+    assert not epoch_warnings({"rsum": 96.4, "loss": loss}, "other", REFERENCE, None)
 
 
 def test_a_perfect_loss_without_a_margin_is_not_flat():
     reference = REFERENCE._replace(flat_losses={"pairs": ("loss", 0.0)})
-    assert not signs_of_epoch({"rsum": 600.0, "loss": 0.0}, "pairs", reference, None)
+    assert not epoch_warnings({"rsum": 600.0, "loss": 0.0}, "pairs", reference, None)
 
 
 RCSL = {
@@ -103,7 +103,7 @@ def reference_of_method(method: str) -> Reference:
         images, captions_per_image = range(200), 5
 
     losses = make_method(make_model(config.model, 20), config).losses
-    return reference_of(config, Dev, losses)
+    return make_reference(config, Dev, losses)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_chance_is_that_of_random_rankings(images, captions_per_image):
 
 def test_chance_of_different_numbers_of_captions_is_said():
     reference = REFERENCE._replace(captions_per_image=np.repeat([2, 8], 100))
-    [text] = signs_of_epoch({**HEALTHY, "rsum": 20.0}, "pairs", reference, None).values()
+    [text] = epoch_warnings({**HEALTHY, "rsum": 20.0}, "pairs", reference, None).values()
     assert "chance with 200 images of 2 to 8 captions is" in text
 
 
@@ -156,16 +156,16 @@ def test_chance_of_different_numbers_of_captions_is_said():
 def test_a_single_image_is_always_found_and_never_warned_of(captions_per_image):
     reference = REFERENCE._replace(images=1, captions_per_image=captions_per_image)
     assert chance_rsum(1, captions_per_image) == (600.0, 0.0)
-    assert not signs_of_epoch({"rsum": 600.0}, "pairs", reference, None)
+    assert not epoch_warnings({"rsum": 600.0}, "pairs", reference, None)
 
 
 def test_streams_that_do_not_fill_a_batch():
     streams = {"matched": np.arange(64), "mismatched": np.arange(63)}
-    found = signs_of_plan(streams, 64)
+    found = plan_warnings(streams, 64)
     assert list(found) == ["few_mismatched"]
     assert "has 63, fewer than a batch of 64" in found["few_mismatched"]
     assert "rematched with the captions of these few" in found["few_mismatched"]
-    [text] = signs_of_plan({"matched": np.arange(63)}, 64).values()
+    [text] = plan_warnings({"matched": np.arange(63)}, 64).values()
     assert "a pair has its copies as negatives" in text and "rematched" not in text
 
 
@@ -180,26 +180,26 @@ LEARNS = {"rsum": 90.0, "loss": 10.0}
 def test_each_sign_is_said_once_a_phase_and_a_resumed_run_does_not_repeat_it():
     health = Health(REFERENCE._replace(warmup_epochs=5))
     for epoch in range(3):  # every run starts there, and a slow one needs a while
-        assert not health.epoch(epoch, "warmup", FLAT)
-    assert said(health.epoch(3, "warmup", FLAT)) == [
+        assert not health.check_epoch(epoch, "warmup", FLAT)
+    assert said(health.check_epoch(3, "warmup", FLAT)) == [
         (4, "warm-up", "recall_at_chance"),
         (4, "warm-up", "flat_loss"),
     ]
-    assert not health.epoch(4, "warmup", FLAT)
+    assert not health.check_epoch(4, "warmup", FLAT)
     streams = {"matched": np.arange(64), "mismatched": np.arange(10)}
     signs = {"one_sided_split": "..."}
-    assert said(health.plan(5, streams, signs)) == [
+    assert said(health.check_plan(5, streams, signs)) == [
         (6, "main", "one_sided_split"),
         (6, "main", "few_mismatched"),
     ]
     sunk = {**HEALTHY, "rsum": 20.0, "cost_zero": 0.9, "cost_spread": 0.04}
-    assert said(health.epoch(5, "matched", sunk)) == [
+    assert said(health.check_epoch(5, "matched", sunk)) == [
         (6, "main", "recall_at_chance"),
         (6, "main", "cost_zero"),
     ]
     resumed = Health(REFERENCE._replace(warmup_epochs=5), json.loads(json.dumps(health.history)))
-    assert not resumed.plan(6, streams, signs)
-    assert said(resumed.epoch(6, "matched", {**sunk, "cost_spread": 0.003})) == [
+    assert not resumed.check_plan(6, streams, signs)
+    assert said(resumed.check_epoch(6, "matched", {**sunk, "cost_spread": 0.003})) == [
         (7, "main", "cost_spread")
     ]
     assert len(resumed.warnings) == 7
@@ -211,7 +211,7 @@ def warned(curve: list[dict]) -> list[tuple[int, str]]:
     history = None
     for epoch, report in enumerate(curve):
         health = Health(REFERENCE._replace(warmup_epochs=9), history)
-        health.epoch(epoch, "warmup", report)
+        health.check_epoch(epoch, "warmup", report)
         history = json.loads(json.dumps(health.history))
     return [(warning["epoch"], warning["sign"]) for warning in history["warnings"]]
 
@@ -247,8 +247,8 @@ def test_a_collapse_is_said_and_said_again_after_it_went_away(epochs, told):
 
 def test_a_run_from_before_a_sign_could_come_back_goes_on():
     health = Health(REFERENCE, {"warnings": [], "signs": ["flat_loss"], "cost_spread": None})
-    assert not health.epoch(4, "warmup", FLAT)
-    assert health.epoch(5, "warmup", FLAT)
+    assert not health.check_epoch(4, "warmup", FLAT)
+    assert health.check_epoch(5, "warmup", FLAT)
 
 
 @pytest.mark.parametrize("method", ["l2rm", "triplet", "infonce", "rcl", "rcsl", "rcsl_nc"])
@@ -257,7 +257,7 @@ def test_advice_is_of_what_the_method_has(method):
     reference = reference_of_method(method)
     assert reference.warms_up == (method not in ("infonce", "rcl"))
     for stream, (metric, flat) in reference.flat_losses.items():
-        found = signs_of_epoch({"rsum": 1.0, metric: flat}, stream, reference, None)
+        found = epoch_warnings({"rsum": 1.0, metric: flat}, stream, reference, None)
         assert list(found) == ["recall_at_chance", "flat_loss"]
         for text in found.values():
             assert "Try a lower optim.learning_rate" in text
@@ -267,7 +267,7 @@ def test_advice_is_of_what_the_method_has(method):
 @pytest.mark.parametrize("cost", ["learned", "cosine"])
 def test_advice_is_of_the_cost_that_the_run_has(cost):
     dead = {**HEALTHY, "cost_spread": 0.0, "cost_zero": 1.0}
-    found = signs_of_epoch(dead, "matched", REFERENCE._replace(cost=cost), None)
+    found = epoch_warnings(dead, "matched", REFERENCE._replace(cost=cost), None)
     assert list(found) == ["cost_spread", "cost_zero"]
     for text in found.values():
         assert "Try " in text

@@ -53,7 +53,7 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path):
 
 def test_other_hosts_neither_write_nor_print(tmp_path, capsys):
     with RunLog(tmp_path / "new", HEADER, tensorboard=True, primary=False) as log:
-        log.epoch(1, loss=1.0)
+        log.write_epoch(1, loss=1.0)
         log.warn(1, message="all is lost")
     assert not (tmp_path / "new").exists() and capsys.readouterr().out == ""
 
@@ -125,7 +125,7 @@ def test_resume_where_the_log_was_lost(tmp_path):
 
 def test_epoch_line_is_printed_and_recorded(tmp_path, capsys):
     with RunLog(tmp_path, HEADER) as log:
-        log.epoch(200, epoch=2, loss=0.123456, matched=np.int64(41))
+        log.write_epoch(200, epoch=2, loss=0.123456, matched=np.int64(41))
     assert capsys.readouterr().out == (
         "step 200  epoch 2  loss 0.1235  matched 41"
         "  [protocol image  rate_asked 0.6  true_rate 0.598]\n"
@@ -165,12 +165,12 @@ def test_tensorboard_shows_every_point_once(tmp_path):
     with RunLog(tmp_path, HEADER, tensorboard=True) as log:
         for step in range(1, 5):
             log.write("step", step, loss=jnp.float32(step), name="text", bad=float("nan"))
-        log.epoch(4, rsum=100.0)
+        log.write_epoch(4, rsum=100.0)
         log.warn(4, epoch=1, message="not a point")
     with RunLog(tmp_path, HEADER, tensorboard=True, resume_step=2) as log:
         for step in range(3, 5):
             log.write("step", step, loss=-step)
-        log.epoch(4, rsum=200.0)
+        log.write_epoch(4, rsum=200.0)
     assert sorted(scalars(tmp_path)) == [("epoch/rsum", 4, 200.0)] + [
         ("step/loss", step, loss) for step, loss in [(1, 1.0), (2, 2.0), (3, -3.0), (4, -4.0)]
     ]

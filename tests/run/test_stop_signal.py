@@ -14,8 +14,8 @@ from l2rm_jax.run.stop_signal import StopSignal
 
 def test_hosts_leave_together_what_they_wait_for(monkeypatch):
     """Of two hosts, the other one gets the signal the third time that they ask each other."""
-    monkeypatch.setattr(stopping, "HOSTS_ASK_SECONDS", 0.01)
-    monkeypatch.setattr(stopping, "is_alone", lambda: False)
+    monkeypatch.setattr(stopping, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(stopping, "is_single_host", lambda: False)
     done, endless, asked = Future(), Future(), []
     done.set_result("found")
 
@@ -38,7 +38,7 @@ def test_only_a_block_that_changes_nothing_is_interrupted():
         signal.pause()
     with StopSignal() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.agreed()
+        assert stop.is_requested()
 
 
 def test_outside_the_main_thread_sigterm_is_left_alone():
