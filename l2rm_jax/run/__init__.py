@@ -1,9 +1,16 @@
-"""A run: its work directory, and everything that a resumed run needs.
+"""A training run: its work directory, its state, and what a resume needs.
 
-`run` holds the run in progress, `inputs` and `fields` check its config and data, `config_file`,
-`log`, `results` and `checkpoints` are the files of its directory, `lock` and `stop_signal` protect
-them, and `health` warns when nothing is learned. May import methods, evaluation and all to their
-right (see `l2rm_jax/README.md`); the training loop itself is `l2rm_jax/train.py`.
+The training loop is `l2rm_jax/train.py`; this package holds what the loop calls.
+
+- `run`: the run in progress (model, method, state, plan, position);
+- `inputs`, `fields`: checks of the config and the data before training;
+- `config_file`, `log`, `results`, `checkpoints`: the files of the work directory;
+- `means`: means of the step metrics over an epoch;
+- `lock`, `stop_signal`: one process per work directory, and a clean stop at SIGTERM;
+- `health`: warnings when the run is not learning.
+
+May import `methods`, `evaluation` and the packages that these may import (see
+`l2rm_jax/README.md`).
 """
 
 from l2rm_jax.run.checkpoints import RunCheckpoints
@@ -16,8 +23,8 @@ __all__ = [
     "Run",
     "RunCheckpoints",
     "RunLog",
-    "check_workdir",
     "check_settings",
+    "check_workdir",
     "open_run",
     "read_config",
     "read_data",

@@ -1,8 +1,8 @@
 """Checkpoints of a run: the newest two for an exact resume, and the best model by rSum.
 
-A checkpoint is written by orbax in the background and becomes visible only when it is complete.
-Every checkpoint carries a checksum of its contents, because neither orbax nor the array format
-notices a flipped bit in an array.
+Orbax writes a checkpoint in the background and makes it visible only when it is complete. Every
+checkpoint carries a checksum of its contents, because neither orbax nor its array format detects
+a flipped bit in an array.
 """
 
 import base64
@@ -26,7 +26,7 @@ from l2rm_jax.devices.hosts import is_primary, on_any_host
 from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.run.results import to_jsonable
 
-PAUSES = (1.0, 4.0)  # seconds, before what cannot be read is tried again
+RETRY_PAUSES = (1.0, 4.0)  # seconds before a failed read is tried again
 
 PyTree = Any
 T = TypeVar("T")
@@ -34,7 +34,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Resumed(NamedTuple):
-    """What a run continues from, as it was given to `RunCheckpoints.save`."""
+    """Contents of a restored checkpoint, as they were passed to `RunCheckpoints.save`."""
 
     state: PyTree
     plan: dict[str, np.ndarray]
@@ -42,12 +42,12 @@ class Resumed(NamedTuple):
 
 
 class RunCheckpoints:
-    """The checkpoints in `directory`: `latest/<step>` (newest 2) and `best/<step>` (the best).
+    """The checkpoints in `directory`: the newest two in `latest/<step>`, the best in `best/<step>`.
 
-    A step that is saved again takes the next free number: nothing is removed before what takes its
-    place is complete.
+    A step that is saved again gets the next free number: an old checkpoint is removed only when
+    its replacement is complete.
 
-    A context manager; leaving it waits for the saves in progress.
+    Use it as a context manager; on exit it waits for the saves in progress.
     """
 
     def __init__(self, directory: str | Path):
@@ -61,28 +61,28 @@ class RunCheckpoints:
         self.close()
 
     def close(self) -> None:
-        """Waits for the saves in progress and releases their threads.
+        """Wait for the saves in progress and release their threads.
 
         Raises:
           CheckpointError: a save failed.
         """
         with contextlib.ExitStack() as both:
             for manager in (self._latest, self._best):
-                both.enter_context(_saving(manager))
+                both.enter_context(_save_errors(manager))
                 both.callback(manager.close)
 
     def wait(self) -> None:
-        """Returns when every save so far is complete on disk.
+        """Wait until every save so far is complete on disk.
 
         Raises:
-          CheckpointError: a save failed, of a full disk for example.
+          CheckpointError: a save failed, because the disk is full for example.
         """
         for manager in (self._latest, self._best):
-            with _saving(manager):
+            with _save_errors(manager):
                 manager.wait_until_finished()
 
     def newest(self) -> Path | None:
-        """The newest complete checkpoint; None where there is none."""
+        """Directory of the newest complete checkpoint, or None."""
         self.wait()
         step = self._latest.latest_step()
         return None if step is None else self._latest.directory / str(step)
@@ -94,22 +94,22 @@ class RunCheckpoints:
         plan: Mapping[str, np.ndarray],
         position: Mapping[str, Any],
     ) -> None:
-        """Saves what a resume needs; of two saves of a step, the second one is the newer.
+        """Save everything that a resume needs.
 
-        What is given may be donated or changed as soon as this returns.
+        The arguments may be donated or modified as soon as this returns. If a step is saved twice,
+        the second save counts as the newer one.
 
         Args:
-          step: global step, the name of the checkpoint unless that or a later one is taken.
-          state: pytree of arrays, typed PRNG keys among them; no Python scalars, no strings.
-          plan: arrays of any shape and any numeric dtype; shapes may differ from save to save.
-          position: JSON values and numbers of either array library (epoch, step in the epoch,
-            best rSum so far, ...).
+          step: global step; names the checkpoint, or the next free number does.
+          state: pytree of arrays, which may include typed PRNG keys; no Python scalars or strings.
+          plan: arrays of any shape and numeric dtype; shapes may differ from save to save.
+          position: JSON values, NumPy or JAX numbers (epoch, step in the epoch, best rSum, ...).
 
         Raises:
-          CheckpointError: this save failed, or the one before it.
+          CheckpointError: this save or the previous one failed.
         """
-        self.wait()  # on several hosts, two saves in progress would meet in one barrier
-        with _saving(self._latest):
+        self.wait()  # on several hosts, two saves in progress would share one barrier
+        with _save_errors(self._latest):
             newest = self._latest.latest_step()
             number = step if newest is None else max(step, newest + 1)
             progress = {
@@ -119,33 +119,32 @@ class RunCheckpoints:
             self._latest.save(number, args=_save_args(state, progress), force=True)
 
     def save_best(self, step: int, state: PyTree) -> None:
-        """Saves `state` as the best model so far, in place of the one before.
+        """Save `state` as the best model; it replaces the previous best.
 
-        A step that is already kept stays as it is: a resumed run that passes it again
-        computes the same model, and deleting the only copy first would risk it.
+        A step that is already saved is not written again: a resumed run that repeats the step has
+        the same model, and orbax would delete the only copy first.
 
         Raises:
-          CheckpointError: this save failed, or the one before it.
+          CheckpointError: this save or the previous one failed.
         """
         self.wait()
-        with _saving(self._best):
+        with _save_errors(self._best):
             if step not in self._best.all_steps():
                 self._best.save(step, args=_save_args(state, {}), force=True)
 
     def restore_latest(self, abstract_state: PyTree) -> Resumed | None:
-        """Returns the newest intact checkpoint, or None where nothing was ever saved.
+        """Restore the newest intact checkpoint; None if nothing was ever saved.
 
-        A damaged checkpoint is named in a warning and set aside as `<step>.damaged`, and the one
-        before it is used. Damaged is what cannot be read, tried repeatedly, on one of the hosts,
-        all of which must call this.
+        A checkpoint is damaged if any host fails to read it after retries. It is renamed to
+        `<step>.damaged` with a warning, and the one before it is used. All hosts must call this.
 
         Args:
-          abstract_state: pytree like the saved state, of arrays or `jax.ShapeDtypeStruct`
-            (`jax.eval_shape` gives one). A leaf with a sharding is restored to it, any other
-            to the first local device.
+          abstract_state: pytree with the structure of the saved state, of arrays or
+            `jax.ShapeDtypeStruct` (from `jax.eval_shape`). A leaf with a sharding is restored to
+            that sharding, any other leaf to the first local device.
 
         Raises:
-          CheckpointError: there are checkpoints and none can be restored.
+          CheckpointError: there are checkpoints, but none can be restored.
         """
         self.wait()
         damaged: dict[int, str] = {}
@@ -171,17 +170,17 @@ class RunCheckpoints:
         return None
 
     def _set_aside(self, step: int, why: str) -> None:
-        """Renames a damaged checkpoint, so that it cannot be taken for the newest again."""
+        """Rename a damaged checkpoint, so that it is not read as the newest one again."""
         path = self._latest.directory / str(step)
-        aside = path.with_name(f"{step}.damaged")
-        _logger.warning("checkpoint %s is damaged, and now %s: %s", path, aside.name, why)
+        renamed = path.with_name(f"{step}.damaged")
+        _logger.warning("checkpoint %s is damaged, renamed to %s: %s", path, renamed.name, why)
         if is_primary():
-            shutil.rmtree(aside, ignore_errors=True)
-            path.rename(aside)
-        self._latest.delete(step)  # from the manager's list, on every host
+            shutil.rmtree(renamed, ignore_errors=True)
+            path.rename(renamed)
+        self._latest.delete(step)  # from orbax's list of steps, on every host
 
     def restore_best(self, abstract_state: PyTree) -> PyTree:
-        """Returns the best model's state; `abstract_state` as in `restore_latest`.
+        """Restore the state of the best model; `abstract_state` as in `restore_latest`.
 
         Raises:
           CheckpointError: there is no best checkpoint, or it cannot be restored.
@@ -205,19 +204,19 @@ def _manager(directory: Path, kept: int) -> ocp.CheckpointManager:
 
 
 @contextlib.contextmanager
-def _saving(manager: ocp.CheckpointManager) -> Iterator[None]:
-    """What a save or the wait for one may raise, as an error of ours.
+def _save_errors(manager: ocp.CheckpointManager) -> Iterator[None]:
+    """Raise errors of a save, or of the wait for it, as `CheckpointError`.
 
-    A failed save leaves an unfinished directory, which nobody takes for a checkpoint.
+    A failed save leaves an unfinished directory, which is never read as a checkpoint.
     """
     try:
         yield
-    except CheckpointError:  # of the other manager
+    except CheckpointError:  # already converted, for the other manager
         raise
-    except Exception as error:  # a full disk surfaces as the array format's error
+    except Exception as error:  # a full disk surfaces as an error of the array format
         raise CheckpointError(
-            f"{manager.directory}: a checkpoint cannot be written ({first_line(error)}); the "
-            "ones before it are whole"
+            f"{manager.directory}: a checkpoint cannot be written ({first_line(error)}); "
+            "earlier ones are intact"
         ) from error
 
 
@@ -227,12 +226,13 @@ def _save_args(state: PyTree, progress: dict[str, Any]) -> ocp.args.Composite:
 
 
 def _restore(directory: Path, abstract_state: PyTree) -> tuple[PyTree, dict[str, Any]]:
-    """Returns (state, progress); raises on any damage, the checksum's included.
+    """Read (state, progress) and raise on any damage, a wrong checksum included.
 
-    Hosts read by themselves: orbax's manager would have one that succeeds wait for one that fails.
+    Each host reads on its own: with orbax's manager, a host that succeeds would wait for one that
+    fails.
     """
-    targets = jax.tree.map(_target, abstract_state)
-    state, record = _patiently(
+    targets = jax.tree.map(_restore_target, abstract_state)
+    state, record = _retry(
         lambda: (
             ocp.StandardCheckpointHandler().restore(
                 directory / "state", args=ocp.args.StandardRestore(targets)
@@ -242,7 +242,7 @@ def _restore(directory: Path, abstract_state: PyTree) -> tuple[PyTree, dict[str,
     )
     for leaf, target in zip(
         jax.tree.leaves(state), jax.tree.leaves(targets), strict=True
-    ):  # where orbax's own metadata are lost, a typed PRNG key comes back as plain integers
+    ):  # if orbax's own metadata are lost, a typed PRNG key comes back as plain integers
         if (leaf.shape, leaf.dtype) != (target.shape, target.dtype):
             raise CheckpointError(
                 f"found {leaf.dtype}{leaf.shape}, expected {target.dtype}{target.shape}"
@@ -252,26 +252,26 @@ def _restore(directory: Path, abstract_state: PyTree) -> tuple[PyTree, dict[str,
     return state, record["progress"]
 
 
-def _patiently(read: Callable[[], T]) -> T:
-    """What it returns, tried again after pauses: a network file system may fail for a moment."""
-    for pause in PAUSES:
+def _retry(read: Callable[[], T]) -> T:
+    """Call `read`, again after pauses if it fails: a network file system may fail for a moment."""
+    for pause in RETRY_PAUSES:
         try:
             return read()
-        except Exception as error:  # of the system, or of the array format about it
+        except Exception as error:  # of the system, or of the array format
             _logger.info("a checkpoint cannot be read (%s); trying again", first_line(error))
             time.sleep(pause)
     return read()
 
 
-def _target(leaf: Any) -> jax.ShapeDtypeStruct:
+def _restore_target(leaf: Any) -> jax.ShapeDtypeStruct:
     sharding = getattr(leaf, "sharding", None)
-    if sharding is None:  # without one, orbax would take the saved machine's devices
+    if sharding is None:  # without one, orbax would use the devices of the saved run
         sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
 def _checksum(state: PyTree, progress: dict[str, Any]) -> int:
-    """Returns the CRC-32 of all array bytes in `state`, leaf by leaf, and of `progress`."""
+    """CRC-32 of `progress` as JSON and of all array bytes in `state`, leaf by leaf."""
     crc = zlib.crc32(json.dumps(progress, sort_keys=True).encode())
     for leaf in jax.tree.leaves(state):
         if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -281,7 +281,7 @@ def _checksum(state: PyTree, progress: dict[str, Any]) -> int:
 
 
 def _encode(array: np.ndarray) -> str:
-    """Returns the array as base64 text; orbax's own array items refuse empty arrays."""
+    """Encode an array as base64 text, because orbax rejects empty arrays."""
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return base64.b64encode(buffer.getvalue()).decode()

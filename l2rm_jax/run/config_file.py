@@ -1,4 +1,4 @@
-"""The config of a run as its directory keeps it, `config.json`, and changes of it by dotted key."""
+"""The config file of a work directory, `config.json`, and config changes by dotted key."""
 
 import difflib
 import json
@@ -13,30 +13,38 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.run.results import to_jsonable, write_json
 
 CONFIG_FILE = "config.json"
-# What a run writes after that; the directories of the checkpoints are there before.
-_LATER = ("checkpoints/*/*", "metrics.jsonl", "results.json")
+# Files that a run writes after its config. The empty checkpoint directories are made before it.
+_WRITTEN_LATER = ("checkpoints/*/*", "metrics.jsonl", "results.json")
 
 
 def unknown_key_error(where: str, key: str) -> ConfigError:
-    """The error for a key that no config has, found at `where`: it names the nearest one."""
+    """Error for a config key that does not exist; `where` starts the message.
+
+    The message suggests the key with the most similar spelling.
+    """
     nearest = difflib.get_close_matches(key, flat(default()), n=1, cutoff=0.0)[0]
     return ConfigError(f"{where}: no such config key; the nearest is {nearest}")
 
 
 def with_changes(base: ConfigDict, changes: Mapping[str, Any], where: str = "") -> ConfigDict:
-    """A copy with other values, by dotted key; messages start with `where`.
+    """Copy of a config with some values replaced.
+
+    Args:
+      base: config to copy; it stays as it is.
+      changes: new values by dotted key (`train.epochs`).
+      where: put before the key in error messages, the name of a file for example.
 
     Raises:
-      ConfigError: a key does not exist, or a value is not of its kind.
+      ConfigError: a key does not exist, or a value has the wrong type.
     """
-    config = base.copy_and_resolve_references()  # ConfigDict(base) would share the parts
+    config = base.copy_and_resolve_references()  # ConfigDict(base) would share its sections
     known = flat(config)
     for key, value in changes.items():
         if key not in known:
             raise unknown_key_error(f"{where}{key}", key)
         try:
             config.update_from_flattened_dict({key: value})
-            fits = value is not None  # which a ConfigDict takes for any type
+            fits = value is not None  # a ConfigDict accepts None for any type
         except (TypeError, OverflowError):
             fits = False
         if not fits:
@@ -46,18 +54,19 @@ def with_changes(base: ConfigDict, changes: Mapping[str, Any], where: str = "") 
 
 
 def write_config(workdir: str | Path, config: ConfigDict) -> None:
-    """Binds `workdir`, created where missing, to `config`."""
+    """Write `config.json` in `workdir`, which is created if missing."""
     write_json(Path(workdir) / CONFIG_FILE, config.to_dict())
 
 
 def read_config(workdir: str | Path) -> ConfigDict:
-    """The config that the run in `workdir` was started with.
+    """Read the config that the run in `workdir` was started with.
 
-    A field that the file lacks is newer than the run. It takes its default, which is what runs did
-    before there was the field.
+    A field that is missing in the file was added after the run was started. It gets its default,
+    which keeps the behaviour that runs had before the field existed.
 
     Raises:
-      ConfigError: there is no such file, or it holds no config of this version or an older one.
+      ConfigError: the file is missing, is not valid JSON, or has unknown keys or values of the
+        wrong type.
     """
     path = Path(workdir) / CONFIG_FILE
     try:
@@ -68,28 +77,33 @@ def read_config(workdir: str | Path) -> ConfigDict:
         raise ConfigError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(saved, dict):
         raise ConfigError(f"{path}: found a {type(saved).__name__}, expected an object")
-    return with_changes(default(), flat(saved), where=f"{path}: ")
+    plugins = saved.get("plugins", [])
+    if not isinstance(plugins, list) or not all(isinstance(name, str) for name in plugins):
+        raise ConfigError(f"{path}: plugins: found {plugins!r}, expected a list of module names")
+    return with_changes(default(plugins), flat(saved), where=f"{path}: ")
 
 
 def check_workdir(workdir: str | Path, config: ConfigDict) -> None:
-    """Refuses a `workdir` that holds a run with another configuration or none, or is no directory.
+    """Check that a run with this config may start or continue in `workdir`.
 
-    This keeps a run from overwriting the checkpoints of another.
+    This keeps a run from overwriting the checkpoints of another run.
 
     Args:
-      workdir: directory of the run; it need not exist.
-      config: of the run that is to go on there.
+      workdir: work directory; it need not exist.
+      config: config of the run that is to start or continue there.
 
     Raises:
-      ConfigError: the configurations differ, and the message lists the keys as `key: saved -> now`;
-        or there are a run's checkpoints or records, and no configuration.
+      ConfigError: `workdir` is a file; or it holds a run with another config (the message lists
+        each difference as `key: saved -> now`); or it holds checkpoints, records or results, but
+        no `config.json`.
     """
     if Path(workdir).exists() and not Path(workdir).is_dir():
         raise ConfigError(f"{workdir}: a file, expected the directory of a run")
     if not (Path(workdir) / CONFIG_FILE).exists():
-        _refuse_remains(Path(workdir))
+        _check_no_run_files(Path(workdir))
         return
-    saved, now = (to_jsonable(flat(each)) for each in (read_config(workdir), config))
+    saved = to_jsonable(flat(read_config(workdir)))
+    now = to_jsonable(flat(config))
     differences = [
         f"  {key}: {json.dumps(saved[key])} -> {json.dumps(value)}"
         for key, value in sorted(now.items())
@@ -103,12 +117,12 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> None:
         )
 
 
-def _refuse_remains(workdir: Path) -> None:
-    """Refuses a directory without a config that holds what a run writes later."""
-    kept = [path for pattern in _LATER for path in workdir.glob(pattern)]
-    if kept:
+def _check_no_run_files(workdir: Path) -> None:
+    """Raise `ConfigError` if a directory without a config holds files of a run."""
+    files = [path for pattern in _WRITTEN_LATER for path in workdir.glob(pattern)]
+    if files:
         raise ConfigError(
-            f"{workdir}: found {kept[0].relative_to(workdir)} but no {CONFIG_FILE}, so nothing "
-            f"says which run's it is; expected both or neither: put its {CONFIG_FILE} back, or "
+            f"{workdir}: found {files[0].relative_to(workdir)} but no {CONFIG_FILE}, so nothing "
+            f"says which run it belongs to; expected both or neither. Put {CONFIG_FILE} back, or "
             "choose another workdir"
         )

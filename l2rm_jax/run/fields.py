@@ -1,4 +1,4 @@
-"""Checks of the values of config fields."""
+"""Types and ranges of the config fields, whatever the data and the method are."""
 
 import math
 from typing import Any
@@ -8,9 +8,9 @@ from ml_collections import ConfigDict
 from l2rm_jax.config import default, flat
 from l2rm_jax.errors import ConfigError
 
-_LARGEST = 2**31 - 1  # what a device's integers hold
+_LARGEST_INT = 2**31 - 1  # devices use 32-bit integers
 
-_LIMITS = (  # fields, what holds of them, in words
+_LIMITS = (  # fields, test of the value, the expected range in words
     (
         (
             *("train.checkpoint_steps", "train.log_steps", "optim.decay_epochs"),
@@ -19,7 +19,7 @@ _LIMITS = (  # fields, what holds of them, in words
         lambda x: x >= 1,
         "at least 1",
     ),
-    # Beyond these, an allocation fails or a program never ends, however large the machine.
+    # Above the next limits, any machine runs out of memory or a program never ends.
     (
         ("model.embed_dim", "model.word_dim", "model.sim_dim", "evaluation.batch_size"),
         lambda x: 1 <= x <= 65536,
@@ -74,13 +74,15 @@ _LIMITS = (  # fields, what holds of them, in words
 
 
 def check_fields(config: ConfigDict) -> None:
-    """Refuses values of another kind, and numbers out of range, which would end a run in its middle
-    or teach it nothing.
+    """Check the type and the range of every field.
+
+    Names of methods, heads, protocols and the like are checked by `inputs.check_settings`.
 
     Raises:
-      ConfigError: names each such field, what was found and what was expected.
+      ConfigError: one message for each invalid field, with its value and what was expected; or
+        the run would have no epoch at all.
     """
-    problems = list(_wrong_fields(config).values())
+    problems = list(_field_problems(config).values())
     if not problems and config.train.warmup_epochs + config.train.epochs == 0:
         problems.append("train.warmup_epochs, train.epochs: expected at least one epoch in all")
     if problems:
@@ -88,41 +90,41 @@ def check_fields(config: ConfigDict) -> None:
 
 
 def with_valid_fields(config: ConfigDict) -> ConfigDict:
-    """A copy with the default of each field that `check_fields` refuses."""
-    values, copy = flat(config), default()
-    for name in _wrong_fields(config):
+    """Copy of the config with every invalid field reset to its default."""
+    values, copy = flat(config), default(config.plugins)
+    for name in _field_problems(config):
         del values[name]
     copy.update_from_flattened_dict(values)
     return copy
 
 
-def _wrong_fields(config: ConfigDict) -> dict[str, str]:
-    """What is wrong with each field that has a value of another kind or out of range."""
+def _field_problems(config: ConfigDict) -> dict[str, str]:
+    """Error message for each field whose value has the wrong type or is out of range."""
     values = flat(config)
-    wrong = {
+    problems = {
         name: f"{name}: {values[name]!r}, expected {expected}"
-        for name, known in flat(default()).items()
-        if (expected := _kind_problem(name, values[name], known))
+        for name, default_value in flat(default(config.plugins)).items()
+        if (expected := _expected_type(name, values[name], default_value))
     }
-    wrong |= {
+    problems |= {
         name: f"{name}: {values[name]}, expected {expected}"
-        for names, holds, expected in _LIMITS
+        for names, is_valid, expected in _LIMITS
         for name in names
-        if name not in wrong and not holds(values[name])
+        if name not in problems and not is_valid(values[name])
     }
     if config.train.non_finite not in ("stop", "skip"):
         non_finite = f"train.non_finite: {config.train.non_finite!r}, expected stop or skip"
-        wrong.setdefault("train.non_finite", non_finite)
-    return wrong
+        problems.setdefault("train.non_finite", non_finite)
+    return problems
 
 
-def _kind_problem(name: str, value: Any, known: Any) -> str | None:
-    """What was expected of a value whose default is `known`; None where it is of that kind."""
-    kind = type(known)
+def _expected_type(name: str, value: Any, default_value: Any) -> str | None:
+    """What the type of the default requires; None if `value` meets it."""
+    kind = type(default_value)
     if type(value) is not kind and not (kind is float and type(value) is int):
         return f"a value of type {kind.__name__}"
-    if kind is int and abs(value) > _LARGEST:
-        return f"{-_LARGEST} to {_LARGEST}"
+    if kind is int and abs(value) > _LARGEST_INT:
+        return f"{-_LARGEST_INT} to {_LARGEST_INT}"
     if (
         kind is float
         and not math.isfinite(value)

@@ -1,8 +1,8 @@
-"""Signs that a run is not learning: what was seen, why it matters, what to try.
+"""Warnings for a run that is not learning: the symptom, why it matters, what to try.
 
-`epoch_warnings` and `plan_warnings` are pure functions from an epoch's numbers to warnings by the
-name of the sign; what only a split can see is in `methods/split.py`. `Health` decides what is said:
-each sign once in the warm-up and once after it, and those of `LASTING` again when they come back.
+`epoch_warnings` and `plan_warnings` are pure functions of an epoch's numbers; warnings about the
+split of the pairs come from `methods/split.py`. `Health` decides which warnings are shown: each
+once in the warm-up and once after it, and those in `PERSISTENT` again if they return.
 """
 
 import math
@@ -16,48 +16,67 @@ from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.errors import DivergedError
 from l2rm_jax.evaluation.recall import RECALL_AT, Counts, describe_counts
 
-Warnings = dict[str, str]  # name of a sign -> what to tell a person
+Warnings = dict[str, str]  # name of a warning ("sign" in files) -> message
 
-# A model that learns passes these on its way: it starts at chance, and its loss sinks past the flat
-# one. On 5000 pairs, 0.6 of them mismatched, that takes up to three epochs of 78 steps.
-LASTING = ("recall_at_chance", "flat_loss")
-PATIENCE = 4  # the first epoch of a run in which they can be told,
-LASTS = 2  # when they have held in so many epochs running
-# Chance is a mean over random rankings: their standard deviation is the unit of what may be luck.
+# A model that learns shows these for a while too: it starts at chance, and its loss starts above
+# the flat value. With 5000 pairs at mismatch rate 0.6 that takes up to three epochs of 78 steps.
+PERSISTENT = ("recall_at_chance", "flat_loss")
+# They are shown from this epoch of a run on (the first is 1), after this many epochs in a row.
+FIRST_EPOCH = 4
+EPOCHS_IN_A_ROW = 2
+# An rSum up to this many standard deviations of random rankings above their mean counts as chance,
 CHANCE_DEVIATIONS = 3.0
-# With few images luck reaches far up; never call more than this share of what is above it luck.
+# but at most this share of the range from chance to a perfect rSum: with few images, random
+# rankings vary a lot.
 CHANCE_SHARE = 0.25
-# A collapsed triplet loss stays within 0.1% of the flat value; the slowest learning losses, at a
-# mismatch rate of 0.6, are 0.3% (InfoNCE) and 1.3% (RCE) off in the fourth epoch.
+# A collapsed triplet loss stays within 0.1% of the flat value. The losses that learn most slowly,
+# at mismatch rate 0.6, are 0.3% (InfoNCE) and 1.3% (RCE) away from it in the fourth epoch.
 FLAT_TOLERANCE = 0.002
-# The cost of a healthy run keeps its spread within a factor of two.
-SPREAD_LOST = 0.1
-# Costs that differ by this share of epsilon give plan entries that differ by as little.
-SPREAD_OF_EPSILON = 0.1
-# Entries at zero cannot be told apart; by then most of the row is.
-MOST_ZERO = 0.5
-# The solver converges in every step of a healthy run; a rare miss does no harm.
-CONVERGED_SHARE = 0.9
+# The cost spread of a healthy run stays within a factor of two of its first value.
+MIN_SPREAD_RATIO = 0.1
+# Costs that differ by 10% of epsilon give plan entries that differ by only 10%.
+MIN_SPREAD_PER_EPSILON = 0.1
+# Costs of zero are indistinguishable; above this share, most of a row is.
+MAX_ZERO_SHARE = 0.5
+# The solver converges in every step of a healthy run; a rare failure does no harm.
+MIN_CONVERGED_SHARE = 0.9
 
 
 class Reference(NamedTuple):
-    """What the numbers of an epoch are compared with."""
+    """What the numbers of an epoch are compared with.
 
-    images: int  # of the validation split
+    Attributes:
+      images: number of images of the validation split.
+      captions_per_image: captions of each of these images.
+      batch_size: pairs per step.
+      cost: transport cost, `learned` or `cosine`.
+      epsilon: entropic regularisation of the transport.
+      warmup_epochs: number of warm-up epochs.
+      warms_up: whether the loss of the warm-up differs from the later one.
+      flat_losses: for each stream that an epoch may pass over, the metric of its loss and the
+        value of that loss when all similarities are equal.
+    """
+
+    images: int
     captions_per_image: Counts
     batch_size: int
-    cost: str  # of the transport: learned, cosine
-    epsilon: float  # likewise
+    cost: str
+    epsilon: float
     warmup_epochs: int
-    warms_up: bool  # whether their loss is another than that of the epochs after them
-    # By the stream that an epoch passes over: a metric, and its value at equal similarities.
+    warms_up: bool
     flat_losses: Mapping[str, tuple[str, float]]
 
 
 def make_reference(
     config: Any, dev: PairDataset, losses: Mapping[str, tuple[str, Callable]]
 ) -> Reference:
-    """The reference of a run; `losses` are its method's."""
+    """The reference for a run with this config and validation split.
+
+    Args:
+      config: config of the run.
+      dev: validation split.
+      losses: `Method.losses` of the run's method.
+    """
     size = config.train.batch_size
     equal = jnp.zeros((size, size))
     return Reference(
@@ -73,63 +92,79 @@ def make_reference(
 
 
 class Health:
-    """The warnings of a run.
+    """The warnings of a run, and which of them are new.
 
     Args:
-      reference: see `Reference`.
-      history: what `history` was in the run that is continued; None for a new run.
+      reference: what epochs are compared with.
+      history: the attribute `history` of the run that is resumed; None for a new run.
     """
 
     def __init__(self, reference: Reference, history: Mapping[str, Any] | None = None):
         self._reference = reference
-        # `since`: by sign of `LASTING`, the first of the epochs in which it has held without a gap.
+        # since: for each warning of PERSISTENT that holds now, the epoch since which it holds.
         self.history = {"warnings": [], "since": {}, "cost_spread": None, **(history or {})}
 
     @property
     def warnings(self) -> list[dict]:
-        """Every warning so far: epoch, phase, the name of the sign, message."""
+        """All warnings so far, with the keys `epoch`, `phase`, `sign` (name) and `message`."""
         return self.history["warnings"]
 
     def check_plan(
-        self, epoch: int, streams: Mapping[str, Sequence[int]], signs: Warnings
+        self, epoch: int, streams: Mapping[str, Sequence[int]], warnings: Warnings
     ) -> list[dict]:
-        """The new warnings about an epoch's plan; `signs` are those that the method saw."""
-        return self._new(epoch, {**signs, **plan_warnings(streams, self._reference.batch_size)})
+        """New warnings about the plan of an epoch.
+
+        Args:
+          epoch: the epoch, counted from 0.
+          streams: rows of pairs by stream name.
+          warnings: warnings of the method about its plan (`EpochPlan.warnings`).
+        """
+        own = plan_warnings(streams, self._reference.batch_size)
+        return self._record_new(epoch, {**warnings, **own})
 
     def check_epoch(self, epoch: int, stream: str, report: Mapping[str, float]) -> list[dict]:
-        """The new warnings about the numbers of a finished epoch that passed over `stream`."""
+        """New warnings about a finished epoch.
+
+        Args:
+          epoch: the epoch, counted from 0.
+          stream: name of the stream that the epoch passed over.
+          report: means of the step metrics and validation recalls of the epoch.
+        """
         first_spread = self.history["cost_spread"]
-        seen = epoch_warnings(report, stream, self._reference, first_spread)
+        warnings = epoch_warnings(report, stream, self._reference, first_spread)
         before, number = self.history["since"], epoch + 1
-        since = {sign: before.get(sign, number) for sign in seen if sign in LASTING}
+        since = {name: before.get(name, number) for name in warnings if name in PERSISTENT}
         self.history["since"] = since
-        passing = {
-            sign for sign, first in since.items() if number < PATIENCE or number - first + 1 < LASTS
+        too_early = {
+            name
+            for name, first in since.items()
+            if number < FIRST_EPOCH or number - first + 1 < EPOCHS_IN_A_ROW
         }
-        told = {sign: text for sign, text in seen.items() if sign not in passing}
         if first_spread is None:
             self.history["cost_spread"] = report.get("cost_spread")
-        return self._new(epoch, told)
+        shown = {name: text for name, text in warnings.items() if name not in too_early}
+        return self._record_new(epoch, shown)
 
-    def _new(self, epoch: int, signs: Warnings) -> list[dict]:
+    def _record_new(self, epoch: int, warnings: Warnings) -> list[dict]:
+        """Add the warnings that were not shown yet to the history, and return them."""
         phase = "warm-up" if epoch < self._reference.warmup_epochs else "main"
         since = self.history["since"]
-        said = {
+        shown_before = {
             warning["sign"]
             for warning in self.warnings
             if warning["phase"] == phase and warning["epoch"] >= since.get(warning["sign"], 0)
         }
         new = [
-            {"epoch": epoch + 1, "phase": phase, "sign": sign, "message": message}
-            for sign, message in signs.items()
-            if sign not in said
+            {"epoch": epoch + 1, "phase": phase, "sign": name, "message": message}
+            for name, message in warnings.items()
+            if name not in shown_before
         ]
         self.history["warnings"] = self.warnings + new
         return new
 
 
 def plan_warnings(streams: Mapping[str, Sequence[int]], batch_size: int) -> Warnings:
-    """Streams that do not fill a batch."""
+    """Warnings about streams with fewer pairs than a batch."""
     harm = {"mismatched": "an image is rematched with the captions of these few alone"}
     return {
         f"few_{name}": (
@@ -145,22 +180,23 @@ def plan_warnings(streams: Mapping[str, Sequence[int]], batch_size: int) -> Warn
 def epoch_warnings(
     report: Mapping[str, float], stream: str, reference: Reference, first_spread: float | None
 ) -> Warnings:
-    """What an epoch's numbers show, those of `LASTING` included before they have lasted.
+    """Warnings about the numbers of one epoch, whatever the epochs before it were.
 
     Args:
-      report: the epoch's means and validation recalls; what a method does not report is not judged.
-      stream: the one that the epoch passed over.
-      reference: see `Reference`.
-      first_spread: `cost_spread` of the first rematching epoch; None if there was none before.
+      report: means of the step metrics and validation recalls; a metric that the method does not
+        report is not checked.
+      stream: name of the stream that the epoch passed over.
+      reference: what the numbers are compared with.
+      first_spread: `cost_spread` of the first rematching epoch; None if this is the first one.
     """
-    signs = {
+    warnings = {
         "recall_at_chance": _recall(report, reference),
         "flat_loss": _flat_loss(report, stream, reference),
         "cost_spread": _cost_spread(report, reference, first_spread),
         "cost_zero": _cost_zero(report, reference),
         "transport": _transport(report),
     }
-    return {sign: text for sign, text in signs.items() if text}
+    return {name: text for name, text in warnings.items() if text}
 
 
 def _recall(report: Mapping[str, float], reference: Reference) -> str | None:
@@ -197,24 +233,24 @@ def _cost_spread(
     report: Mapping[str, float], reference: Reference, first_spread: float | None
 ) -> str | None:
     spread, epsilon = report.get("cost_spread", math.inf), reference.epsilon
-    if first_spread is not None and spread < SPREAD_LOST * first_spread:
-        seen = f"it was {first_spread:.3g} in the first rematching epoch"
-    elif spread < SPREAD_OF_EPSILON * epsilon:
-        seen = f"l2rm.epsilon is {epsilon:.3g}"
+    if first_spread is not None and spread < MIN_SPREAD_RATIO * first_spread:
+        compared = f"it was {first_spread:.3g} in the first rematching epoch"
+    elif spread < MIN_SPREAD_PER_EPSILON * epsilon:
+        compared = f"l2rm.epsilon is {epsilon:.3g}"
     else:
         return None
     learned = "a lower l2rm.cost_learning_rate, l2rm.cost=cosine, or "
     return (
-        f"the transport cost has a spread of {spread:.3g} within a row, and {seen}: all captions "
-        "cost an image the same, so the plan is nearly uniform and rematching teaches nothing. "
-        f"Try {learned if reference.cost == 'learned' else ''}a smaller l2rm.epsilon; if the "
-        "recalls are poor too, more train.warmup_epochs"
+        f"the transport cost has a spread of {spread:.3g} within a row, and {compared}: all "
+        "captions cost an image the same, so the plan is nearly uniform and rematching teaches "
+        f"nothing. Try {learned if reference.cost == 'learned' else ''}a smaller l2rm.epsilon; if "
+        "the recalls are poor too, more train.warmup_epochs"
     )
 
 
 def _cost_zero(report: Mapping[str, float], reference: Reference) -> str | None:
     share = report.get("cost_zero", 0.0)
-    if share <= MOST_ZERO:
+    if share <= MAX_ZERO_SHARE:
         return None
     if reference.cost == "learned":
         why = "the learned cost has sunk to where it no longer tells pairs apart"
@@ -227,7 +263,7 @@ def _cost_zero(report: Mapping[str, float], reference: Reference) -> str | None:
 
 def _transport(report: Mapping[str, float]) -> str | None:
     share = report.get("transport_converged", 1.0)
-    if share >= CONVERGED_SHARE:
+    if share >= MIN_CONVERGED_SHARE:
         return None
     return (
         f"transport did not converge in {1 - share:.0%} of the steps: the plans only roughly have "
@@ -236,49 +272,57 @@ def _transport(report: Mapping[str, float]) -> str | None:
 
 
 def chance_rsum(images: int, captions_per_image: Counts) -> tuple[float, float]:
-    """rSum of random rankings, and how much more may be luck.
+    """Expected rSum of random rankings, and the margin above it that may still be chance.
 
-    An image's best caption is among the first k of M unless all k are drawn from the M - c others;
-    a caption's image is with probability k / N. The deviations of the six recalls are added as if
-    luck in one were luck in all: they share their rankings.
+    With N images, M captions and c captions of an image: an image finds one of its captions among
+    the first k unless all k are among the M - c others; a caption finds its image among the first
+    k with probability k / N. The standard deviations of the six recalls are added, as for fully
+    correlated recalls, because recalls at different k share their rankings.
+
+    Args:
+      images: number of images N.
+      captions_per_image: captions of each image.
+
+    Returns:
+      The expected rSum and the margin, both in units of rSum (0 to 600).
     """
     counts = np.broadcast_to(captions_per_image, images)
     captions = int(counts.sum())
-    numbers, of_images = np.unique(counts, return_counts=True)
+    distinct_counts, image_counts = np.unique(counts, return_counts=True)
     chance = deviation = 0.0
     for k in RECALL_AT:
         k_captions, k_images = min(k, captions), min(k, images)
         draws = math.comb(captions, k_captions)
-        missed = [math.comb(captions - int(number), k_captions) / draws for number in numbers]
-        for share, queries in (
-            (1 - float(np.average(missed, weights=of_images)), images),
+        missed = [math.comb(captions - int(c), k_captions) / draws for c in distinct_counts]
+        for recall, queries in (
+            (1 - float(np.average(missed, weights=image_counts)), images),
             (k_images / images, captions),
         ):
-            chance += 100 * share
-            deviation += 100 * math.sqrt(share * (1 - share) / queries)
-    most = 100.0 * 2 * len(RECALL_AT)
-    return chance, min(CHANCE_DEVIATIONS * deviation, CHANCE_SHARE * (most - chance))
+            chance += 100 * recall
+            deviation += 100 * math.sqrt(recall * (1 - recall) / queries)
+    perfect = 100.0 * 2 * len(RECALL_AT)
+    return chance, min(CHANCE_DEVIATIONS * deviation, CHANCE_SHARE * (perfect - chance))
 
 
-def require_finite(values: Mapping[str, Any], step: int, epoch: int, known: str = "") -> None:
-    """Stops a run whose numbers are no longer finite, before they are saved.
+def require_finite(values: Mapping[str, Any], step: int, epoch: int, details: str = "") -> None:
+    """Raise an error if any number is NaN or infinite, to stop a run before it saves them.
 
     Args:
-      values: arrays or numbers by what they are.
-      step: the step that they come from.
-      epoch: the running epoch, the first being 1.
-      known: what else a person should know.
+      values: arrays or numbers, by the name for the message.
+      step: global step of these values.
+      epoch: the running epoch, counted from 1.
+      details: part of the message, instead of the default advice about the checkpoints.
 
     Raises:
-      DivergedError: names what is not finite, the step and the epoch.
+      DivergedError: names the values, the step and the epoch.
     """
     for name, value in values.items():
         finite = np.isfinite(value)
         if not finite.all():
             bad = np.asarray(value)[~finite]
-            found = f"{bad[0]}" if np.ndim(value) == 0 else f"{bad[0]} in {bad.size} places"
+            description = f"{bad[0]}" if np.ndim(value) == 0 else f"{bad[0]} in {bad.size} places"
             raise DivergedError(
-                f"{name}: {found} at step {step} of epoch {epoch}, expected finite numbers; "
-                f"{known or 'the checkpoints hold the run as it was before'}. Try, in another "
+                f"{name}: {description} at step {step} of epoch {epoch}, expected finite numbers; "
+                f"{details or 'the checkpoints hold the run as it was before'}. Try, in another "
                 "workdir, a lower optim.learning_rate or a lower optim.grad_clip"
             )

@@ -1,4 +1,4 @@
-"""What a run is given: its config and data, checked before a device is touched."""
+"""The config and the data of a run, checked before any device is used."""
 
 from pathlib import Path
 
@@ -16,10 +16,15 @@ from l2rm_jax.run.fields import check_fields, with_valid_fields
 
 
 def read_data(config: ConfigDict, workdir: str | Path) -> Data:
-    """The data of a run, its config refused where it can be: no device is touched, no file written.
+    """Check the config of a run and load its data; uses no device and writes no file.
+
+    Args:
+      config: config of the run.
+      workdir: work directory; a resumed run takes its vocabulary and mismatch index from there.
 
     Raises:
-      ConfigError, DataError: a field, a name or a file is not what it should be.
+      ConfigError: a field is invalid, or does not fit the data.
+      DataError: a data file is missing or invalid.
     """
     check_settings(config)
     data = load_data(config.data, config.mismatch, workdir=workdir)
@@ -30,26 +35,27 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
 
 
 def check_settings(config: ConfigDict) -> None:
-    """Refuses what needs no data to be seen as wrong: values, and names that do not exist.
+    """Check all that can be checked without data: values, and names of methods, heads and so on.
 
     Raises:
-      ConfigError: all of it at once.
+      ConfigError: one message for each problem.
     """
     problems = Problems()
     problems.attempt(check_fields, config)
-    config = with_valid_fields(config)  # what follows needs values of the right kinds
+    config = with_valid_fields(config)  # the next checks need values of the right type
     problems.attempt(parse_protocols, config.evaluation.protocol)
     problems.attempt(matmul_precision, config.precision)
     model = problems.attempt(make_model, config.model, vocabulary_size=1)
-    problems.attempt(make_method, model=model, config=config)  # even where there is no model
+    problems.attempt(make_method, model=model, config=config)  # also if there is no model
     problems.raise_all()
 
 
 def check_train_size(config: ConfigDict, train: PairDataset) -> None:
-    """Refuses a training split that the batch or the queue does not fit.
+    """Check that the batch and L2RM's queue fit the training split.
 
     Raises:
-      ConfigError, DataError: the batch is larger, or the queue is not made of batches.
+      DataError: the split has fewer pairs than a batch.
+      ConfigError: `l2rm.queue_length` is not a multiple of the batch size, or too long.
     """
     size = config.train.batch_size
     check_batch_size(train, size)
@@ -57,9 +63,9 @@ def check_train_size(config: ConfigDict, train: PairDataset) -> None:
 
 
 def check_test_size(config: ConfigDict, test: PairDataset) -> None:
-    """Refuses a test split that is not what the evaluation's protocols are computed on.
+    """Check that the test split has the images and captions that the protocols require.
 
     Raises:
-      ConfigError: says what a protocol needs.
+      ConfigError: names the protocol and what it needs.
     """
     check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)

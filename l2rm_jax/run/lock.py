@@ -1,4 +1,4 @@
-"""One process at a time trains in a work directory."""
+"""The lock of a work directory: only one process at a time trains in it."""
 
 import contextlib
 import fcntl
@@ -15,12 +15,13 @@ _log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def lock_workdir(workdir: str | Path) -> Iterator[None]:
-    """Holds `workdir`, which is there; however the process ends, the system lets go of it.
+    """Hold the lock of an existing work directory within a `with` block.
 
-    A file system without locks is used without one, and a warning says so.
+    The system releases the lock when the process ends in any way. On a file system without locks,
+    a warning is logged and the run goes on unlocked.
 
     Raises:
-      ConfigError: another process holds it.
+      ConfigError: another process holds the lock.
     """
     path = Path(workdir) / LOCK_FILE
     with path.open("a") as file:

@@ -1,4 +1,4 @@
-"""The log of a run: `metrics.jsonl`, lines and a progress bar on screen, `results.json`."""
+"""The log of a run: records in `metrics.jsonl`, lines on screen, scalars for TensorBoard."""
 
 import errno
 import importlib.metadata
@@ -16,31 +16,32 @@ from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import CheckpointError, ConfigError
 from l2rm_jax.run.results import to_jsonable
 
-SCALAR_KINDS = ("step", "epoch")  # records that TensorBoard shows
-EPOCH_KINDS = ("epoch", "warning")  # records of an epoch's beginning or end
-FLUSH_SECONDS = 10  # what TensorBoard may miss when a run is killed
+SCALAR_KINDS = ("step", "epoch")  # kinds of records that are also written for TensorBoard
+EPOCH_KINDS = ("epoch", "warning")  # kinds of records of the start or the end of an epoch
+FLUSH_SECONDS = 10  # a killed run loses TensorBoard's points of at most this time
 
 
 class RunLog:
-    """Writes one JSON line per event to `metrics.jsonl`, each flushed as it is written.
+    """Writer of `metrics.jsonl`: one JSON line per record, flushed at once.
 
-    Every line holds `kind`, `step` and the fields of `header`. A record belongs before the
-    checkpoint of its step: what a resumed run finds after its own step, it writes again. A record
-    of an epoch (`EPOCH_KINDS`) belongs before the checkpoint of a later step, or of its end.
+    Every record holds `kind`, `step` and the fields of `header`. A resumed run removes the records
+    after its checkpoint and writes them again, so a record must be written before the checkpoint
+    of its step. Records of an epoch (`EPOCH_KINDS`) must be written before the checkpoint of a
+    later step or of the end of that epoch.
 
     Args:
-      workdir: directory of the run; created where missing.
-      header: fields that every record and every epoch line carries (the mismatch protocol
-        and its rates).
-      resume_step: None starts the file anew; a step keeps the records up to it, that step
-        included, and appends.
-      epochs: how many were done at `resume_step`.
-      tensorboard: also write the numbers of steps and epochs as scalars to `workdir/tensorboard`;
-        those of the steps that a resumed run repeats are purged.
-      primary: False on the hosts that neither write nor print.
+      workdir: work directory; created if missing.
+      header: fields of every record and every epoch line (the mismatch protocol and its rates).
+      resume_step: None starts a new file; otherwise records up to and including this step are
+        kept, and new ones are appended.
+      epochs: number of finished epochs at `resume_step`.
+      tensorboard: also write the numbers of steps and epochs as scalars to `workdir/tensorboard`.
+        Scalars of steps that a resumed run repeats are purged.
+      primary: False on hosts that neither write nor print.
 
     Raises:
-      ConfigError: TensorBoard is asked for and the package that writes for it is missing.
+      CheckpointError: a line of the existing file is not a record.
+      ConfigError: `tensorboard` is set, but the package tensorboardX is missing.
     """
 
     def __init__(
@@ -71,18 +72,22 @@ class RunLog:
         self.close()
 
     def close(self) -> None:
-        """Closes the files."""
+        """Close the files."""
         for file in (self._file, self._scalars):
             if file is not None:
                 file.close()
 
     def write(self, kind: str, step: int, **values: Any) -> None:
-        """Appends a record; values may be numbers, 0-d arrays of either library, or JSON values.
+        """Append a record.
 
-        Not-a-number and infinity are written as null, which JSON can hold.
+        Args:
+          kind: `step`, `epoch`, `warning` or `skipped`.
+          step: global step.
+          **values: numbers, arrays of NumPy or JAX, or JSON values. NaN and infinity are written
+            as null, as JSON has neither.
 
         Raises:
-          OSError: the file, which it names, cannot be written: the disk is full, for example.
+          OSError: the file cannot be written (the disk is full, for example); the error names it.
         """
         if self._file is None:
             return
@@ -95,25 +100,25 @@ class RunLog:
                     self._scalars.add_scalar(f"{kind}/{name}", value, step)
 
     def write_epoch(self, step: int, **values: Any) -> None:
-        """Appends a record of kind `epoch` and prints it as one line."""
+        """Append a record of kind `epoch` and print it as one line."""
         self.write("epoch", step, **values)
         fields = _fields({"step": step, **values})
         self.say(f"{fields}  [{_fields(self._header)}]" if self._header else fields)
 
     def warn(self, step: int, *, message: str, **values: Any) -> None:
-        """Appends a record of kind `warning` and prints its message."""
+        """Append a record of kind `warning` and print its message."""
         self.write("warning", step, **values, message=message)
         self.say(f"warning: {message}")
 
     def say(self, text: str) -> None:
-        """Prints a line to standard output, above a progress bar if one is shown."""
+        """Print a line to standard output, above the progress bar if one is shown."""
         if self._file is not None:
             tqdm.write(text, file=sys.stdout)
             sys.stdout.flush()
 
 
 def require_tensorboard() -> None:
-    """Raises `ConfigError` where the package that writes for TensorBoard is missing."""
+    """Raise `ConfigError` if the package tensorboardX, which writes for TensorBoard, is missing."""
     if importlib.util.find_spec("tensorboardX") is None:
         raise ConfigError(
             "train.tensorboard: the package tensorboardX is missing; install it with "
@@ -122,13 +127,13 @@ def require_tensorboard() -> None:
 
 
 def _scalar_writer(workdir: str | Path, first_step: int) -> Any:
-    """A TensorBoard writer that hides what was written before from `first_step` on."""
+    """Open a TensorBoard writer that hides earlier points from `first_step` on."""
     require_tensorboard()
-    from tensorboardX import SummaryWriter  # optional, and slow to import
+    from tensorboardX import SummaryWriter  # an optional package, slow to import
 
     directory = Path(workdir) / "tensorboard"
-    # Event files are named by the second and read in the order of their names: the suffix keeps a
-    # quick restart off the earlier file, and behind it.
+    # Event files are named by the second and read in the order of their names. The suffix gives a
+    # restart within the same second a new file that is read after the earlier one.
     earlier = len(list(directory.glob("events.*")))
     return SummaryWriter(
         str(directory),
@@ -139,24 +144,24 @@ def _scalar_writer(workdir: str | Path, first_step: int) -> Any:
 
 
 def _append(file: BinaryIO, text: str) -> None:
-    """Appends to an unbuffered file, and names it where that fails; a full disk may take a part."""
+    """Append to an unbuffered file; errors name the file."""
     line = text.encode()
     try:
-        if file.write(line) < len(line):
+        if file.write(line) < len(line):  # a full disk may store a part of the line
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
         raise OSError(error.errno, error.strerror, file.name) from error
 
 
 def _lines_up_to(path: Path, step: int, epochs: int) -> list[str]:
-    """Returns the whole records of `path` that a run at `step`, with `epochs` done, has written."""
+    """Complete records of `path` that precede the checkpoint of `step` with `epochs` finished."""
     if not path.exists():
         return []
     lines = path.read_bytes().splitlines(keepends=True)
     if lines and not lines[-1].endswith(b"\n"):
         lines.pop()  # the run was killed while writing it
 
-    def written(number: int, line: bytes) -> bool:
+    def is_kept(number: int, line: bytes) -> bool:
         try:
             record = json.loads(line)
             if record["kind"] in EPOCH_KINDS and record["step"] == step:
@@ -168,11 +173,11 @@ def _lines_up_to(path: Path, step: int, epochs: int) -> list[str]:
                 "or the file to go on without"
             ) from error
 
-    return [line.decode() for number, line in enumerate(lines, 1) if written(number, line)]
+    return [line.decode() for number, line in enumerate(lines, 1) if is_kept(number, line)]
 
 
 def _fields(values: Mapping[str, Any]) -> str:
-    """Returns `name value` pairs on one line, numbers to four significant digits."""
+    """`name value` pairs on one line, numbers with four significant digits."""
     parts = []
     for name, value in to_jsonable(values).items():
         parts.append(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}")

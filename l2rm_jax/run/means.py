@@ -1,4 +1,4 @@
-"""Means of the step metrics over an epoch."""
+"""Means of the step metrics: over an epoch, and since the last log line."""
 
 import math
 from collections.abc import Mapping
@@ -9,12 +9,14 @@ import numpy as np
 
 
 class Means:
-    """Means of the step metrics over an epoch, fetched from the device only when asked.
+    """Means of the step metrics over an epoch.
 
-    A step with a number that is not finite enters no mean; it is counted.
+    Metrics stay on the device until `fetch`, so that training need not wait for them. A step with
+    a metric that is not finite is left out of all means and counted in `skipped`.
 
     Args:
-      state: `state` of the means that are continued; empty for new ones.
+      state: the property `state` of earlier means to continue; a mapping without its keys starts
+        new means.
     """
 
     def __init__(self, state: Mapping[str, Any]):
@@ -26,22 +28,24 @@ class Means:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What has been fetched so far, as JSON holds it."""
+        """Sums, counts and recent values fetched so far, as JSON values."""
         return {"sums": self._sums, "recent": self._recent, "skipped": self.skipped}
 
     def add(self, metrics: dict) -> None:
+        """Add the metrics of one step, scalars that may still be on the device."""
         self._pending.append(metrics)
 
     def fetch(self) -> list[tuple[int, dict[str, float]]]:
-        """Fetches the metrics so far.
+        """Fetch the added metrics from the device and include them in the means.
 
         Returns:
-          Of each step that is skipped: how many steps ago it was, and what is not finite.
+          For each skipped step: its distance from the newest step (0 for the newest itself), and
+          its metrics that are not finite.
         """
         fetched, self._pending = jax.device_get(self._pending), []
         skipped = []
-        for ago, found in zip(range(len(fetched))[::-1], fetched, strict=True):
-            metrics = {name: float(x) for name, x in found.items()}
+        for ago, values in zip(range(len(fetched))[::-1], fetched, strict=True):
+            metrics = {name: float(x) for name, x in values.items()}
             if bad := {name: x for name, x in metrics.items() if not math.isfinite(x)}:
                 skipped.append((ago, bad))
                 continue
@@ -54,13 +58,14 @@ class Means:
         return skipped
 
     def flush(self) -> dict[str, float]:
-        """The mean of each metric over the steps fetched since the last flush.
+        """Mean of each metric over the steps fetched since the last flush.
 
-        Of the metrics that the last of these steps has; empty if there is no such step.
+        Includes the metrics of the newest of these steps; empty if there are no such steps.
         """
         recent, self._recent = self._recent, []
         names = recent[-1] if recent else ()
         return {name: float(np.mean([step[name] for step in recent])) for name in names}
 
     def means(self) -> dict[str, float]:
+        """Mean of each metric over all steps of the epoch that have it."""
         return {name: total / count for name, (total, count) in self._sums.items()}

@@ -1,4 +1,4 @@
-"""Results of a run as JSON: `results.json`, and the versions that a result depends on."""
+"""Results of a run: the rows of its result table, `results.json`, and software versions."""
 
 import importlib.metadata
 import json
@@ -19,24 +19,30 @@ from l2rm_jax.evaluation.protocols import recall_rows
 
 
 def result_rows(sims: np.ndarray, test: PairDataset, evaluation: ConfigDict) -> dict[str, dict]:
-    """Rows of the result table from the similarities of a test split."""
+    """Rows of the result table, by protocol.
+
+    Args:
+      sims: similarities of the test split, `[images, captions]`.
+      test: the test split.
+      evaluation: the section `evaluation` of the config.
+    """
     settings = evaluation.protocol, evaluation.dual_softmax
     return recall_rows(sims, test.captions_per_image, *settings)
 
 
 def write_results(workdir: str | Path, results: Mapping[str, Any]) -> None:
-    """Writes `results.json` in one piece: a reader sees the old file or the new, never half."""
+    """Write `results.json` in `workdir`."""
     write_json(Path(workdir) / "results.json", results)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes `value` as indented JSON, in one piece: a reader sees the old file or the new one."""
+    """Write indented JSON atomically: a reader sees the old file or the new one, never a part."""
     content = json.dumps(to_jsonable(value), indent=2, allow_nan=False) + "\n"
     replace_file(path, content.encode())
 
 
 def to_jsonable(value: Any) -> Any:
-    """Returns `value` as JSON holds it: arrays and tuples as lists, non-finite numbers as None."""
+    """Convert to JSON types: arrays and tuples to lists, NaN and infinity to None."""
     if isinstance(value, Mapping):
         return {str(key): to_jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -49,7 +55,7 @@ def to_jsonable(value: Any) -> Any:
 
 
 def versions() -> dict[str, Any]:
-    """Returns what a result depends on besides its config: software versions and devices."""
+    """Software versions, the kind of device and the number of devices."""
     packages = ("jax", "jaxlib", "flax", "optax", "ott-jax", "numpy")
     return {
         "l2rm_jax": l2rm_jax.__version__,

@@ -1,4 +1,7 @@
-"""A run: its data and model, where it stands, and what it can be asked; the loop is `train.py`."""
+"""A run in progress: its data, model, state and position, and the operations of the training loop.
+
+The loop itself is `l2rm_jax/train.py`.
+"""
 
 import contextlib
 import functools
@@ -31,11 +34,23 @@ from l2rm_jax.run.health import Health, make_reference, require_finite
 def open_run(
     config: ConfigDict, data: Data, workdir: str | Path, replicas: Replicas
 ) -> Iterator["Run"]:
-    """The run in `workdir`, its model made, nothing trained or restored; `data` by `read_data`."""
+    """Open the run in `workdir`: its model is initialised, nothing is trained or restored yet.
+
+    Args:
+      config: config of the run.
+      data: what `read_data` returns for this config.
+      workdir: work directory; on several hosts, a directory that all of them share.
+      replicas: devices to train on.
+
+    Raises:
+      ConfigError: the hosts differ in config or data, or do not share the directory.
+      CheckpointError: on exit, a save failed.
+    """
     directory = Path(workdir) / "checkpoints"
     with matmul_precision(config.precision):
         run = Run(config, data, replicas)
-        # `exit_on_host_failure` is the inner one: where a host is gone, its part of a save never comes.
+        # The inner context exits first: RunCheckpoints would wait for a save that a lost host never
+        # finishes.
         with RunCheckpoints(directory) as run.checkpoints, exit_on_host_failure():
             require_shared_directory(directory)
             yield run
@@ -45,17 +60,17 @@ class Run:
     """A run in progress.
 
     Attributes:
-      config: of the run.
-      data: what it trains, validates and tests on.
-      model: mapped over the devices, with their axis.
-      method: what it learns by.
-      state: the method's `TrainState`, on every device.
+      config: config of the run.
+      data: training, validation and test split, vocabulary and mismatch.
+      model: the retrieval model, with the axis name of the devices.
+      method: the method that trains it.
+      state: the method's `TrainState`, replicated on every device.
       plan: what the running epoch trains on; None between epochs.
-      position: where it stands: `epoch` (epochs done), `best_rsum` (of the validations so far),
-        `seconds` (trained, when last saved), and within an epoch `step_in_epoch` and the `state` of
-        `run_log.Means`.
+      position: progress of the run, as it is saved: `epoch` (finished epochs), `best_rsum` (best
+        validation rSum), `seconds` (training time at the last save), and within an epoch
+        `step_in_epoch` and the keys of `Means.state`.
       health: the warnings so far.
-      checkpoints: of the work directory; set by `open_run`.
+      checkpoints: checkpoints of the work directory; set by `open_run`.
     """
 
     checkpoints: RunCheckpoints
@@ -64,17 +79,17 @@ class Run:
         self.config, self.data = config, data
         self._replicas = replicas
         pairs = {"stored_image": data.train.stored_image, "lengths": data.train.lengths}
-        seen = {"config": config.to_dict(), "words": len(data.vocabulary), **pairs}
-        replicas.require_same_on_hosts(seen, "config and training pairs")
+        inputs = {"config": config.to_dict(), "words": len(data.vocabulary), **pairs}
+        replicas.require_same_on_hosts(inputs, "config and training pairs")
         self.model = make_model(config.model, len(data.vocabulary), AXIS)
         self.method = make_method(self.model, config)
         self._reference = make_reference(config, data.dev, self.method.losses)
         self._scorer = Scorer(self.model, replicas, config.evaluation.batch_size)
         self._train_step = replicas.map(skip_non_finite(self.method.step), donate=True)
-        self._mapped = functools.cache(replicas.map)  # one compilation per scoring function
+        self._map = functools.cache(replicas.map)  # one compilation per scoring function
         sample = next(self.stream(EpochPlan({"sample": np.arange(len(data.train))}), 0).iterate())
         state = self.method.init(jax.random.key(config.seed), sample["sample"])
-        self._abstract = jax.eval_shape(lambda: state)
+        self._abstract_state = jax.eval_shape(lambda: state)
         self.state = replicas.replicate(state)
         self.plan: EpochPlan | None = None
         self.position: dict[str, Any] = {"epoch": 0, "best_rsum": -1.0, "seconds": 0.0}
@@ -86,26 +101,28 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """How long the run has trained, all its sessions exit_on_host_failure."""
+        """Seconds of training so far, including those before a resume."""
         return time.monotonic() - self._clock
 
     @property
     def step(self) -> int:
+        """Number of training steps so far."""
         return int(self._replicas.unreplicate(self.state.step))
 
     @property
     def header(self) -> dict:
-        """What every log line and result row carries."""
+        """Fields of every log record and of the results: data, method, head, mismatch."""
         config = self.config
         names = {"data": config.data.name, "method": config.method, "head": config.model.head}
         return {**names, **self.data.mismatch.row()}
 
     @property
     def title(self) -> str:
+        """The header as one line of text."""
         return "  ".join(f"{name} {value}" for name, value in self.header.items())
 
     def describe(self) -> str:
-        """What is trained on what, for a person."""
+        """Two lines of text about the run: its title; sizes of the splits and number of devices."""
         train, max_words = self.data.train, self.config.data.max_words
         clipped = np.count_nonzero(train.lengths > max_words)
         sizes = ", ".join(
@@ -118,15 +135,20 @@ class Run:
         )
 
     def restore(self) -> bool:
-        """Continues from the newest checkpoint; whether there is one."""
-        resumed = self.checkpoints.restore_latest(self._abstract)
-        found = None if resumed is None else resumed.position
-        self._replicas.require_same_on_hosts(found, "newest checkpoint")
+        """Restore the newest checkpoint; returns whether there is one.
+
+        Raises:
+          CheckpointError: there are checkpoints, but none can be restored.
+          ConfigError: the hosts find different checkpoints.
+        """
+        resumed = self.checkpoints.restore_latest(self._abstract_state)
+        position = None if resumed is None else resumed.position
+        self._replicas.require_same_on_hosts(position, "newest checkpoint")
         if resumed is None:
             return False
         self.state = self._replicas.replicate(resumed.state)
         self.position = resumed.position
-        # A run from before there were warnings kept none.
+        # Checkpoints of versions without warnings have no such key.
         self.health = Health(self._reference, self.position.get("health"))
         if resumed.plan:
             self.plan = EpochPlan(dict(resumed.plan), self.position["report"])
@@ -134,12 +156,13 @@ class Run:
         return True
 
     def adopt(self, variables: dict, cost: dict | None) -> dict[str, float]:
-        """Takes over a model that was trained elsewhere; training goes on after the warm-up.
+        """Start this run from a model that was trained elsewhere, at the end of the warm-up.
 
-        Optimisers start afresh. The model is validated and saved as the newest and the best one.
+        Optimisers start from their initial state. The model is validated, and saved as the newest
+        and the best checkpoint.
 
         Args:
-          variables: "params" and "batch_stats".
+          variables: the collections "params" and "batch_stats".
           cost: parameters of L2RM's learned cost; None keeps the initial ones.
 
         Returns:
@@ -154,30 +177,43 @@ class Run:
         return row
 
     def restore_best(self) -> None:
-        """Takes the best model so far for what follows."""
-        self.state = self._replicas.replicate(self.checkpoints.restore_best(self._abstract))
+        """Replace the state by that of the best checkpoint."""
+        self.state = self._replicas.replicate(self.checkpoints.restore_best(self._abstract_state))
 
     def start_epoch(self, epoch: int) -> None:
-        """Lets the device know which epoch it is."""
+        """Set the epoch in the state (counted from 0), which the learning rate depends on."""
         self.state = self.state.replace(epoch=self._replicas.replicate(np.int32(epoch)))
 
     def make_plan(self, epoch: int) -> EpochPlan:
-        """What the epoch is to train on."""
+        """Make the plan of an epoch (counted from 0): which pairs it trains on.
+
+        Raises:
+          ConfigError: the hosts made different plans.
+          DivergedError: the scores of the training pairs are not finite.
+        """
         plan = self.method.plan(self.score_pairs(epoch), self.data.train, epoch)
         self._replicas.require_same_on_hosts(plan.streams, f"plan of epoch {epoch + 1}")
         return plan
 
     def is_compiled(self, batch: dict[str, Batch]) -> bool:
-        """Whether `train_step` is compiled for batches of these shapes."""
+        """Whether `train_step` is compiled for the shapes of this batch."""
         return self._train_step.is_compiled(self.state, self._shards(batch))
 
     def compile_step(self, batch: dict[str, Batch], wait: Callable[[Future], Any]) -> None:
-        """Compiles `train_step` for batches of these shapes; the state stays as it is."""
+        """Compile `train_step` for the shapes of this batch, without running it.
+
+        Args:
+          batch: this host's share of a step's batches, by stream name.
+          wait: waits for the future of the compilation and returns its result.
+        """
         self._train_step.compile(self.state, self._shards(batch), wait=wait)
 
     def train_step(self, batch: dict[str, Batch]) -> dict[str, jax.Array]:
-        """One update from this host's share of a step's batches; its metrics, still on the
-        device."""
+        """Do one update and return its metrics, which are still on the device.
+
+        Args:
+          batch: this host's share of the step's batches, by stream name.
+        """
         self.state, metrics = self._train_step(self.state, self._shards(batch))
         return self._replicas.unreplicate(metrics)
 
@@ -185,12 +221,25 @@ class Run:
         return {name: self._replicas.shard(b) for name, b in batch.items()}
 
     def validate(self) -> dict[str, float]:
-        """Recalls of the validation split under the model as it is."""
+        """Recalls of the current model on the validation split.
+
+        Raises:
+          DivergedError: the similarities are not finite.
+        """
         dev = self.data.dev
         return recalls(self._score(dev), dev.captions_per_image)
 
     def score_test(self, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
-        """What a function of `Scorer` finds on the test split under the best model so far."""
+        """Score the test split with the best model, which replaces the state.
+
+        Args:
+          score: method of `Scorer` to call; similarities of all pairs by default.
+          *inputs: its further arguments.
+
+        Raises:
+          CheckpointError: there is no best checkpoint, or it cannot be restored.
+          DivergedError: the scores are not finite.
+        """
         self.restore_best()
         return self._score(self.data.test, score, *inputs)
 
@@ -198,14 +247,14 @@ class Run:
         self, split: PairDataset, score: Callable = Scorer.similarities, *inputs: Any
     ) -> Any:
         variables = {"params": self.state.params, "batch_stats": self.state.batch_stats}
-        found = score(self._scorer, variables, split, *inputs)
+        scores = score(self._scorer, variables, split, *inputs)
         epoch = int(self._replicas.unreplicate(self.state.epoch)) + 1
-        for values in jax.tree.leaves(found):
+        for values in jax.tree.leaves(scores):
             require_finite({f"similarities of {split.split}": values}, self.step, epoch)
-        return found
+        return scores
 
     def stream(self, plan: EpochPlan, epoch: int) -> TrainStream:
-        """The batches of an epoch that trains on `plan`."""
+        """The batches of an epoch (counted from 0) that trains on `plan`."""
         return TrainStream(
             self.data.train,
             plan.streams,
@@ -218,11 +267,11 @@ class Run:
         )
 
     def score_pairs(self, epoch: int) -> Callable:
-        """The function that a method's plan calls: every training pair scored exactly once.
+        """Make the function `score_pairs(score)` that `Method.plan` calls.
 
-        `score_pairs(epoch)(score)` maps `score(state, batch) -> [B, ...]`, or a tree of such
-        arrays, over all pairs, in batches shuffled by (seed, epoch), and returns the values in the
-        order of the pairs.
+        It maps `score(state, batch)`, which returns an array `[B, ...]` or a tree of such arrays,
+        over all training pairs, each exactly once, in batches shuffled by (seed, epoch). It returns
+        arrays `[N, ...]` in the order of the pairs.
         """
 
         def score_pairs(score: Callable) -> Any:
@@ -237,11 +286,12 @@ class Run:
             )
             with progress_bar(total, f"epoch {epoch + 1}: scoring") as bar:
                 for batch, rows in batches:
-                    found = jax.tree.map(np.asarray, self.apply(score, batch))
+                    part = jax.tree.map(np.asarray, self.apply(score, batch))
                     if values is None:
-                        values = jax.tree.map(functools.partial(_rows_like, total), found)
-                    for all_of, these in zip(*map(jax.tree.leaves, (values, found)), strict=True):
-                        all_of[rows] = these[: len(rows)]
+                        values = jax.tree.map(functools.partial(_empty_rows, total), part)
+                    leaves = zip(jax.tree.leaves(values), jax.tree.leaves(part), strict=True)
+                    for all_rows, part_rows in leaves:
+                        all_rows[rows] = part_rows[: len(rows)]
                     bar.update(len(rows))
             for leaf in jax.tree.leaves(values):
                 require_finite({"scores of the training pairs": leaf}, self.step, epoch + 1)
@@ -250,13 +300,17 @@ class Run:
         return score_pairs
 
     def apply(self, function: Callable, batch: Batch) -> Any:
-        """`function(state, batch)` of this host's share of a batch and the others' theirs, on all
-        devices; the state stays as it is."""
-        values = self._mapped(function)(self.state, self._replicas.shard(batch))
+        """Compute `function(state, batch)` on all devices, without changing the state.
+
+        Args:
+          function: pure function; its result must be the same on every device.
+          batch: this host's share of the batch.
+        """
+        values = self._map(function)(self.state, self._replicas.shard(batch))
         return self._replicas.unreplicate(values)
 
     def save(self) -> None:
-        """Saves all that a resumed run needs."""
+        """Save a checkpoint with all that a resume needs."""
         plan = self.plan or EpochPlan({})
         self.position["seconds"] = self.seconds
         position = {**self.position, "report": plan.report, "health": self.health.history}
@@ -264,7 +318,12 @@ class Run:
         self.checkpoints.save(self.step, state, plan.streams, position)
 
     def finish_epoch(self, epochs: int, rsum: float) -> None:
-        """Saves the end of an epoch: `epochs` are done, the last one validated at `rsum`."""
+        """Save the end of an epoch, and the best checkpoint if `rsum` is a new best.
+
+        Args:
+          epochs: number of finished epochs, this one included.
+          rsum: validation rSum of this epoch.
+        """
         best = self.position["best_rsum"]
         if rsum > best:
             self.checkpoints.save_best(
@@ -275,6 +334,6 @@ class Run:
         self.save()
 
 
-def _rows_like(rows: int, x: np.ndarray) -> np.ndarray:
-    """An array to be filled, of so many rows like those of x."""
+def _empty_rows(rows: int, x: np.ndarray) -> np.ndarray:
+    """Uninitialised array with this number of rows, each of the shape and type of a row of `x`."""
     return np.empty((rows, *x.shape[1:]), x.dtype)

@@ -1,4 +1,4 @@
-"""SIGTERM, the request to stop that schedulers send some time before they kill a run."""
+"""SIGTERM: the request to stop that schedulers send some time before they kill a run."""
 
 import concurrent.futures
 import contextlib
@@ -11,47 +11,50 @@ from typing import Any
 from l2rm_jax.devices.hosts import is_single_host, on_any_host
 from l2rm_jax.errors import StoppedError
 
-POLL_SECONDS = 1  # while they wait, how often they ask each other
+POLL_SECONDS = 1  # interval at which waiting hosts ask each other for the signal
 
 
 class StopSignal:
-    """Notices SIGTERM while it is entered, instead of dying of it.
+    """Records SIGTERM within a `with` block instead of letting it kill the process.
 
-    Of several hosts that run one program none can stop by itself: all stop where they ask each
-    other (`is_requested`, `check`), whichever of them the signal has come to. Outside the main thread,
-    SIGTERM does what it did before.
+    With several hosts, all must stop at the same place. They exchange the request in
+    `is_requested`, `check` and `wait`, so every host must call these, and a signal to any host
+    stops all. Outside the main thread, SIGTERM keeps its previous handler.
     """
 
     def __init__(self) -> None:
         self._requested = False
         self._interruptible = False
-        self._notices = threading.current_thread() is threading.main_thread()
+        self._is_main_thread = threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> "StopSignal":
-        if self._notices:
-            self._before = signal.signal(signal.SIGTERM, self._notice)
+        if self._is_main_thread:
+            self._previous = signal.signal(signal.SIGTERM, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._notices:
-            signal.signal(signal.SIGTERM, self._before)
+        if self._is_main_thread:
+            signal.signal(signal.SIGTERM, self._previous)
 
     def is_requested(self) -> bool:
-        """Whether the signal has come, to any host; every host must ask here."""
-        agreed = on_any_host(self._requested)
-        if agreed:  # the signal may have come meanwhile, which must not be forgotten
+        """Whether any host has received the signal; every host must call this."""
+        requested = on_any_host(self._requested)
+        if requested:  # never reset it: the signal may have arrived during the exchange
             self._requested = True
-        return agreed
+        return requested
 
     def check(self) -> None:
-        """Raises `StoppedError` if the signal has come, to any host; every host must ask here."""
+        """Raise `StoppedError` if any host has received the signal; every host must call this."""
         if self.is_requested():
             raise StoppedError("stopped by SIGTERM")
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """A block that changes nothing, which the signal ends at once by a `StoppedError`; on
-        several hosts, it keeps them from entering it."""
+        """Block that may be abandoned at any point because it changes no state of the run.
+
+        On a single host, the signal raises `StoppedError` in the middle of the block. Several
+        hosts only check for the signal before the block.
+        """
         self._interruptible = is_single_host()
         try:
             self.check()
@@ -60,8 +63,11 @@ class StopSignal:
             self._interruptible = False
 
     def wait(self, work: Future) -> Any:
-        """What `work` of this host returns, a thread that changes nothing. The signal, to any host,
-        ends the wait by a `StoppedError`; every host must wait here, and all leave together."""
+        """Result of `work`, a thread of this host that changes no state of the run.
+
+        A signal to any host raises `StoppedError` on all of them and leaves the threads to
+        themselves. Every host must call this; all return or raise together.
+        """
         if is_single_host():
             with self.interruptible():
                 return work.result()
@@ -70,8 +76,8 @@ class StopSignal:
             concurrent.futures.wait([work], timeout=POLL_SECONDS)
         return work.result()
 
-    def _notice(self, *_: object) -> None:
+    def _handle(self, *_: object) -> None:
         self._requested = True
         if self._interruptible:
-            self._interruptible = False  # a second signal leaves in peace what saves the run
+            self._interruptible = False  # a second signal must not interrupt the save that follows
             self.check()

@@ -34,7 +34,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(checkpoint, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(checkpoint, "RETRY_PAUSES", (0.0, 0.0))
 
 
 @pytest.fixture
