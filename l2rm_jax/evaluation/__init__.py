@@ -1,11 +1,12 @@
-"""Evaluation: scores of all pairs of a split, and the recalls that they give.
+"""Evaluation: scores of all pairs of a split, and the recalls they give.
 
-`scoring` runs a model over a split, `recall` ranks (NumPy only) and knows the published protocols,
-`two_stage` lets one head propose candidates for another. May import models, data and all to their
-right.
+`scoring` runs a model over a split. `recall` computes ranks and recalls from the scores, and
+`protocols` the rows of the published tables. `two_stage` lets one head propose candidates that
+another head reorders. May import models, data and all to their right.
 """
 
-from l2rm_jax.evaluation.recall import PROTOCOLS, dual_softmax, recall_rows, recalls
+from l2rm_jax.evaluation.protocols import PROTOCOLS, recall_rows
+from l2rm_jax.evaluation.recall import dual_softmax, recalls
 from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.evaluation.two_stage import Shortlist
 

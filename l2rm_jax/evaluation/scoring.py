@@ -1,4 +1,4 @@
-"""Score every image of a split with every caption, or only chosen pairs."""
+"""Score every image of a split against every caption, or only selected pairs."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,31 +18,38 @@ from l2rm_jax.models.encoders import ImageCode
 from l2rm_jax.models.retrieval import RetrievalModel
 
 IMAGE_TILE = 128  # images scored at once on each device
-CPU_IMAGE_TILE = 32  # on a CPU, so that what is computed of them stays in the cache of a core
-PAIR_TILE = 256  # pairs, where only chosen ones are
+CPU_IMAGE_TILE = 32  # the same on a CPU: intermediate arrays stay in the cache of a core
+PAIR_TILE = 256  # pairs scored at once on each device by `pair_similarities`
 
 
 class Scorer:
-    """Scoring with the compiled functions of one model, which encodes images and captions once.
+    """Scores images and captions with one model; its functions are compiled once.
 
-    Of a head that is `one_product`, all pairs are one product of vectors. Of another, images are
-    spread over the devices, tile by tile, and meet one batch of captions at a time, so that memory
-    does not grow with the captions. Each host scores its part, and all get the whole.
+    Each image and each caption is encoded once. If the head is a product of two vectors
+    (`one_product`), all pairs are scored by a single matrix product. Otherwise images are spread
+    over the devices in tiles, and every tile is scored against one batch of captions at a time:
+    device memory does not grow with the number of captions. Each host scores its share, and every
+    host returns the whole result.
+
+    Args:
+      model: the model, with or without an axis name.
+      replicas: the devices.
+      batch_size: captions encoded at once.
     """
 
     def __init__(self, model: RetrievalModel, replicas: Replicas, batch_size: int):
-        # Nothing is averaged over the batch in evaluation: every device works alone.
+        # In evaluation nothing is averaged over the batch, so devices need not communicate.
         self._model = model.clone(axis_name=None)
         self._replicas = replicas
         self._batch_size = batch_size
-        self._encode_images = replicas.map_over(self._apply("encode_images"), (0, 0, 0))
-        # Each device encodes all captions of a batch: cheaper than to send it the codes.
-        self._encode_captions = replicas.map_over(self._apply("encode_captions"), (0, None, None))
-        self._score = replicas.map_over(self._apply("similarity"), (0, 0, 0))
-        self._embed_images = replicas.map_over(self._apply("embed_images"), (0, 0, 0))
-        self._embed_captions = replicas.map_over(self._apply("embed_captions"), (0, 0, 0))
-        self._gather = replicas.map_over(_gather, (0,))
-        self._score_pairs = replicas.map_over(self._pairs, (0, 0, 0, 0, 0))
+        self._encode_images = replicas.map_local(self._apply("encode_images"), (0, 0, 0))
+        # Each device encodes all captions of a batch: cheaper than sending the codes to it.
+        self._encode_captions = replicas.map_local(self._apply("encode_captions"), (0, None, None))
+        self._score = replicas.map_local(self._apply("similarity"), (0, 0, 0))
+        self._embed_images = replicas.map_local(self._apply("embed_images"), (0, 0, 0))
+        self._embed_captions = replicas.map_local(self._apply("embed_captions"), (0, 0, 0))
+        self._gather = replicas.map_local(_gather, (0,))
+        self._score_pairs = replicas.map_local(self._score_rows, (0, 0, 0, 0, 0))
 
     def _apply(self, method: str) -> Callable:
         def apply(variables, *inputs):
@@ -55,12 +62,12 @@ class Scorer:
 
         Args:
           variables: "params" and "batch_stats", with a leading device axis.
-          dataset: any split; no image and no caption is left out.
+          dataset: any split. All its images and captions are scored, and no caption is clipped.
         """
         if self._model.one_product:
             images, texts = self.embeddings(variables, dataset)
             return images @ texts.T
-        own = self._replicas.rows(len(dataset.images))
+        own = self._replicas.host_rows(len(dataset.images))
         tiles, images = list(self._image_tiles(variables, dataset, own)), len(own)
         size = self._images_at_once(own)
         sims = np.empty((images, len(dataset)), np.float32)
@@ -69,24 +76,24 @@ class Scorer:
             for tokens, lengths, rows, valid in batches.caption_batches(dataset, self._batch_size):
                 texts = self._encode_captions(variables, tokens, lengths)
                 for number, tile in enumerate(tiles):
-                    place = slice(number * size, min((number + 1) * size, images)), rows[:valid]
-                    yield place, partial(self._score, variables, tile, texts)
+                    tile_rows = slice(number * size, min((number + 1) * size, images))
+                    yield (tile_rows, rows[:valid]), partial(self._score, variables, tile, texts)
 
         with progress_bar(sims.size, f"scoring {dataset.split}") as bar:
-            for (of_tile, captions), found in self._replicas.run_ahead(calls()):
-                count = of_tile.stop - of_tile.start
-                block = np.reshape(found, (-1, found.shape[-1]))
-                sims[of_tile, captions] = block[:count, : len(captions)]
+            for (tile_rows, captions), scores in self._replicas.run_ahead(calls()):
+                count = tile_rows.stop - tile_rows.start
+                block = np.reshape(scores, (-1, scores.shape[-1]))
+                sims[tile_rows, captions] = block[:count, : len(captions)]
                 bar.update(count * len(captions))
-        return self._replicas.join(sims, len(dataset.images))
+        return self._replicas.gather_host_rows(sims, len(dataset.images))
 
     def embeddings(
         self, variables: Any, dataset: PairDataset
     ) -> tuple[Float[np.ndarray, "I D"], Float[np.ndarray, "M D"]]:
-        """The vectors of all images and of all captions; similarities are their products.
+        """Vectors of all images and of all captions; a similarity is the dot product of two.
 
         Raises:
-          ConfigError: the head is not `one_product`.
+          ConfigError: the head's similarity is not a product of two vectors (`one_product`).
         """
         if not self._model.one_product:
             raise ConfigError(
@@ -94,19 +101,20 @@ class Scorer:
                 "whose similarity is a product of two vectors"
             )
         replicas, parts = self._replicas, []
-        own = replicas.rows(len(dataset.images))
+        own = replicas.host_rows(len(dataset.images))
         for *inputs, valid in batches.image_batches(dataset, self._images_at_once(own), own):
-            found = self._embed_images(variables, *replicas.shard(tuple(inputs)))
-            parts.append(np.reshape(found, (-1, found.shape[-1]))[:valid])
+            vectors = self._embed_images(variables, *replicas.shard(tuple(inputs)))
+            parts.append(np.reshape(vectors, (-1, vectors.shape[-1]))[:valid])
         images = np.concatenate(parts)
-        captions = dataset.take(replicas.rows(len(dataset)))
+        captions = dataset.take(replicas.host_rows(len(dataset)))
         texts = np.empty((len(captions), images.shape[1]), np.float32)
         devices = replicas.local_count
         size = -(-self._batch_size // devices) * devices
         for *inputs, rows, valid in batches.caption_batches(captions, size):
-            found = self._embed_captions(variables, *replicas.shard(tuple(inputs)))
-            texts[rows[:valid]] = np.reshape(found, (-1, found.shape[-1]))[:valid]
-        return replicas.join(images, len(dataset.images)), replicas.join(texts, len(dataset))
+            vectors = self._embed_captions(variables, *replicas.shard(tuple(inputs)))
+            texts[rows[:valid]] = np.reshape(vectors, (-1, vectors.shape[-1]))[:valid]
+        images = replicas.gather_host_rows(images, len(dataset.images))
+        return images, replicas.gather_host_rows(texts, len(dataset))
 
     def pair_similarities(
         self,
@@ -115,9 +123,9 @@ class Scorer:
         images: Int[np.ndarray, " P"],
         captions: Int[np.ndarray, " P"],
     ) -> Float[np.ndarray, " P"]:
-        """Similarities of some pairs, which the devices share.
+        """Similarities of selected pairs, spread over the devices.
 
-        Memory grows with the pairs and the codes of the images, which every device holds.
+        Every device holds the codes of all images, so memory grows with the images and the pairs.
 
         Args:
           variables: as in `similarities`.
@@ -125,10 +133,10 @@ class Scorer:
           images: image row of each pair.
           captions: caption row of each pair.
         """
-        total, rows = len(captions), self._replicas.rows(len(captions))
+        total, rows = len(captions), self._replicas.host_rows(len(captions))
         images, captions = images[rows], captions[rows]
-        every = np.arange(len(dataset.images))
-        tiles = [self._gather(tile) for tile in self._image_tiles(variables, dataset, every)]
+        all_images = np.arange(len(dataset.images))
+        tiles = [self._gather(tile) for tile in self._image_tiles(variables, dataset, all_images)]
         codes = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *tiles)
         by_caption = np.argsort(captions, kind="stable")
         starts = np.searchsorted(captions[by_caption], np.arange(len(dataset) + 1))
@@ -142,19 +150,22 @@ class Scorer:
                 slots = np.repeat(np.arange(valid), [len(pairs) for pairs in own])
                 pairs = np.concatenate(own)
                 for first in range(0, len(pairs), size):
-                    here = pairs[first : first + size]
-                    places = images[here], slots[first : first + size]
-                    places = [np.resize(x, size).astype(np.int32) for x in places]
-                    shards = self._replicas.shard(places)
-                    yield here, partial(self._score_pairs, variables, codes, texts, *shards)
+                    chunk = pairs[first : first + size]
+                    inputs = images[chunk], slots[first : first + size]
+                    inputs = [np.resize(x, size).astype(np.int32) for x in inputs]  # pads
+                    shards = self._replicas.shard(inputs)
+                    yield chunk, partial(self._score_pairs, variables, codes, texts, *shards)
 
         with progress_bar(len(sims), f"scoring pairs of {dataset.split}") as bar:
-            for here, found in self._replicas.run_ahead(calls()):
-                sims[here] = np.reshape(found, -1)[: len(here)]
-                bar.update(len(here))
-        return self._replicas.join(sims, total)
+            for chunk, scores in self._replicas.run_ahead(calls()):
+                sims[chunk] = np.reshape(scores, -1)[: len(chunk)]
+                bar.update(len(chunk))
+        return self._replicas.gather_host_rows(sims, total)
 
-    def _pairs(self, variables, images, texts, image_rows, text_rows) -> Float[jax.Array, " P"]:
+    def _score_rows(
+        self, variables, images, texts, image_rows, text_rows
+    ) -> Float[jax.Array, " P"]:
+        """Similarity of image `image_rows[p]` with caption `text_rows[p]`, for each p."""
         similarity = self._apply("similarity")
 
         def score(image_row, text_row):
@@ -165,7 +176,11 @@ class Scorer:
         return jax.vmap(score)(image_rows, text_rows)
 
     def _images_at_once(self, rows: Int[np.ndarray, " n"]) -> int:
-        """As many in each tile, so that little of the last one is padding."""
+        """Images per tile on all devices: an even split, so that the last tile has little padding.
+
+        Args:
+          rows: the image rows that this host encodes.
+        """
         own = -(-len(rows) // self._replicas.local_count)
         tiles = -(-own // (CPU_IMAGE_TILE if self._replicas.on_cpu else IMAGE_TILE))
         return -(-own // tiles) * self._replicas.local_count
@@ -173,12 +188,15 @@ class Scorer:
     def _image_tiles(
         self, variables: Any, dataset: PairDataset, rows: Int[np.ndarray, " n"]
     ) -> Iterator[ImageCode]:
-        """Image codes `[devices, tile, ...]`, each on its device, padded with zero images."""
+        """Encode the images of `rows` tile by tile: codes `[devices, images, ...]` per tile.
+
+        Each device holds the codes of its own images. The last tile is padded with zero images.
+        """
         size = self._images_at_once(rows)
         for images, regions, _ in batches.image_batches(dataset, size, rows):
             yield self._encode_images(variables, *self._replicas.shard((images, regions)))
 
 
 def _gather(tile: ImageCode) -> ImageCode:
-    """The codes of the images of all devices of a host, in order."""
+    """Codes of the images of all devices of this host, in order, on each of them."""
     return jax.tree.map(lambda x: global_rows(x, AXIS), tile)

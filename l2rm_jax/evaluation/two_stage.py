@@ -1,7 +1,8 @@
-"""Two-stage scoring: a head of one product proposes candidates, another head ranks only those.
+"""Two-stage scoring: one head proposes k candidates per query, a second head reorders only those.
 
-For each query the k proposed candidates come first, in the order of the second head, and all others
-after them in the order of the proposer. Nothing here grows with images x captions: NumPy only.
+The proposer's head scores by a product of vectors, so proposing is cheap. In a query's ranking the
+k candidates come first, ordered by the second head; all others follow in the proposer's order. No
+array holds images x captions scores at once. NumPy only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,17 +13,19 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.evaluation.recall import BLOCK, PROTOCOLS, WAYS, mean_row, parse_protocols, rank_row
+from l2rm_jax.evaluation.protocols import PROTOCOLS, parse_protocols
+from l2rm_jax.evaluation.recall import DIRECTIONS, QUERY_BLOCK, mean_row, recalls_from_ranks
 
 
 @dataclass(frozen=True)
 class Proposals:
-    """What a proposer finds for each query.
+    """A proposer's k best candidates for each query, and the rank of its true match.
 
     Attributes:
-      candidates: rows of the K that it scores highest, best first; ties as in `recall`.
-      matches: which of these are true matches.
-      ranks: place (0 = first) of the best placed true match among all candidates.
+      candidates: rows of the k candidates with the highest scores, best first; ties as in
+        `recall`.
+      matches: whether each of them is a true match.
+      ranks: rank (0 = first) of the query's best placed true match among all candidates.
     """
 
     candidates: Int[np.ndarray, "Q K"]
@@ -30,7 +33,7 @@ class Proposals:
     ranks: Int[np.ndarray, " Q"]
 
     @classmethod
-    def of(
+    def from_vectors(
         cls,
         queries: Float[np.ndarray, "Q D"],
         candidates: Float[np.ndarray, "C D"],
@@ -38,43 +41,60 @@ class Proposals:
         candidate_image: Int[np.ndarray, " C"],
         k: int,
     ) -> "Proposals":
-        """The best k (at most all) by the products of the vectors, some queries at a time.
+        """Propose the k candidates (or all, if fewer) with the highest dot products.
 
-        A candidate of a query's image is a true match; each query has at least one.
+        Args:
+          queries: vector of each query.
+          candidates: vector of each candidate.
+          query_image: image of each query.
+          candidate_image: image of each candidate. A candidate is a true match of the queries
+            with the same image; every query needs at least one.
+          k: number of candidates per query.
         """
-        found = []
-        for start in range(0, len(queries), BLOCK):
-            sims = queries[start : start + BLOCK] @ candidates.T
-            own = candidate_image == query_image[start : start + BLOCK, None]
-            best = _best(sims, min(k, len(candidates)))
-            found.append((best, np.take_along_axis(own, best, axis=1), _first_rank(sims, own)))
-        return cls(*map(np.concatenate, zip(*found, strict=True)))
+        blocks = []
+        for start in range(0, len(queries), QUERY_BLOCK):
+            rows = slice(start, start + QUERY_BLOCK)
+            sims = queries[rows] @ candidates.T
+            own = candidate_image == query_image[rows, None]
+            best = _top_k(sims, min(k, len(candidates)))
+            blocks.append((best, np.take_along_axis(own, best, axis=1), _match_ranks(sims, own)))
+        return cls(*map(np.concatenate, zip(*blocks, strict=True)))
 
     def rerank(self, scores: Float[np.ndarray, "Q K"], k: int) -> Int[np.ndarray, " Q"]:
-        """Ranks of the best placed true matches with the first k candidates ordered by score."""
+        """Rank of each query's best placed true match once its first k candidates are reordered.
+
+        Args:
+          scores: the second head's score of each candidate.
+          k: how many of the candidates are reordered.
+        """
         matches = self.matches[:, :k]
         order = np.lexsort((self.candidates[:, :k], scores[:, :k]))[:, ::-1]
         matches = np.take_along_axis(matches, order, axis=1)
         return np.where(matches.any(1), matches.argmax(1), self.ranks)
 
-    def lost(self, k: int) -> float:
-        """Percent of the queries that have no true match among their first k candidates."""
+    def percent_lost(self, k: int) -> float:
+        """Percent of the queries without a true match among their first k candidates."""
         return 100.0 * float(np.mean(~self.matches[:, :k].any(1)))
 
 
-def _best(sims: Float[np.ndarray, "Q C"], k: int) -> Int[np.ndarray, "Q K"]:
-    """The k highest of each row, best first, of equal ones the last; no row is sorted whole."""
-    least = np.partition(sims, -k, axis=1)[:, -k, None]
-    above, equal = sims > least, sims == least
-    room = k - np.count_nonzero(above, axis=1, keepdims=True)
-    chosen = above | (equal & (np.cumsum(equal[:, ::-1], axis=1)[:, ::-1] <= room))
+def _top_k(sims: Float[np.ndarray, "Q C"], k: int) -> Int[np.ndarray, "Q K"]:
+    """Columns of the k highest values of each row, best first; of equal values, the last first.
+
+    Partitions the rows instead of sorting them.
+    """
+    threshold = np.partition(sims, -k, axis=1)[:, -k, None]
+    above, equal = sims > threshold, sims == threshold
+    remaining = k - np.count_nonzero(above, axis=1, keepdims=True)
+    chosen = above | (equal & (np.cumsum(equal[:, ::-1], axis=1)[:, ::-1] <= remaining))
     best = np.nonzero(chosen)[1].reshape(-1, k)
     order = np.argsort(np.take_along_axis(sims, best, axis=1), axis=1, kind="stable")[:, ::-1]
     return np.take_along_axis(best, order, axis=1)
 
 
-def _first_rank(sims: Float[np.ndarray, "Q C"], own: Bool[np.ndarray, "Q C"]) -> np.ndarray:
-    """How many candidates come before the best placed of a query's own ones."""
+def _match_ranks(
+    sims: Float[np.ndarray, "Q C"], own: Bool[np.ndarray, "Q C"]
+) -> Int[np.ndarray, " Q"]:
+    """Rank (0 = first) of each query's best placed true match; `own` marks the true matches."""
     last = sims.shape[1] - 1
     first = last - np.argmax(np.where(own, sims, -np.inf)[:, ::-1], axis=1)[:, None]
     score = np.take_along_axis(sims, first, axis=1)
@@ -82,25 +102,26 @@ def _first_rank(sims: Float[np.ndarray, "Q C"], own: Bool[np.ndarray, "Q C"]) ->
     return np.count_nonzero(before, axis=1)
 
 
-class _Way(NamedTuple):
-    """Proposals for the images, or for the captions, of a fold, and a number for each pair."""
+class _FoldProposals(NamedTuple):
+    """Proposals of one fold in one direction, and the pairs they consist of."""
 
     proposals: Proposals
-    keys: Int[np.ndarray, "Q K"]  # image row x captions of the split + caption row
+    keys: Int[np.ndarray, "Q K"]  # pair number: image row * captions of the split + caption row
 
 
 class Shortlist:
-    """The pairs that a proposer leaves for the second head to score, and the recalls they give.
+    """The pairs that a proposer leaves for a second head to score, and the resulting recalls.
 
     Args:
       images: the proposer's vectors of the test images.
-      texts: of the captions.
+      texts: its vectors of the test captions.
       caption_image: the image of each caption.
-      protocols: as `recall.parse_protocols` takes them; proposals are made within a fold.
-      top_k: how many candidates of a query are scored; several for several tables.
+      protocols: as `parse_protocols` takes them; candidates are proposed within a fold.
+      top_k: how many candidates per query the second head reorders; several values give several
+        rows.
 
     Raises:
-      ConfigError: a `top_k` below 1.
+      ConfigError: `top_k` is empty or holds a number below 1.
     """
 
     def __init__(
@@ -115,50 +136,59 @@ class Shortlist:
             raise ConfigError(f"--top_k: {list(top_k)}, expected numbers of candidates, at least 1")
         self._top_k, self._captions = top_k, len(texts)
         self._folds = {
-            name: list(_folds(images, texts, caption_image, PROTOCOLS[name].folds, max(top_k)))
+            name: list(_propose(images, texts, caption_image, PROTOCOLS[name].folds, max(top_k)))
             for name in parse_protocols(protocols)
         }
-        keys = [way.keys for folds in self._folds.values() for ways in folds for way in ways]
+        keys = [
+            direction.keys
+            for folds in self._folds.values()
+            for directions in folds
+            for direction in directions
+        ]
         self._pairs = np.unique(np.concatenate([key.ravel() for key in keys]))
 
     @property
     def pairs(self) -> tuple[Int[np.ndarray, " P"], Int[np.ndarray, " P"]]:
-        """Image and caption row of each pair to score, each pair once."""
+        """Image rows and caption rows of the pairs to score, each pair once."""
         return np.divmod(self._pairs, self._captions)
 
     def rows(self, scores: Float[np.ndarray, " P"]) -> dict[str, dict[str, float]]:
-        """Rows of the result table by k and protocol.
+        """Rows of the result table, one for each `top_k` and protocol.
 
-        A row is that of `recall.recalls` with `i2t_lost` and `t2i_lost`: the percentage of queries
-        whose true matches the proposer all left out, which no second head can bring back.
+        A row has the keys of `recall.recalls`, and `i2t_lost` and `t2i_lost`: the percentage of
+        queries whose true matches are all missing from the candidates, so that the second head
+        cannot bring them back.
 
         Args:
-          scores: of `pairs`.
+          scores: the second head's scores of `pairs`.
         """
         return {
-            f"top {k}, {name}": mean_row([self._row(ways, scores, k) for ways in folds])
+            f"top {k}, {name}": mean_row([self._fold_row(fold, scores, k) for fold in folds])
             for k in self._top_k
             for name, folds in self._folds.items()
         }
 
-    def _row(self, ways: Sequence[_Way], scores: np.ndarray, k: int) -> dict[str, float]:
+    def _fold_row(
+        self, fold: Sequence[_FoldProposals], scores: np.ndarray, k: int
+    ) -> dict[str, float]:
         ranks, lost = [], {}
-        for name, (proposals, keys) in zip(WAYS, ways, strict=True):
-            own = scores[np.searchsorted(self._pairs, keys)]
-            ranks.append(proposals.rerank(own, k))
-            lost[f"{name}_lost"] = proposals.lost(k)
-        return {**rank_row(*ranks), **lost}
+        for direction, (proposals, keys) in zip(DIRECTIONS, fold, strict=True):
+            candidate_scores = scores[np.searchsorted(self._pairs, keys)]
+            ranks.append(proposals.rerank(candidate_scores, k))
+            lost[f"{direction}_lost"] = proposals.percent_lost(k)
+        return {**recalls_from_ranks(*ranks), **lost}
 
 
-def _folds(
+def _propose(
     images: np.ndarray, texts: np.ndarray, caption_image: np.ndarray, folds: int, k: int
-) -> Iterator[tuple[_Way, _Way]]:
+) -> Iterator[tuple[_FoldProposals, _FoldProposals]]:
+    """Proposals of each fold: captions for its images, then images for its captions."""
     for rows in np.split(np.arange(len(images)), folds):
         columns = np.flatnonzero((caption_image >= rows[0]) & (caption_image <= rows[-1]))
         owner = caption_image[columns]
-        of_images = Proposals.of(images[rows], texts[columns], rows, owner, k)
-        of_captions = Proposals.of(texts[columns], images[rows], owner, rows, k)
+        i2t = Proposals.from_vectors(images[rows], texts[columns], rows, owner, k)
+        t2i = Proposals.from_vectors(texts[columns], images[rows], owner, rows, k)
         yield (
-            _Way(of_images, rows[:, None] * len(texts) + columns[of_images.candidates]),
-            _Way(of_captions, rows[of_captions.candidates] * len(texts) + columns[:, None]),
+            _FoldProposals(i2t, rows[:, None] * len(texts) + columns[i2t.candidates]),
+            _FoldProposals(t2i, rows[t2i.candidates] * len(texts) + columns[:, None]),
         )

@@ -15,7 +15,7 @@ IMAGES, PER_IMAGE, VOCABULARY, LONGEST = 5, 3, 30, 12
 
 
 def make_captions(rng: np.random.Generator, vocabulary: int):
-    """Captions of different lengths, as a data set has them and as one padded array."""
+    """Captions of different lengths: as a data set stores them, and as one padded array."""
     lengths = rng.integers(3, LONGEST + 1, IMAGES * PER_IMAGE)
     if vocabulary:
         tokens = [rng.integers(4, vocabulary, length).astype(np.int32) for length in lengths]
@@ -43,16 +43,16 @@ def test_every_similarity_is_in_its_place(head, vocabulary, tile, monkeypatch):
     variables = jax.jit(alone.init)(jax.random.key(0), features, padded, lengths)
     expected = jax.jit(alone.apply)(variables, features, padded, lengths)
 
-    # Five images and fifteen captions fill neither the devices nor the tiles.
+    # 5 images and 15 captions leave padding on the devices and in the tiles.
     replicas = Replicas(jax.devices()[:2])
     scorer, variables = Scorer(model, replicas, batch_size=4), replicas.replicate(variables)
-    found = scorer.similarities(variables, dataset)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
-    assert np.unique(found).size == found.size  # a swap would show
+    sims = scorer.similarities(variables, dataset)
+    np.testing.assert_allclose(sims, expected, rtol=0, atol=1e-6)
+    assert np.unique(sims).size == sims.size  # so a swap would show
 
     pairs = np.divmod(rng.permutation(expected.size)[:40], expected.shape[1])
-    of_pairs = scorer.pair_similarities(variables, dataset, *pairs)
-    np.testing.assert_allclose(of_pairs, expected[pairs], rtol=0, atol=1e-6)
+    pair_sims = scorer.pair_similarities(variables, dataset, *pairs)
+    np.testing.assert_allclose(pair_sims, expected[pairs], rtol=0, atol=1e-6)
     if head == "sgr":
         with pytest.raises(ConfigError, match=r"model\.head: sgr compares words with regions"):
             scorer.embeddings(variables, dataset)

@@ -1,16 +1,14 @@
-"""Two-stage ranking against full sorts, written out query by query."""
+"""Two-stage ranking against full sorts of each query."""
 
 import numpy as np
 import pytest
 
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.evaluation.protocols import PROTOCOLS, Protocol, recall_rows
 from l2rm_jax.evaluation.recall import (
-    PROTOCOLS,
-    Protocol,
     image_ranks,
-    recall_rows,
+    recall_table,
     recalls,
-    table,
     text_ranks,
 )
 from l2rm_jax.evaluation.two_stage import Shortlist
@@ -20,21 +18,28 @@ OWNER = np.arange(IMAGES * PER_IMAGE) // PER_IMAGE
 
 
 def make_vectors(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Of small integers, so that many products are equal."""
+    """Vectors of small integers, so that many products are equal."""
     images = rng.integers(-1, 2, (IMAGES, 4)).astype(np.float32)
     return images, images[OWNER] + rng.integers(-1, 2, (len(OWNER), 4)).astype(np.float32)
 
 
-def order_of(scores: np.ndarray) -> list[int]:
-    """Best first; of equal scores the later."""
+def sorted_rows(scores: np.ndarray) -> list[int]:
+    """Row numbers, best score first; of equal scores, the higher row first."""
     return sorted(range(len(scores)), key=lambda at: (-scores[at], -at))
 
 
 def two_stage_ranks(proposed: np.ndarray, scores: np.ndarray, own: list[list[int]], k: int):
-    """Ranks of the best placed of `own`, and which queries lost all of theirs."""
+    """Rank of each query's best placed match, and percent of queries with no match proposed.
+
+    Args:
+      proposed: the proposer's scores [Q, C].
+      scores: the second head's scores [Q, C].
+      own: the true matches of each query.
+      k: number of proposed candidates.
+    """
     ranks, lost = [], []
     for query, targets in enumerate(own):
-        order = order_of(proposed[query])
+        order = sorted_rows(proposed[query])
         first = sorted(order[:k], key=lambda at: (-scores[query, at], -at))
         ranks.append(min((first + order[k:]).index(target) for target in targets))
         lost.append(not set(first) & set(targets))
@@ -52,20 +57,19 @@ def test_proposals_are_ranked_before_all_others(k):
     assert list(rows) == [f"top {k}, custom"]
     proposed = images @ texts.T
     captions = [np.flatnonzero(image == OWNER).tolist() for image in range(IMAGES)]
-    for way, found in {
+    for direction, (ranks, lost) in {
         "i2t": two_stage_ranks(proposed, sims, captions, k),
         "t2i": two_stage_ranks(proposed.T, sims.T, [[image] for image in OWNER], k),
     }.items():
-        ranks, lost = found
         for r in (1, 5, 10):
-            assert row[f"{way}_r{r}"] == pytest.approx(100 * np.mean(ranks < r))
-        assert row[f"{way}_mean"] == pytest.approx(np.mean(ranks) + 1)
-        assert row[f"{way}_lost"] == pytest.approx(lost)
+            assert row[f"{direction}_r{r}"] == pytest.approx(100 * np.mean(ranks < r))
+        assert row[f"{direction}_mean"] == pytest.approx(np.mean(ranks) + 1)
+        assert row[f"{direction}_lost"] == pytest.approx(lost)
     pairs = list(zip(*shortlist.pairs, strict=True))
     assert len(set(pairs)) == len(pairs) <= 2 * k * len(OWNER)
 
 
-def test_to_propose_all_is_to_rank_all():
+def test_proposing_all_candidates_equals_ranking_all():
     rng = np.random.default_rng(0)
     sims = rng.integers(0, 9, (IMAGES, len(OWNER))).astype(np.float32)
     shortlist = Shortlist(*make_vectors(rng), OWNER, "custom", [len(OWNER)])
@@ -94,7 +98,7 @@ def test_images_may_have_different_numbers_of_captions():
     sims = rng.normal(size=(3, 6))
     [row] = shortlist.rows(sims[shortlist.pairs]).values()
     ranks = [
-        min(order_of(sims[image]).index(caption) for caption in np.flatnonzero(owner == image))
+        min(sorted_rows(sims[image]).index(caption) for caption in np.flatnonzero(owner == image))
         for image in range(3)
     ]
     assert row["i2t_r1"] == pytest.approx(100 * np.mean(np.array(ranks) < 1))
@@ -124,12 +128,12 @@ def test_numbers_of_candidates_are_checked(top_k):
         Shortlist(*make_vectors(np.random.default_rng(0)), OWNER, "custom", top_k)
 
 
-def test_a_table_says_what_was_lost():
+def test_the_table_shows_the_percentages_lost():
     rng = np.random.default_rng(0)
     sims = rng.random((IMAGES, len(OWNER)))
     shortlist = Shortlist(*make_vectors(rng), OWNER, "custom", [2])
     staged = shortlist.rows(sims[shortlist.pairs])
-    lines = table({**staged, **recall_rows(sims, PER_IMAGE, "custom")}).splitlines()
+    lines = recall_table({**staged, **recall_rows(sims, PER_IMAGE, "custom")}).splitlines()
     assert lines[1].endswith("rSum  i2t lost  t2i lost")
     [row] = staged.values()
     assert lines[2].split()[-3:] == [f"{row[x]:.1f}" for x in ("rsum", "i2t_lost", "t2i_lost")]
