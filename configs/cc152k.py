@@ -1,12 +1,15 @@
-"""CC152K, whose pairs are mismatched by nature, the paper's settings (L2RM suppl. D.1 and Tab. 1).
+"""Train on CC152K, web pairs that are mismatched by nature, with the settings of L2RM or RCL.
 
 python -m l2rm_jax.main --config=configs/cc152k.py --config.data.path=DIR --config.model.head=sgr
+python -m l2rm_jax.main --config=configs/cc152k.py:rcl --config.data.path=DIR
 
-DIR holds the files of `cc152k_precomp` (captions as .tsv, one an image). No mismatch is added, and
-pairs may be rematched with themselves, as in the authors' runs on this data.
+DIR holds the files of `cc152k_precomp`: captions as .tsv, one per image. No mismatch is added, and
+a pair may be rematched with itself, as in the authors' runs on this data (L2RM suppl. D.1 and
+Tab. 1).
 
-`configs/cc152k.py:rcl` is RCL with the epochs of its authors' script and the paper's temperature
-(the script gives none); they report a test rSum of 344.5 (SAF), 346.4 (SGR), 364.4 (both).
+`cc152k.py:rcl` is the method RCL, with the number of epochs of its authors' script and the paper's
+temperature (the script gives none). Its authors report a test rSum of 344.5 (SAF), 346.4 (SGR) and
+364.4 (mean of both).
 """
 
 from l2rm_jax import config as defaults

@@ -1,21 +1,25 @@
-"""MS-COCO with region features: L2RM's settings (suppl. D.1 and Tab. 1), RCL's, OMIT's, RCSL's.
+"""Train on MS-COCO with region features, with the settings of L2RM, RCL, OMIT or RCSL.
 
 python -m l2rm_jax.main --config=configs/coco.py --config.data.path=DIR \
     --config.mismatch.rate=0.4 --config.model.head=sgr
 python -m l2rm_jax.main --config=configs/coco.py:omit --config.data.path=DIR
 
-DIR holds the files of `coco_precomp`. Validation uses the first 1000 dev images, since all 5000
-take long to score. The scores of `testall` give both published tables: coco-1k-5fold, the mean over
-five folds of 1000 images, which is the run's rSum, and coco-5k.
+DIR holds the files of `coco_precomp`. Validation uses the first 1000 dev images, because scoring
+all 5000 takes long. The test split is `testall` (5000 images); its scores give both published
+tables: coco-1k-5fold, the mean over five folds of 1000 images, which is the rSum of the run, and
+coco-5k.
 
-`configs/coco.py:rcl` is RCL at its authors' settings; with rate 0.4 they report an rSum of 507.0
-(SGR), 507.4 (SAF), 515.3 (both) on coco-1k-5fold.
+`coco.py` is L2RM (suppl. D.1 and Tab. 1).
 
-`configs/coco.py:omit` has OMIT's (its Sec. 4.1), for any head but SGR and SAF, on pairs as they
-come (rate 0); its authors report 524.4 on coco-1k-5fold and 433.8 on coco-5k (Tab. 2 and 1).
+`coco.py:rcl` is RCL with its authors' settings. At mismatch rate 0.4 they report an rSum of 507.0
+(SGR), 507.4 (SAF) and 515.3 (mean of both) on coco-1k-5fold.
 
-`configs/coco.py:rcsl` and `configs/coco.py:rcsl_500` are RCSL's 25K and 2.5K, as in
-`configs/f30k.py`; its authors report 456.2 and 339.6 on coco-1k-5fold, 325.9 and 187.2 on coco-5k.
+`coco.py:omit` has OMIT's settings (its Sec. 4.1), for any head except SGR and SAF, without added
+mismatch. Its authors report an rSum of 524.4 on coco-1k-5fold and 433.8 on coco-5k (Tab. 2 and 1).
+
+`coco.py:rcsl` and `coco.py:rcsl_500` are RCSL with 5000 and 500 images whose captions are known to
+match ("25K" and "2.5K" captions), as in `f30k.py`. Its authors report an rSum of 456.2 and 339.6 on
+coco-1k-5fold, and 325.9 and 187.2 on coco-5k.
 """
 
 from l2rm_jax import config as defaults

@@ -1,9 +1,9 @@
-"""Your own embeddings (CLIP, SigLIP, ...) instead of regions and words, at sizes that a CPU trains.
+"""Train on your own embeddings (CLIP, SigLIP, ...), with sizes that suit a CPU.
 
 python -m l2rm_jax.main --config=configs/embeddings.py --config.data.path=DIR
 
-DIR holds {train,dev,test}_ims.npy and {train,dev,test}_caps.npy, one vector or a set of vectors for
-each image and each caption.
+DIR holds {train,dev,test}_ims.npy and {train,dev,test}_caps.npy: one vector, or several, for each
+image and each caption. No mismatch is added.
 """
 
 from l2rm_jax import config as defaults

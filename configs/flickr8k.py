@@ -1,9 +1,10 @@
-"""Flickr8k with grid features, at sizes that a CPU trains: a small real data set.
+"""Train on Flickr8k with grid features: a small real data set, with sizes that suit a CPU.
 
 python -m l2rm_jax.main --config=configs/flickr8k.py --config.data.path=DIR
 
-DIR holds {train,dev,test}_ims.npy (int8), ims_scale.npy and {train,dev,test}_caps.txt. By default
-the first 2000 training images (10,000 pairs). Nothing is published at these settings.
+DIR holds {train,dev,test}_ims.npy (int8), ims_scale.npy and {train,dev,test}_caps.txt. Training
+uses the first 2000 images (10,000 pairs); --config.data.train_images=0 takes all. No published
+results use these settings.
 """
 
 from l2rm_jax import config as defaults

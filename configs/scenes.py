@@ -1,7 +1,10 @@
-"""The built-in data set; what `python -m l2rm_jax.main` runs without `--config`.
+"""Train on `scenes`, the built-in data set; the default of `python -m l2rm_jax.main`.
 
 python -m l2rm_jax.main --config=configs/scenes.py
-python -m l2rm_jax.main --config=configs/scenes.py:quick    # a minute, shows the whole path
+python -m l2rm_jax.main --config=configs/scenes.py:quick
+
+The first takes some minutes on a laptop CPU. `scenes.py:quick` takes about a minute and only shows
+that every part works; its recalls say nothing about the method.
 """
 
 from l2rm_jax.config import get_config

@@ -1,13 +1,17 @@
-"""MSR-VTT and MSVD: videos with any number of captions each, frames as regions.
+"""Train on videos (MSR-VTT, MSVD), with frames as regions and any number of captions per video.
 
 python -m l2rm_jax.main --config=configs/video.py --config.data.path=DIR --mode=check
 python -m l2rm_jax.main --config=configs/video.py:experts --config.data.path=DIR \
     --config.data.features=EXPERT --config.data.name=msvd
 
-DIR is the collection of the dual-encoding release (`msrvtt10k` with FeatureData, TextData and
-ImageSets); where there are several features, name one with data.features. With `:experts` it is the
-directory of the collaborative-experts release, and EXPERT a file below it without its ending, with
-one vector a video. RCL at its temperature; what is published on these data uses other heads.
+For `video.py`, DIR is a collection of the dual-encoding release: `msrvtt10k` with FeatureData,
+TextData and ImageSets. If it has several features, name one with --config.data.features.
+
+For `video.py:experts`, DIR is a directory of the collaborative-experts release, and EXPERT a file
+below it, without its extension, with one vector per video.
+
+The method is RCL with its own temperature. Published results on these data use other heads, so do
+not compare with them.
 """
 
 from l2rm_jax import config as defaults
