@@ -1,4 +1,4 @@
-"""Read a data set through and say what it holds, or all that is wrong with it: `--mode=check`."""
+"""Read a whole data set and report its contents, or all its problems: `--mode=check`."""
 
 import hashlib
 import itertools
@@ -23,32 +23,36 @@ from l2rm_jax.models import check_word_noise
 from l2rm_jax.run.fields import with_valid_fields
 from l2rm_jax.run.inputs import check_settings, check_test_size, check_train_size
 
-SHOWN = 5  # examples of what there may be many of
+SHOWN = 5  # examples that a line of the report lists, and problems of one kind
 _log = logging.getLogger(__name__)
 _BLOCK_BYTES = 1 << 25
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
-# The replacement character, and control characters: traces of a wrong conversion.
+# The replacement character and control characters, which a wrong text encoding leaves behind.
 _BROKEN = re.compile(r"[\ufffd\x00-\x1f\x7f-\x9f]")
 
 
 def check(config: Any) -> str:
-    """What the data set of a run holds, after reading every feature and every caption.
+    """Read every feature and caption of a run's data set and report what they hold.
 
-    Nothing is written and no device is touched.
+    Writes nothing and uses no device.
 
     Args:
-      config: of the run, which is looked at too.
+      config: config of the run; its fields are checked too.
+
+    Returns:
+      The report, several lines of text.
 
     Raises:
-      DataError: all that a run would refuse, sooner or later, as one message of many lines.
+      DataError: everything in config and data that a run would refuse at some point, as one
+        message of many lines.
     """
     problems = Problems()
     attempt = problems.attempt
     attempt(check_settings, config)
     # Fields that are known to be wrong must not add errors about the data.
-    asked, config = config, with_valid_fields(config)
+    given, config = config, with_valid_fields(config)
     data = attempt(load_data, config.data, config.mismatch, workdir=None)
-    if data is None:  # what can be read is, even where something else is wrong
+    if data is None:  # some part cannot be read; check the others all the same
         names = split_names(config.data)
         train = attempt(open_train_pairs, config.data, config.mismatch)
         test = attempt(open_pairs, config.data, names[-1])
@@ -60,7 +64,7 @@ def check(config: Any) -> str:
         vectors = [None if len(data.vocabulary) else split.tokens for split in data.splits]
     in_words = all(each is None for each in vectors)
     attempt(check_word_noise, config.model, in_words=in_words)
-    if config.train.batch_size == asked.train.batch_size:
+    if config.train.batch_size == given.train.batch_size:
         attempt(check_train_size, config, train)
     attempt(check_test_size, config, test)
     attempt(check_feature_shapes, [features for features in images if features is not None])
@@ -69,21 +73,22 @@ def check(config: Any) -> str:
         for ims, caps in zip(images, vectors, strict=True)
     ]
     if problems.messages:
-        raise DataError(_listing(problems.messages))
+        raise DataError(_list_problems(problems.messages))
     return "\n".join(_report(data, scans, config.data))
 
 
 @dataclass(frozen=True)
 class FeatureScan:
-    """What the features of a split hold.
+    """Statistics of the features of a split; rows of padding are left out.
 
     Attributes:
-      mean: of all numbers.
-      deviation: their standard deviation.
-      constant_images: (image, value) of those that hold one value everywhere.
-      constant_dimensions: (dimension, value) of those with one value in all regions of all images.
-      repeated: (image, earlier image) with the same features.
-      image_of: the first image with some features, by their hash.
+      mean: mean of all numbers.
+      deviation: standard deviation of all numbers.
+      constant_images: (image, value) for each image that holds a single value.
+      constant_dimensions: (dimension, value) for each dimension that has the same value in all
+        regions of all images.
+      repeated: (image, first image with the same features) for each repeated image.
+      image_of: hash of an image's features -> the first image with these features.
     """
 
     mean: float
@@ -96,17 +101,21 @@ class FeatureScan:
 
 @dataclass(frozen=True)
 class SplitScan:
-    """What the features of a split hold; the captions' are None where these are words."""
+    """Statistics of a split's images and caption vectors; `captions` is None if they are words."""
 
     images: FeatureScan
     captions: FeatureScan | None
 
 
 def scan_features(images: RegionFeatures) -> FeatureScan:
-    """Read every stored row, each once and a few at a time.
+    """Compute statistics of all features; reads each stored row once, block by block.
+
+    Args:
+      images: image features, or caption vectors in the same form.
 
     Raises:
-      DataError: each row that is not finite, each image whose repeated rows are not all the same.
+      DataError: lists each row that holds NaN or infinity, and each image that the file stores
+        several times with different features.
     """
     problems = Problems()
     stored, stride = replace(images, stride=1), images.stride
@@ -118,20 +127,22 @@ def scan_features(images: RegionFeatures) -> FeatureScan:
     low, high = np.full(dimensions, np.inf), np.full(dimensions, -np.inf)
     numbers = 0
     for start in range(0, rows, block):
-        here = np.arange(start, min(start + block, rows))
-        features = problems.attempt(stored.rows, here)
+        row_numbers = np.arange(start, min(start + block, rows))
+        features = problems.attempt(stored.rows, row_numbers)
         if features is None:
             continue
         repeats = features.reshape(-1, stride, regions * dimensions)
         different = (repeats[:, 1:] != repeats[:, :1]).any((1, 2))
-        problems.attempt(raise_if_blocks_differ, images.name, start // stride + np.flatnonzero(different))
-        features, counts = features[::stride], stored.region_counts(here[::stride])
-        real = features[np.arange(regions) < counts[:, None]]  # zeros stand for the other regions
-        numbers += real.size
-        total += real.sum(dtype=np.float64)
-        squares += np.square(real, dtype=np.float64).sum()
-        low = np.minimum(low, real.min(0))
-        high = np.maximum(high, real.max(0))
+        problems.attempt(
+            raise_if_blocks_differ, images.name, start // stride + np.flatnonzero(different)
+        )
+        features, counts = features[::stride], stored.region_counts(row_numbers[::stride])
+        values = features[np.arange(regions) < counts[:, None]]  # without rows of padding
+        numbers += values.size
+        total += values.sum(dtype=np.float64)
+        squares += np.square(values, dtype=np.float64).sum()
+        low = np.minimum(low, values.min(0))
+        high = np.maximum(high, values.max(0))
         for image, (row, count) in enumerate(zip(features, counts, strict=True), start // stride):
             if row[:count].min() == row[:count].max():
                 constant_images.append((image, row[0, 0]))
@@ -152,7 +163,7 @@ def _report(data: Data, scans: list[SplitScan], data_config: Any) -> Iterator[st
     for split, features in described:
         yield from _describe(split, features, data.vocabulary, data_config)
     for left, right in itertools.combinations(described, 2):
-        yield from _shared(left, right)
+        yield from _shared_items(left, right)
     yield f"mismatch: {data.mismatch}"
 
 
@@ -167,9 +178,9 @@ def _describe(
     stored = "once" if split.images.stride == 1 else f"{split.images.stride} times"
     broken = [n for n, caption in enumerate(split.captions, 1) if _BROKEN.search(caption)]
     if scans.captions is None:
-        captions = _of_words(split, vocabulary, data_config)
+        captions = _describe_words(split, vocabulary, data_config)
     else:
-        captions = _of_vectors(split, scans.captions, data_config.max_words)
+        captions = _describe_vectors(split, scans.captions, data_config.max_words)
     title = (
         f"{split.split}: {images} images of {regions} regions x {dimensions} features, "
         f"{len(split)} captions, {describe_counts(split.captions_per_image)} an image"
@@ -179,38 +190,40 @@ def _describe(
         {
             "features": f"{split.images.array.dtype}, each image stored {stored}; "
             f"mean {features.mean:.3g}, deviation {features.deviation:.3g}",
-            "constant images": _some(f"{at} ({x:g})" for at, x in features.constant_images),
-            "constant dimensions": _some(f"{at} ({x:g})" for at, x in features.constant_dimensions),
-            "repeated images": _some(f"{at} = {first}" for at, first in features.repeated),
+            "constant images": _summary(f"{at} ({x:g})" for at, x in features.constant_images),
+            "constant dimensions": _summary(
+                f"{at} ({x:g})" for at, x in features.constant_dimensions
+            ),
+            "repeated images": _summary(f"{at} = {first}" for at, first in features.repeated),
             **captions,
-            "broken characters": _some(f"caption {n}" for n in broken),
+            "broken characters": _summary(f"caption {n}" for n in broken),
         },
     )
 
 
-def _of_words(split: PairDataset, vocabulary: Vocabulary, data_config: Any) -> dict[str, str]:
+def _describe_words(split: PairDataset, vocabulary: Vocabulary, data_config: Any) -> dict[str, str]:
     sentences = load_sentence_splitter() if data_config.split_sentences else None
     words = Counter(word for caption in split.captions for word in tokenize(caption, sentences))
     unknown = Counter({word: n for word, n in words.items() if word not in vocabulary.word2idx})
     share = unknown.total() / words.total()
     return {
-        "tokens of a caption": _lengths(split.lengths, data_config.max_words),
+        "tokens of a caption": _describe_lengths(split.lengths, data_config.max_words),
         "unknown words": f"{share:.2%} of all; "
-        + _some(f"{word} ({count})" for word, count in unknown.most_common()),
+        + _summary(f"{word} ({count})" for word, count in unknown.most_common()),
     }
 
 
-def _of_vectors(split: PairDataset, captions: FeatureScan, max_words: int) -> dict[str, str]:
+def _describe_vectors(split: PairDataset, captions: FeatureScan, max_words: int) -> dict[str, str]:
     return {
         "caption vectors": f"{split.tokens.array.dtype} x {split.tokens.shape[2]}; "
         f"mean {captions.mean:.3g}, deviation {captions.deviation:.3g}",
-        "vectors of a caption": _lengths(split.lengths, max_words),
-        "constant captions": _some(f"{at} ({x:g})" for at, x in captions.constant_images),
-        "repeated captions": _some(f"{at} = {first}" for at, first in captions.repeated),
+        "vectors of a caption": _describe_lengths(split.lengths, max_words),
+        "constant captions": _summary(f"{at} ({x:g})" for at, x in captions.constant_images),
+        "repeated captions": _summary(f"{at} = {first}" for at, first in captions.repeated),
     }
 
 
-def _lengths(lengths: np.ndarray, most: int) -> str:
+def _describe_lengths(lengths: np.ndarray, most: int) -> str:
     return (
         f"{lengths.min()} to {lengths.max()}, median {np.median(lengths):g}, 95% at most "
         f"{np.quantile(lengths, 0.95, method='higher')}; {np.sum(lengths > most)} longer than "
@@ -218,21 +231,26 @@ def _lengths(lengths: np.ndarray, most: int) -> str:
     )
 
 
-def _shared(left: tuple[PairDataset, SplitScan], right: tuple[PairDataset, SplitScan]) -> list[str]:
-    """What two splits have in common, though they should not."""
+def _shared_items(
+    left: tuple[PairDataset, SplitScan], right: tuple[PairDataset, SplitScan]
+) -> list[str]:
+    """Lines that list images and captions found in both splits."""
     (left_pairs, left_scan), (right_pairs, right_scan) = left, right
     if left_scan.captions is None:
         others = set(right_pairs.captions)
         captions = [repr(c) for c in dict.fromkeys(left_pairs.captions) if c in others]
     else:
-        captions = _equal(left_scan.captions, right_scan.captions)
+        captions = _equal_rows(left_scan.captions, right_scan.captions)
     return _section(
         f"both in {left_pairs.split} and in {right_pairs.split}:",
-        {"images": _some(_equal(left_scan.images, right_scan.images)), "captions": _some(captions)},
+        {
+            "images": _summary(_equal_rows(left_scan.images, right_scan.images)),
+            "captions": _summary(captions),
+        },
     )
 
 
-def _equal(left: FeatureScan, right: FeatureScan) -> list[str]:
+def _equal_rows(left: FeatureScan, right: FeatureScan) -> list[str]:
     return [
         f"{row} = {right.image_of[key]}"
         for key, row in left.image_of.items()
@@ -244,8 +262,8 @@ def _section(title: str, facts: dict[str, str]) -> list[str]:
     return [title, *(f"  {name:<21}{value}" for name, value in facts.items())]
 
 
-def _some(items: Iterable[object]) -> str:
-    """How many, and the first few."""
+def _summary(items: Iterable[object]) -> str:
+    """Number of items and the first few of them."""
     items = list(items)
     if not items:
         return "none"
@@ -253,8 +271,8 @@ def _some(items: Iterable[object]) -> str:
     return f"{len(items)}: {', '.join([*map(str, items[:SHOWN]), *more])}"
 
 
-def _listing(messages: Iterable[str]) -> str:
-    """The messages, of those that differ only in their numbers the first few."""
+def _list_problems(messages: Iterable[str]) -> str:
+    """All messages; of messages that differ only in their numbers, the first few and a count."""
     kinds: dict[str, list[str]] = {}
     for message in messages:
         kinds.setdefault(_NUMBER.sub("0", message), []).append(message)

@@ -1,4 +1,4 @@
-"""Evaluate finished runs and published checkpoints, alone and together."""
+"""Evaluate finished runs and published checkpoints, each alone and as an ensemble."""
 
 import contextlib
 import functools
@@ -14,17 +14,18 @@ from l2rm_jax import config as defaults
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.loading import read_split
 from l2rm_jax.data.pairs import PairDataset
-from l2rm_jax.data.stored import place_of
-from l2rm_jax.data.text import punkt
-from l2rm_jax.devices.parallel import Replicas, products_in
+from l2rm_jax.data.stored import caption_placeholder
+from l2rm_jax.data.text import load_sentence_splitter
+from l2rm_jax.devices.parallel import Replicas, matmul_precision
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.evaluation.recall import check_protocols
+from l2rm_jax.evaluation.protocols import check_protocols
 from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.evaluation.two_stage import Shortlist
-from l2rm_jax.published.checkpoint import fit_data, read_checkpoint, trained_vocabulary
+from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabulary, weights_for_data
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
-from l2rm_jax.run.config_file import changed, read_config
-from l2rm_jax.run.inputs import read_data, test_rows
+from l2rm_jax.run.config_file import read_config, with_changes
+from l2rm_jax.run.inputs import read_data
+from l2rm_jax.run.results import result_rows
 from l2rm_jax.run.run import Run, open_run
 
 Rows = dict[str, dict[str, float]]
@@ -37,84 +38,92 @@ def evaluate_runs(
     proposer: str | Path | None = None,
     top_k: Sequence[int] = (),
 ) -> Rows:
-    """Test recalls of the best model of each run and, of several, of their mean similarities.
+    """Test the best model of each run; of several runs, also the mean of their similarities.
 
-    SGRAF is the mean of a run with head sgr and one with head saf.
+    SGRAF is the mean of a run with head `sgr` and a run with head `saf`.
 
     Args:
-      workdirs: directories of the runs.
-      changes: config keys that are to differ from the runs' own: where the data are now
+      workdirs: work directories of the runs.
+      changes: config keys with values that replace the runs' own: where the data are now
         (`data.path`) and how to evaluate (`evaluation.*`).
-      proposer: directory of a run whose head is one product of vectors; the runs then score only
-        what it proposes (see `two_stage`).
-      top_k: how many candidates it proposes for a query, a table each; 0 for all pairs, without it.
+      proposer: work directory of a run whose similarity is a product of two vectors. The runs then
+        score only the candidates that it proposes (see `two_stage`).
+      top_k: numbers of candidates that the proposer gives each query; each number adds its own
+        rows. 0 adds the rows of all pairs, scored without the proposer.
+
+    Returns:
+      Rows of the result table (`recall_table`): row name to the keys of `recalls`.
 
     Raises:
-      ConfigError: a directory holds no run, the runs test on different images or captions, the
-        proposer's head is not one product, or `top_k` is not what one can propose.
+      ConfigError: a directory holds no run, the runs have different test images or captions, the
+        proposer's similarity is not a product of two vectors, `top_k` holds a negative number or
+        only zeros, or one of `proposer` and `top_k` is given without the other.
     """
     for key in changes:
         if key != "data.path" and not key.startswith("evaluation."):
             raise ConfigError(
-                f"{key}: evaluation uses the config that a run was trained with; only data.path "
-                "and evaluation.* can be changed"
+                f"{key}: a run is evaluated with the config that it was trained with; only "
+                "data.path and evaluation.* can be changed"
             )
     if bool(proposer) != bool(top_k):
-        raise ConfigError("--proposer, --top_k: one needs the other")
+        raise ConfigError("--proposer, --top_k: found only one of them, expected both or neither")
     first, expected, vectors = proposer or workdirs[0], None, None
     if proposer:
-        with _opened(proposer, changes) as run:
+        with _open_trained(proposer, changes) as run:
             vectors, expected = run.score_test(Scorer.embeddings), run.data.test
     rows: Rows = {}
-    ways: list[_Way] = []
+    scorings: list[_Scoring] = []
     totals: list[Any] = []
     for workdir in workdirs:
-        with _opened(workdir, changes) as run:
+        with _open_trained(workdir, changes) as run:
             test, config = run.data.test, run.config
             if expected is None:
                 expected = test
             else:
                 _check_same_test(test, expected, str(workdir), str(first))
-            if not ways and vectors is not None:
-                shortlist = _shortlist(vectors, test, config, top_k)
-                ways.append(_two_stage(shortlist, str(proposer)))
+            if not scorings and vectors is not None:
+                shortlist = _make_shortlist(vectors, test, config, top_k)
+                scorings.append(_two_stage(shortlist, str(proposer)))
             if not rows and (vectors is None or 0 in top_k):
-                ways.append(_all_pairs(test, config))
-            found = [run.score_test(way.score) for way in ways]
-        totals = [old + new for old, new in zip(totals or [0.0] * len(ways), found, strict=True)]
-        rows |= _named(f"{workdir} ({config.model.head})", ways, found)
+                scorings.append(_all_pairs(test, config))
+            scores = [run.score_test(scoring.score) for scoring in scorings]
+        totals = [old + new for old, new in zip(totals or [0.0] * len(scores), scores, strict=True)]
+        rows |= _named_rows(f"{workdir} ({config.model.head})", scorings, scores)
     if len(workdirs) > 1:
         means = [total / len(workdirs) for total in totals]
-        rows |= _named(f"mean of {len(workdirs)} runs", ways, means)
+        rows |= _named_rows(f"mean of {len(workdirs)} runs", scorings, means)
     return rows
 
 
-def _check_same_test(found: PairDataset, expected: PairDataset, name: str, first: str) -> None:
-    """Refuses a run whose similarities are not of the same images and captions as the first run's.
+def _check_same_test(test: PairDataset, expected: PairDataset, name: str, first: str) -> None:
+    """Check that a run has the same test images and captions as the first run.
 
-    Features of the images may differ, and vectors of captions that have text: only without it do
-    the vectors themselves say which captions they are.
+    Only then can their similarities be averaged. Image features may differ between the runs.
+    Caption vectors may too, if there is caption text to compare; without text the vectors must be
+    equal.
 
     Raises:
       ConfigError: says what differs.
     """
-    sizes = [f"{len(test.images)} images and {len(test)} captions" for test in (found, expected)]
+    sizes = [f"{len(split.images)} images and {len(split)} captions" for split in (test, expected)]
     if sizes[0] != sizes[1]:
         raise ConfigError(
-            f"{name}: found {sizes[0]} in its test split, expected {first}'s {sizes[1]}"
+            f"{name}: found {sizes[0]} in its test split, expected {sizes[1]} as in {first}"
         )
-    if found.captions != expected.captions or (found.caption_image != expected.caption_image).any():
-        raise ConfigError(f"{name}: its test captions differ from {first}'s")
-    own, other = found.tokens, expected.tokens
-    both = isinstance(own, RegionFeatures) and isinstance(other, RegionFeatures)
-    if both and found.captions[0] == place_of(own, 0) and not _same_vectors(own, other):
+    if test.captions != expected.captions or (test.caption_image != expected.caption_image).any():
+        raise ConfigError(f"{name}: its test captions differ from those of {first}")
+    own, other = test.tokens, expected.tokens
+    are_vectors = isinstance(own, RegionFeatures) and isinstance(other, RegionFeatures)
+    lack_text = are_vectors and test.captions[0] == caption_placeholder(own, 0)
+    if lack_text and not _same_vectors(own, other):
         raise ConfigError(
             f"{name}: {own.name} and {other.name} of {first} hold different vectors, expected the "
-            "same, as there is no text that says whether the captions are"
+            "same, as there is no text to tell whether the captions are the same"
         )
 
 
 def _same_vectors(one: RegionFeatures, other: RegionFeatures) -> bool:
+    """Whether both hold the same numbers; read block by block."""
     if one.name == other.name:
         return True
     if one.shape != other.shape:
@@ -124,98 +133,110 @@ def _same_vectors(one: RegionFeatures, other: RegionFeatures) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(workdir: str | Path, changes: Mapping[str, Any]) -> Iterator[Run]:
-    config = changed(read_config(workdir), changes)
+def _open_trained(workdir: str | Path, changes: Mapping[str, Any]) -> Iterator[Run]:
+    """Open the run in `workdir` with these changes to its config."""
+    config = with_changes(read_config(workdir), changes)
     with open_run(config, read_data(config, workdir), workdir, Replicas()) as run:
         yield run
 
 
-class _Way(NamedTuple):
-    """A way of scoring the test split, and the recalls of what it gives."""
+class _Scoring(NamedTuple):
+    """How to score the test split (all pairs or two stages), and how to rank those scores.
+
+    Attributes:
+      score: maps a scorer, the variables and the test split to scores.
+      rows: maps these scores to rows of the result table.
+    """
 
     score: Callable[[Scorer, Any, PairDataset], np.ndarray]
     rows: Callable[[np.ndarray], Rows]
 
 
-def _all_pairs(test: PairDataset, config: ConfigDict) -> _Way:
-    return _Way(Scorer.similarities, lambda sims: test_rows(sims, test, config.evaluation))
+def _all_pairs(test: PairDataset, config: ConfigDict) -> _Scoring:
+    return _Scoring(Scorer.similarities, lambda sims: result_rows(sims, test, config.evaluation))
 
 
-def _shortlist(
+def _make_shortlist(
     vectors: tuple[np.ndarray, np.ndarray],
     test: PairDataset,
     config: ConfigDict,
     top_k: Sequence[int],
 ) -> Shortlist:
     if config.evaluation.dual_softmax:
-        raise ConfigError("evaluation.dual_softmax: needs all pairs, and --proposer leaves some")
+        raise ConfigError(
+            "evaluation.dual_softmax: needs the scores of all pairs, but --proposer leaves some out"
+        )
     protocols = config.evaluation.protocol
     return Shortlist(*vectors, test.caption_image, protocols, [k for k in top_k if k])
 
 
-def _two_stage(shortlist: Shortlist, proposer: str) -> _Way:
+def _two_stage(shortlist: Shortlist, proposer: str) -> _Scoring:
     def score(scorer: Scorer, variables: Any, test: PairDataset) -> np.ndarray:
         return scorer.pair_similarities(variables, test, *shortlist.pairs)
 
     def rows(scores: np.ndarray) -> Rows:
         return {f"{proposer} proposes {key}": row for key, row in shortlist.rows(scores).items()}
 
-    return _Way(score, rows)
+    return _Scoring(score, rows)
 
 
 def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Rows:
-    """Test recalls of published PyTorch checkpoints and, of several, of their mean similarities.
+    """Test published PyTorch checkpoints; of several, also the mean of their similarities.
 
-    A file of two networks counts as one model, the mean of both, as its authors evaluate it.
+    A file with two networks counts as one model, the mean of both, as its authors evaluate it.
 
     Args:
-      config: `data` says where the test split and the vocabulary are, `evaluation` how to
-        evaluate. Everything about the networks is read from the files.
+      config: `data` names the test split and the vocabulary, `evaluation` the protocols. Head and
+        sizes of the networks are read from the files.
       paths: the files.
 
+    Returns:
+      Rows of the result table (`recall_table`): row name to the keys of `recalls`.
+
     Raises:
-      L2RMError: a file or the data are not what they should be, or do not fit each other.
+      L2RMError: a file, the config or the data cannot be used, or a file does not fit the data.
     """
     defaults.check_fields(config)
-    products_in(config.precision)  # a name that does not exist shows before the data are read
-    vocabulary = trained_vocabulary(config.data)
-    sentences = punkt() if config.data.split_sentences else None
+    matmul_precision(config.precision)  # refuses an unknown name before the data are read
+    vocabulary = read_trained_vocabulary(config.data)
+    sentences = load_sentence_splitter() if config.data.split_sentences else None
     test = read_split(config.data.path, config.data.test_split, vocabulary, sentences)
     check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
     shape = test.images.shape[1:]
     # Every file is read and checked before the first is scored.
     checkpoints = {
         path: {
-            key: fit_data(weights, len(vocabulary), shape, f"{path}: {key}")
+            key: weights_for_data(weights, len(vocabulary), shape, f"{path}: {key}")
             for key, weights in read_checkpoint(path).networks.items()
         }
         for path in paths
     }
     replicas = Replicas()
     scorer = functools.cache(lambda model: Scorer(model, replicas, config.evaluation.batch_size))
-    ways = [_all_pairs(test, config)]
+    scorings = [_all_pairs(test, config)]
     rows: Rows = {}
     total = 0.0
     for path, networks in checkpoints.items():
-        own = 0.0
+        mean = 0.0
         for key, weights in networks.items():
             model = model_from_state_dict(weights, dropout=0.0, chunk=config.model.chunk)
             variables = replicas.replicate(variables_from_state_dict(weights))
-            with products_in(config.precision):
+            with matmul_precision(config.precision):
                 sims = scorer(model).similarities(variables, test)
-            own = own + sims / len(networks)
+            mean = mean + sims / len(networks)
             if len(networks) > 1:
-                rows |= _named(f"{path} ({key})", ways, [sims])
-        rows |= _named(str(path), ways, [own])
-        total = total + own / len(checkpoints)
+                rows |= _named_rows(f"{path} ({key})", scorings, [sims])
+        rows |= _named_rows(str(path), scorings, [mean])
+        total = total + mean / len(checkpoints)
     if len(checkpoints) > 1:
-        rows |= _named(f"mean of {len(checkpoints)} checkpoints", ways, [total])
+        rows |= _named_rows(f"mean of {len(checkpoints)} checkpoints", scorings, [total])
     return rows
 
 
-def _named(name: str, ways: Sequence[_Way], found: Sequence[np.ndarray]) -> Rows:
+def _named_rows(name: str, scorings: Sequence[_Scoring], scores: Sequence[np.ndarray]) -> Rows:
+    """Result rows of each scoring, with `name` in front of the protocol."""
     return {
         f"{name}, {key}": row
-        for way, values in zip(ways, found, strict=True)
-        for key, row in way.rows(values).items()
+        for scoring, values in zip(scorings, scores, strict=True)
+        for key, row in scoring.rows(values).items()
     }

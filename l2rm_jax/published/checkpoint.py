@@ -1,12 +1,13 @@
-"""Published PyTorch checkpoints (`.pth.tar`) of L2RM, SGRAF, RCL, DECL, NCR and BiCro.
+"""Read published PyTorch checkpoints (`.pth.tar`) of L2RM, SGRAF, RCL, DECL, NCR and BiCro.
 
-| file of | networks | parameters of a network |
+| written by | key of the networks | parameters of one network |
 |---|---|---|
-| L2RM | `net` | one flat state dict; beside it `cost_function`, but for warm-up files |
-| SGRAF, RCL, DECL | `model` | a list of three: image encoder, text encoder, similarity |
-| NCR, BiCro | `model_A`, `model_B` | the same list, of each of two networks trained together |
+| L2RM | `net` | one flat state dict; `cost_function` next to it, except in warm-up files |
+| SGRAF, RCL, DECL | `model` | list of three state dicts: image encoder, text encoder, similarity |
+| NCR, BiCro | `model_A`, `model_B` | the same list for each of two networks trained together |
 
-All keep their options, an `argparse.Namespace`, under `opt`; none holds optimiser state.
+All files keep the training options, an `argparse.Namespace`, under `opt`. None holds optimiser
+state.
 """
 
 import argparse
@@ -26,29 +27,29 @@ _LAYOUTS = (("net",), ("model",), ("model_A", "model_B"))
 _PARTS = ("img_enc", "txt_enc", "sim_enc")
 
 
-class Published(NamedTuple):
-    """What a published checkpoint holds, as float32 arrays by the authors' flat names.
+class PublishedCheckpoint(NamedTuple):
+    """Content of a published checkpoint: float32 arrays under the authors' flat names.
 
     Attributes:
-      networks: parameters of each network under its key in the file. Two are an ensemble: their
-        authors evaluate the mean of the similarities.
-      cost: parameters of L2RM's learned cost; None where the file has none.
+      networks: parameters of each network under its key in the file. Two networks are an ensemble:
+        their authors evaluate the mean of the two similarities.
+      cost: parameters of L2RM's learned cost; None if the file has none.
     """
 
     networks: dict[str, dict[str, np.ndarray]]
     cost: dict[str, np.ndarray] | None
 
 
-def read_checkpoint(path: str | Path) -> Published:
-    """Reads a file and checks every name and shape in it, and the options it keeps against them.
+def read_checkpoint(path: str | Path) -> PublishedCheckpoint:
+    """Read a file; check the name and shape of every parameter, and the saved options.
 
-    Nothing in the file is executed: tensors, plain containers and `argparse.Namespace` are all
-    that is unpickled. Tensors that were saved on an accelerator come to the host.
+    Nothing in the file is executed: only tensors, plain containers and `argparse.Namespace` are
+    unpickled. Tensors that were saved on an accelerator are loaded to the host.
 
     Raises:
-      CheckpointError: PyTorch is not installed; the file cannot be read, needs another global, or
-        has none of the layouts above; parameters are missing, unknown, of a wrong shape, or
-        another network's than the options describe.
+      CheckpointError: PyTorch is not installed; the file cannot be read, needs another Python
+        global, or has none of the layouts above; parameters are missing, unknown or of a wrong
+        shape, or contradict the options.
     """
     content = _load(Path(path))
     layout = next((keys for keys in _LAYOUTS if content.keys() >= set(keys)), None)
@@ -62,11 +63,19 @@ def read_checkpoint(path: str | Path) -> Published:
         sizes = check_state_dict(weights, f"{path}: {key}")
         _check_options(content.get("opt"), graph_steps(weights), sizes, f"{path}: {key}")
     cost = content.get("cost_function")
-    return Published(networks, None if cost is None else _cost(cost, f"{path}: cost_function"))
+    return PublishedCheckpoint(
+        networks, None if cost is None else _cost(cost, f"{path}: cost_function")
+    )
 
 
-def trained_vocabulary(data_config: ConfigDict) -> Vocabulary:
-    """The vocabulary that the config names: a network's words are numbered by its own.
+def read_trained_vocabulary(data_config: ConfigDict) -> Vocabulary:
+    """Read the vocabulary that a checkpoint was trained with, from the file `data.vocabulary`.
+
+    A network's word embedding is indexed by the vocabulary of its training, so a vocabulary built
+    from the captions at hand would not fit.
+
+    Args:
+      data_config: the section `data` of a config.
 
     Raises:
       ConfigError: `data.vocabulary` or `data.path` is empty.
@@ -81,34 +90,34 @@ def trained_vocabulary(data_config: ConfigDict) -> Vocabulary:
     return Vocabulary.read(data_config.vocabulary)
 
 
-def fit_data(
+def weights_for_data(
     weights: Mapping[str, np.ndarray],
     vocabulary_size: int,
     image_shape: tuple[int, int],
     where: str,
 ) -> dict[str, np.ndarray]:
-    """The network's parameters for these data, if they are of its kind.
+    """A network's parameters, checked against the data and cut to their vocabulary.
 
-    RCL, and L2RM at times, append a word `<mask>` to the vocabulary that they read. No caption
-    holds it, so an embedding with one row more than the vocabulary loses its last.
+    RCL, and sometimes L2RM, append a word `<mask>` to the vocabulary file. No caption contains it,
+    so if the embedding has one row more than the vocabulary, its last row is dropped.
 
     Args:
-      weights: one of `Published.networks`.
-      vocabulary_size: words of the vocabulary.
-      image_shape: regions and features of an image.
-      where: what a message starts with.
+      weights: one of `PublishedCheckpoint.networks`.
+      vocabulary_size: number of words in the vocabulary.
+      image_shape: number of regions of an image, and features of a region.
+      where: the file and network, as the start of an error message.
 
     Raises:
-      CheckpointError: the network was trained on another vocabulary or on other features.
+      CheckpointError: the network was trained with another vocabulary or other image features.
     """
     embedding = weights["txt_enc.embed.weight"]
     if not 0 <= len(embedding) - vocabulary_size <= 1:
         raise CheckpointError(
             f"{where}: its embedding has {len(embedding)} words and data.vocabulary has "
-            f"{vocabulary_size}; expected the vocabulary that it was trained with"
+            f"{vocabulary_size}; expected the vocabulary that the network was trained with"
         )
     trained_on = (
-        # The global image vector normalises each region by itself.
+        # This batch normalisation has one weight per region.
         len(weights["sim_enc.v_global_w.embedding_local.1.weight"]),
         weights["img_enc.fc.weight"].shape[1],
     )
@@ -121,7 +130,7 @@ def fit_data(
 
 
 def _load(path: Path) -> Mapping[str, Any]:
-    """The file's dictionary, unpickled without executing anything."""
+    """Unpickle the file's dictionary without executing anything in it."""
     try:
         import torch
     except ImportError as error:
@@ -131,8 +140,8 @@ def _load(path: Path) -> Mapping[str, Any]:
     version = tuple(map(int, torch.__version__.split(".")[:2]))
     if version < (2, 6):
         raise CheckpointError(
-            f"{path}: refused, PyTorch {torch.__version__} can be made to execute what a file "
-            "says (CVE-2025-32434); expected 2.6 or newer"
+            f"{path}: refused, PyTorch {torch.__version__} can be made to execute code in a file "
+            "(CVE-2025-32434); expected 2.6 or newer"
         )
     try:
         file = path.open("rb")
@@ -141,21 +150,23 @@ def _load(path: Path) -> Mapping[str, Any]:
     try:
         with file, torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # damage surfaces as nearly any type
-        foreign = re.search(r"GLOBAL (\S+)", str(error))
+    except Exception as error:  # a damaged file can raise nearly any type
+        needed = re.search(r"GLOBAL (\S+)", str(error))
         reason = (
-            f"it needs the global {foreign[1]}, and of globals only argparse.Namespace is allowed"
-            if foreign
-            else "it is damaged, or no file that torch.save wrote"
+            f"it needs the Python global {needed[1]}, but only argparse.Namespace is allowed"
+            if needed
+            else "it is damaged, or was not written by torch.save"
         )
         raise CheckpointError(f"{path}: refused, {reason}") from error
     if not isinstance(content, Mapping):
-        raise CheckpointError(f"{path}: holds a {type(content).__name__}, expected a dictionary")
+        raise CheckpointError(
+            f"{path}: holds an object of type {type(content).__name__}, expected a dictionary"
+        )
     return content
 
 
 def _network(state: Any, where: str) -> dict[str, np.ndarray]:
-    """Flat parameters, from a flat state dict or from the list of the three parts'."""
+    """Flat parameters, from a flat state dict or from a list with one state dict per part."""
     if not isinstance(state, list | tuple):
         return _arrays(state, where)
     if len(state) != len(_PARTS):
@@ -170,9 +181,11 @@ def _network(state: Any, where: str) -> dict[str, np.ndarray]:
 
 
 def _arrays(state: Any, where: str) -> dict[str, np.ndarray]:
-    """A state dict as float32 arrays, without DataParallel's prefix and the batch counters."""
+    """State dict as float32 arrays, without DataParallel's prefix and the batch counters."""
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
-        raise CheckpointError(f"{where}: found {type(state).__name__}, expected a state dict")
+        raise CheckpointError(
+            f"{where}: found an object of type {type(state).__name__}, expected a state dict"
+        )
     if all(name.startswith("module.") for name in state):
         state = {name.removeprefix("module."): x for name, x in state.items()}
     return {
@@ -190,37 +203,43 @@ def _array(x: Any, where: str) -> np.ndarray:
         or not x.is_floating_point()
         or (x.layout, x.device.type) != (torch.strided, "cpu")
     ):
-        raise CheckpointError(f"{where}: found {type(x).__name__}, expected a tensor of floats")
-    if x.numel() * x.element_size() > x.untyped_storage().nbytes():  # one number, many times
         raise CheckpointError(
-            f"{where}: found fewer numbers than its shape {list(x.shape)} has, expected all"
+            f"{where}: found an object of type {type(x).__name__}, expected a dense tensor of "
+            "floats on the CPU"
+        )
+    # An expanded tensor stores one number for many; a few bytes could claim any amount of memory.
+    if x.numel() * x.element_size() > x.untyped_storage().nbytes():
+        raise CheckpointError(
+            f"{where}: stores fewer numbers than its shape {list(x.shape)} has, expected all"
         )
     return x.detach().float().numpy()
 
 
 def _cost(state: Any, where: str) -> dict[str, np.ndarray]:
-    """Kernel and bias of the learned cost: one linear layer over the batch."""
+    """Kernel and bias of the learned cost, a linear layer over the columns of a batch of size B."""
     arrays = _arrays(state, where)
-    found = {name: x.shape for name, x in arrays.items()}
-    size = next(iter(found.get("fc.bias", ())), 0)
-    if found != {"fc.weight": (size, size), "fc.bias": (size,)} or not size:
-        raise CheckpointError(f"{where}: found {found}, expected fc.weight [B, B] and fc.bias [B]")
+    shapes = {name: x.shape for name, x in arrays.items()}
+    size = next(iter(shapes.get("fc.bias", ())), 0)
+    if shapes != {"fc.weight": (size, size), "fc.bias": (size,)} or not size:
+        raise CheckpointError(f"{where}: found {shapes}, expected fc.weight [B, B] and fc.bias [B]")
     if not all(np.isfinite(x).all() for x in arrays.values()):
         raise CheckpointError(f"{where}: holds numbers that are not finite")
     return arrays
 
 
 def _check_options(options: Any, steps: int, sizes: Mapping[str, int], where: str) -> None:
-    """Refuses a network that is another than the file's options describe.
+    """Check that the network is the one that the file's options describe.
 
-    Whether vectors are normalised (`no_imgnorm`, `no_txtnorm`) shows in the options alone; they
-    always are here, as they are by default there.
+    Only the options tell whether vectors are normalised (`no_imgnorm`, `no_txtnorm`). This library
+    always normalises them, which is the authors' default, so other settings are refused.
     """
     if options is None:
         return
     options = vars(options) if isinstance(options, argparse.Namespace) else options
     if not isinstance(options, Mapping):
-        raise CheckpointError(f"{where}: opt is a {type(options).__name__}, expected the options")
+        raise CheckpointError(
+            f"{where}: opt is of type {type(options).__name__}, expected the training options"
+        )
     expected = {
         "module_name": "SGR" if steps else "SAF",
         **({"sgr_step": steps} if steps else {}),
@@ -237,6 +256,6 @@ def _check_options(options: Any, steps: int, sizes: Mapping[str, int], where: st
     for name, value in expected.items():
         if name in options and str(options[name]) != str(value):
             raise CheckpointError(
-                f"{where}: the options say {name} = {options[name]}, but the parameters are of a "
-                f"network with {name} = {value}"
+                f"{where}: the options say {name} = {options[name]}, but the parameters belong to "
+                f"a network with {name} = {value}"
             )

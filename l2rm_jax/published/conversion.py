@@ -1,7 +1,7 @@
-"""Parameters of the authors' PyTorch models, as parameters of ours.
+"""Convert parameters of the authors' PyTorch models to Flax variables of `RetrievalModel`.
 
-The names are SGRAF's, which L2RM, RCL, DECL, NCR and BiCro share; `torch_checkpoint.py` reads the
-files that hold them.
+The parameter names are SGRAF's; L2RM, RCL, DECL, NCR and BiCro share them. `checkpoint.py` reads
+them from files.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import numpy as np
 from l2rm_jax.errors import CheckpointError
 from l2rm_jax.models.retrieval import RetrievalModel
 
-# Ours -> theirs.
+# Path of a Flax module -> name of the authors' layer.
 _IMAGE = {
     "regions/projection": "img_enc.fc",
     "attention/local_projection": "sim_enc.v_global_w.embedding_local.0",
@@ -33,9 +33,9 @@ _HEAD = {
     "score": "sim_enc.sim_eval_w",
 }
 
-# Shapes of their linear layers' weights, [outputs, inputs], and of their batch normalisations: a
-# letter an axis. V words of the vocabulary, W word_dim, D embed_dim, S sim_dim, F features and
-# R regions of an image; the GRU has G = 3 D gates.
+# Shapes of the authors' parameters, one letter per axis; linear layers are [outputs, inputs].
+# V: words in the vocabulary, W: word_dim, D: embed_dim, S: sim_dim, F: features of a region,
+# R: regions of an image, G = 3 D: gates of the GRU.
 _LINEAR_SHAPES = {
     "img_enc.fc": "DF",
     **dict.fromkeys((f"sim_enc.{x}_global_w.embedding_local.0" for x in "vt"), "DD"),
@@ -53,18 +53,18 @@ _GRU_SHAPES = {"weight_ih_l0": "GW", "weight_hh_l0": "GD", "bias_ih_l0": "G", "b
 
 
 def check_state_dict(weights: Mapping[str, np.ndarray], where: str) -> dict[str, int]:
-    """Refuses what is not exactly the parameters of one network.
+    """Check that the arrays are exactly the parameters of one network.
 
     Args:
       weights: as in `variables_from_state_dict`.
-      where: what a message starts with.
+      where: the file and network, as the start of an error message.
 
     Returns:
-      The sizes by their letters above.
+      The size of each axis letter (`V`, `W`, `D`, `S`, `F`, `R`, `G`).
 
     Raises:
-      CheckpointError: names are missing or unknown, a shape does not fit the others, a number is
-        not finite.
+      CheckpointError: a name is missing or unknown, a shape does not fit the others, or a number
+        is not finite.
     """
     shapes = _shapes(graph_steps(weights))
     missing, unknown = shapes.keys() - weights.keys(), weights.keys() - shapes.keys()
@@ -76,24 +76,24 @@ def check_state_dict(weights: Mapping[str, np.ndarray], where: str) -> dict[str,
         )
     sizes = {"1": 1}
     for name, axes in shapes.items():
-        found = weights[name].shape
-        if len(found) == len(axes):  # the first parameter that has an axis sets its size
-            sizes = {**dict(zip(axes, found, strict=True)), **sizes}
+        shape = weights[name].shape
+        if len(shape) == len(axes):  # the first parameter with an axis sets the size of that axis
+            sizes = {**dict(zip(axes, shape, strict=True)), **sizes}
         sizes["G"] = 3 * sizes.get("D", 0)
         expected = tuple(sizes.get(axis, axis) for axis in axes)
-        if found != expected:
-            raise CheckpointError(f"{where}: {name} has the shape {found}, expected {expected}")
+        if shape != expected:
+            raise CheckpointError(f"{where}: {name} has the shape {shape}, expected {expected}")
         if not np.isfinite(weights[name]).all():
             raise CheckpointError(f"{where}: {name} holds numbers that are not finite")
     return sizes
 
 
 def model_from_state_dict(weights: Mapping[str, np.ndarray], **fields) -> RetrievalModel:
-    """The model that a flat set of the authors' parameters belongs to, its sizes read from them.
+    """Build the model for the authors' parameters; head and sizes are read from their shapes.
 
     Args:
       weights: as in `variables_from_state_dict`.
-      **fields: fields of `RetrievalModel` that parameters do not tell (dropout, chunk, ...).
+      **fields: fields of `RetrievalModel` that no parameter determines (dropout, chunk, ...).
     """
     vocabulary_size, word_dim = weights["txt_enc.embed.weight"].shape
     steps = graph_steps(weights)
@@ -109,20 +109,24 @@ def model_from_state_dict(weights: Mapping[str, np.ndarray], **fields) -> Retrie
 
 
 def variables_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
-    """`{"params", "batch_stats"}` of `RetrievalModel` from the authors' flat parameter names.
+    """Convert the authors' parameters to the variables of `RetrievalModel`.
 
     Args:
-      weights: `img_enc.*`, `txt_enc.*`, `sim_enc.*` arrays of an L2RM, SGRAF or RCL network.
+      weights: arrays by their flat names (`img_enc.*`, `txt_enc.*`, `sim_enc.*`), all of one
+        network of L2RM, SGRAF, RCL, DECL, NCR or BiCro.
+
+    Returns:
+      `{"params": ..., "batch_stats": ...}`, for `model.apply`.
 
     Raises:
-      KeyError: a name that the head needs is missing.
+      KeyError: a parameter of the head is missing.
     """
     params: dict = {"image_encoder": {}, "text_encoder": {}, "similarity_head": {}}
     stats: dict = {"image_encoder": {}, "similarity_head": {}}
     for ours, theirs in _IMAGE.items():
         _put(params["image_encoder"], ours, linear_from_state_dict(weights, theirs))
     for ours, theirs in _IMAGE_NORMS.items():
-        scale, mean = _norm(weights, theirs)
+        scale, mean = _batch_norm(weights, theirs)
         _put(params["image_encoder"], ours, scale)
         _put(stats["image_encoder"], ours, mean)
     for ours, theirs in _TEXT.items():
@@ -137,7 +141,7 @@ def variables_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
         params["similarity_head"]["gate"] = linear_from_state_dict(
             weights, "sim_enc.SAF_module.attn_sim_w"
         )
-        norm, running = _norm(weights, "sim_enc.SAF_module.bn")
+        norm, running = _batch_norm(weights, "sim_enc.SAF_module.bn")
         params["similarity_head"]["gate_scale"] = norm["scale"].reshape(())
         params["similarity_head"]["gate_shift"] = norm["bias"].reshape(())
         stats["similarity_head"] = {k: v.reshape(()) for k, v in running.items()}
@@ -145,12 +149,12 @@ def variables_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
 
 
 def cost_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Parameters of the learned cost from the authors' `cost_function` weights."""
+    """Convert the authors' `cost_function` weights to the parameters of the learned cost."""
     return linear_from_state_dict(weights, "fc")
 
 
 def words_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
-    """Parameters of `WordEncoder`: the embedding and both directions of the GRU."""
+    """Convert the embedding and both directions of the GRU to parameters of `WordEncoder`."""
     return {
         "embedding": weights["txt_enc.embed.weight"],
         "forward": _gru(weights, ""),
@@ -159,12 +163,16 @@ def words_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
 
 
 def linear_from_state_dict(weights: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    """Parameters of the linear layer called `name`; torch stores the kernel transposed."""
+    """Convert the linear layer called `name`; PyTorch stores the kernel transposed."""
     return {"kernel": weights[f"{name}.weight"].T, "bias": weights[f"{name}.bias"]}
 
 
 def _shapes(steps: int) -> dict[str, str]:
-    """Axes of every parameter of a network with so many steps of graph reasoning (0: SAF)."""
+    """Axis letters of every parameter of a network.
+
+    Args:
+      steps: graph reasoning steps of SGR; 0 for SAF.
+    """
     linears, norms = dict(_LINEAR_SHAPES), dict(_NORM_SHAPES)
     for step in range(steps):
         for layer in ("graph_query_w", "graph_key_w", "sim_graph_w"):
@@ -183,20 +191,22 @@ def _shapes(steps: int) -> dict[str, str]:
 
 
 def _put(tree: dict, path: str, value: dict) -> None:
+    """Store `value` in nested dictionaries, at keys separated by `/`."""
     *parents, leaf = path.split("/")
     for name in parents:
         tree = tree.setdefault(name, {})
     tree[leaf] = value
 
 
-def _norm(weights: Mapping[str, np.ndarray], name: str) -> tuple[dict, dict]:
+def _batch_norm(weights: Mapping[str, np.ndarray], name: str) -> tuple[dict, dict]:
+    """Parameters and running statistics of the batch normalisation called `name`."""
     params = {"scale": weights[f"{name}.weight"], "bias": weights[f"{name}.bias"]}
     running = {"mean": weights[f"{name}.running_mean"], "var": weights[f"{name}.running_var"]}
     return params, running
 
 
 def _gru(weights: Mapping[str, np.ndarray], suffix: str) -> dict[str, np.ndarray]:
-    """A GRU direction; torch orders the gates reset, update, new, as `gru.GRU` does."""
+    """One direction of the GRU; PyTorch orders the gates reset, update, new, as `gru.GRU` does."""
     name = "txt_enc.cap_rnn"
     return {
         "input_kernel": weights[f"{name}.weight_ih_l0{suffix}"].T,
@@ -207,7 +217,7 @@ def _gru(weights: Mapping[str, np.ndarray], suffix: str) -> dict[str, np.ndarray
 
 
 def graph_steps(weights: Mapping[str, np.ndarray]) -> int:
-    """Steps of graph reasoning; 0 where the head is SAF."""
+    """Number of graph reasoning steps of SGR; 0 if the head is SAF."""
     return sum(
         name.startswith("sim_enc.SGR_module.") and name.endswith(".sim_graph_w.weight")
         for name in weights
@@ -215,6 +225,7 @@ def graph_steps(weights: Mapping[str, np.ndarray]) -> int:
 
 
 def _graph(weights: Mapping[str, np.ndarray]) -> dict[str, dict]:
+    """Parameters of SGR's graph reasoning steps."""
     return {
         f"graph_{i}": {
             "query": linear_from_state_dict(weights, f"sim_enc.SGR_module.{i}.graph_query_w"),

@@ -1,4 +1,4 @@
-"""Start a run of ours from a published PyTorch checkpoint."""
+"""Start a run from a published PyTorch checkpoint."""
 
 import logging
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.loading import keep_data
+from l2rm_jax.data.loading import save_vocabulary_and_index
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.cost import resize_cost
 from l2rm_jax.models.retrieval import RetrievalModel
-from l2rm_jax.published.checkpoint import fit_data, read_checkpoint, trained_vocabulary
+from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabulary, weights_for_data
 from l2rm_jax.published.conversion import (
     cost_from_state_dict,
     model_from_state_dict,
@@ -28,51 +28,53 @@ _log = logging.getLogger(__name__)
 def import_checkpoint(
     config: ConfigDict, path: str | Path, workdir: str | Path, replicas: Replicas | None = None
 ) -> dict[str, float]:
-    """Makes `workdir` a run whose warm-up is done and whose model is the one in the file.
+    """Create a run in `workdir` that starts after warm-up with the model of a published file.
 
-    Published files hold no optimiser state, so `train` continues with a fresh one, for
-    `train.epochs` epochs. L2RM's learned cost comes along; for another batch size, the part of it
-    that means something there (`resize_cost`).
+    Published files hold no optimiser state, so `train` continues with a new one, for
+    `train.epochs` epochs. For the method `l2rm`, the learned cost is imported too. It depends on
+    the batch size; for another one, `resize_cost` keeps the part that still has a meaning.
 
     Args:
-      config: of the run; the sizes of the model are replaced by the file's.
+      config: config of the run. The head and the sizes of the model are taken from the file.
       path: a file with one network.
       workdir: a directory that is empty or does not exist.
-      replicas: devices; all local ones when None.
+      replicas: the devices; None takes all.
 
     Returns:
-      Recalls of the validation split.
+      Recalls of the validation split, with the keys of `recalls`.
 
     Raises:
-      L2RMError: the file, the config, the data or the directory cannot be used; nothing is written.
+      L2RMError: the file, the config, the data or the directory cannot be used; nothing has been
+        written then.
     """
     workdir = Path(workdir)
     if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
-        raise ConfigError(f"{workdir}: is there already, expected a new or an empty directory")
-    vocabulary = trained_vocabulary(config.data)
+        raise ConfigError(f"{workdir}: already exists, expected a new or an empty directory")
+    vocabulary = read_trained_vocabulary(config.data)
     networks, cost = read_checkpoint(path)
     if len(networks) > 1:
         raise ConfigError(
-            f"{path}: holds {len(networks)} networks ({', '.join(networks)}); a run has one. "
-            "Their ensemble can be evaluated"
+            f"{path}: holds {len(networks)} networks ({', '.join(networks)}), expected one. "
+            "Their ensemble can be evaluated, but not imported"
         )
     [weights] = networks.values()
     images = RegionFeatures.read(Path(config.data.path) / "train_ims.npy")
-    weights = fit_data(weights, len(vocabulary), images.shape[1:], str(path))
+    weights = weights_for_data(weights, len(vocabulary), images.shape[1:], str(path))
     config = _with_sizes(config, model_from_state_dict(weights))
     data = read_data(config, workdir)
     with open_run(config, data, workdir, replicas or Replicas()) as run:
         row = run.adopt(variables_from_state_dict(weights), _learned_cost(config, cost, path))
-        keep_data(run.data, workdir)
+        save_vocabulary_and_index(run.data, workdir)
         with RunLog(workdir, run.header) as log:
             log.write("import", run.step, checkpoint=str(path), **row)
         run.checkpoints.wait()
-        # Last: from here on, the directory holds a run.
+        # The config is written last: it is what makes the directory a run.
         write_config(workdir, config)
     return row
 
 
 def _with_sizes(config: ConfigDict, model: RetrievalModel) -> ConfigDict:
+    """Copy of the config with the head and the sizes of `model`."""
     config = config.copy_and_resolve_references()
     names = ["head", "embed_dim", "word_dim", "sim_dim"]
     names += ["sgr_steps"] if model.head == "sgr" else []
@@ -82,8 +84,8 @@ def _with_sizes(config: ConfigDict, model: RetrievalModel) -> ConfigDict:
 
 
 def _learned_cost(config: ConfigDict, weights: dict | None, path: str | Path) -> dict | None:
-    """The file's learned cost for this run's batches, where the run has one."""
+    """The file's learned cost for this run's batch size; None unless file and method have one."""
     if config.method != "l2rm" or weights is None:
-        _log.info("%s: no learned cost is taken over", path)
+        _log.info("%s: no learned cost is imported", path)
         return None
     return resize_cost(cost_from_state_dict(weights), config.train.batch_size)
