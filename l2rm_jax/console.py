@@ -1,4 +1,4 @@
-"""What a person sees of a command at work: progress bars."""
+"""Progress bars on the screen."""
 
 import sys
 from typing import Any, TextIO
@@ -6,41 +6,46 @@ from typing import Any, TextIO
 import jax
 from tqdm import tqdm
 
-QUIET_SECONDS = 30.0  # between two lines of a bar away from a terminal
+LINE_SECONDS = 30.0  # interval of progress lines if standard error is not a terminal
 
 
 def progress_bar(total: int, description: str, *, initial: int = 0) -> tqdm:
-    """A bar on the first host's standard error: counts pairs and shows their rate and the ETA.
+    """Progress bar on host 0's standard error: counts pairs, and shows their rate and the ETA.
 
-    Call `update(pairs)`, `set_postfix(loss=...)` where the loss is at hand, and `close()`, or use
-    it as a context. Away from a terminal it prints a plain line every half minute, so nothing
-    for what takes less.
+    Use it as a context manager, or call `close()`. Call `update(pairs)` for progress and
+    `set_postfix(loss=...)` to show a value. If standard error is not a terminal, it prints a line
+    of text every half minute, and nothing for work that takes less.
+
+    Args:
+      total: number of pairs.
+      description: text in front of the bar.
+      initial: pairs that are done already.
     """
-    terminal = sys.stderr.isatty()
+    is_terminal = sys.stderr.isatty()
     return _Bar(
         total=total,
         initial=initial,
         desc=description,
         unit=" pairs",
         unit_scale=True,
-        file=sys.stderr if terminal else _PlainLines(sys.stderr),
-        mininterval=0.5 if terminal else QUIET_SECONDS,
-        delay=0 if terminal else QUIET_SECONDS,
-        dynamic_ncols=terminal,
-        leave=not terminal,
+        file=sys.stderr if is_terminal else _WholeLines(sys.stderr),
+        mininterval=0.5 if is_terminal else LINE_SECONDS,
+        delay=0 if is_terminal else LINE_SECONDS,
+        dynamic_ncols=is_terminal,
+        leave=not is_terminal,
         disable=jax.process_index() != 0,
     )
 
 
 class _Bar(tqdm):
-    """A bar whose postfix waits for the next refresh instead of forcing one."""
+    """A bar whose postfix is shown at the next refresh, without forcing one."""
 
     def set_postfix(self, **values: Any) -> None:
         super().set_postfix(refresh=False, **values)
 
 
-class _PlainLines:
-    """A stream for tqdm that turns its carriage returns into whole lines."""
+class _WholeLines:
+    """A stream for tqdm that writes whole lines instead of carriage returns."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream

@@ -1,4 +1,4 @@
-"""Errors raised on purpose: each message says where, what was found and what was expected."""
+"""Errors of this library: each message says where, what was found and what was expected."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -7,10 +7,12 @@ T = TypeVar("T")
 
 
 class L2RMError(Exception):
-    """Base of every error raised on purpose by this library.
+    """Base class of the errors that this library raises itself.
+
+    `str(error)` is the first message and the number of further ones.
 
     Attributes:
-      args: the messages, one for each problem; as text, the first one and how many more there are.
+      args: the messages, one for each problem.
     """
 
     def __str__(self) -> str:
@@ -22,77 +24,86 @@ class L2RMError(Exception):
 
 
 class DataError(L2RMError, ValueError):
-    """A data file, or an array given in its place, is not what it should be."""
+    """A data file, or an array passed instead of one, is missing or invalid."""
 
 
 class ConfigError(L2RMError, ValueError):
-    """A configuration field is unknown, out of range, or contradicts another."""
+    """A config field is unknown or out of range, or contradicts another field or the data."""
 
 
 class DivergedError(L2RMError, ArithmeticError):
-    """The numbers of a run are no longer finite, so there is nothing to go on from."""
+    """Numbers of a run are NaN or infinite, so it cannot continue."""
 
 
 class StoppedError(L2RMError, RuntimeError):
-    """A run was asked to stop, and has saved where it stands."""
+    """A run was asked to stop; its state is saved."""
 
 
 class CheckpointError(L2RMError, RuntimeError):
-    """A checkpoint or a run directory cannot be used as asked."""
+    """A checkpoint or a work directory cannot be read or written."""
 
 
-def first_line(error: Exception, most: int = 1000) -> str:
-    """What another library raised, on one line of at most so many characters."""
-    return f"{type(error).__name__}: {error}".splitlines()[0][:most]
+def first_line(error: Exception, max_chars: int = 1000) -> str:
+    """Type and first line of an error of another library, cut to `max_chars` characters."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:max_chars]
 
 
-def _refuse_file(error: OSError) -> None:
+def _raise_unreadable(error: OSError) -> None:
     raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from error
 
 
 class Problems:
-    """Goes on after an error to find the others, and raises them all as one.
+    """Collects the errors of several checks, and raises them as one.
 
     Attributes:
-      messages: of the problems so far, each once, in the order found.
+      messages: messages of the errors so far, in order and without repetition.
     """
 
     def __init__(self) -> None:
         self.messages: dict[str, None] = {}  # an ordered set
         self._kind: type[L2RMError] = L2RMError
 
-    def attempt(self, part: Callable[..., T], *needs: object, **settings: object) -> T | None:
-        """`part(*needs, **settings)`, or None if it fails, or if a need is None as it failed."""
-        if any(need is None for need in needs):
+    def attempt(self, check: Callable[..., T], *inputs: object, **settings: object) -> T | None:
+        """Call `check(*inputs, **settings)` and record its error, if it raises one.
+
+        Args:
+          check: function that may raise `L2RMError` or `OSError`.
+          *inputs: results of earlier attempts; None stands for one that failed.
+          **settings: further arguments, which may be None.
+
+        Returns:
+          The result of the call; None if it failed, or was left out because an input is None.
+        """
+        if any(value is None for value in inputs):
             return None
         try:
-            return part(*needs, **settings)
-        except OSError as error:  # a name too long, a file that is not ours to read
-            return self.attempt(_refuse_file, error)
+            return check(*inputs, **settings)
+        except OSError as error:  # a name that is too long, a file without read permission
+            return self.attempt(_raise_unreadable, error)
         except L2RMError as error:
             self._kind = self._kind if self.messages else type(error)
             self.messages |= dict.fromkeys(error.args)
             return None
 
     def raise_all(self) -> None:
-        """Raises what was found, if anything, as an error of the first one's type."""
+        """Raise all recorded messages as one error of the first error's type, if there are any."""
         if self.messages:
             raise self._kind(*self.messages)
 
 
-def check_names(part: str, settings: Any, known: Mapping[str, Iterable[str]]) -> None:
-    """Refuses fields of a part of the config that name what does not exist.
+def check_names(section: str, settings: Any, known: Mapping[str, Iterable[str]]) -> None:
+    """Check config fields whose value must be one of some names.
 
     Args:
-      part: its name, for the messages.
-      settings: the part.
-      known: the names that each field may have.
+      section: name of the config section, for the messages.
+      settings: the section.
+      known: the allowed names of each field.
 
     Raises:
-      ConfigError: lists each such field.
+      ConfigError: one message for each field with another value.
     """
     wrong = [
-        f"{part}.{field}: {settings[field]!r} is none of {', '.join(names)}"
+        f"{section}.{field}: {settings[field]!r} is none of {', '.join(names)}"
         for field, names in known.items()
         if settings[field] not in names
     ]

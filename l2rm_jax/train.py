@@ -1,4 +1,4 @@
-"""The training loop: one for every method and every head."""
+"""The training loop, the same for every method and every head: plan, train, validate, save."""
 
 import contextlib
 import math
@@ -31,26 +31,29 @@ def train(
     replicas: Replicas | None = None,
     on_epoch: Callable[[Run, int], None] | None = None,
 ) -> dict:
-    """Trains, validating each epoch, and tests the best model; continues what `workdir` holds.
+    """Train a model, validate it after each epoch, and test the best one.
 
-    On several hosts, each calls this with the same arguments, and `workdir` is one that all share.
+    A run that was stopped in `workdir` continues. On several hosts, each host calls this with the
+    same arguments, and all share `workdir`.
 
     Args:
-      config: as `l2rm_jax.config.default` describes it.
-      workdir: directory of the run.
-      replicas: devices to train on; all of all hosts when None.
-      on_epoch: `(run, epochs done)`, called after an epoch's validation and before its checkpoint:
-        what an experiment wants to measure along the way. A run that is stopped in between calls
-        it again for the same epoch.
+      config: config of the run, with the fields of `l2rm_jax.config.default`.
+      workdir: work directory, created if missing.
+      replicas: devices to train on; all devices of all hosts when None.
+      on_epoch: `on_epoch(run, epochs)`, called after the validation of an epoch and before its
+        checkpoint, with the number of finished epochs; experiments measure here. A run that is
+        stopped in between calls it again for the same epoch.
 
     Returns:
-      What `results.json` holds: config, versions, mismatch, test recalls, rsum, warnings, wall
-      time.
+      The contents of `results.json`: config, versions, mismatch, test recalls, rSum, warnings and
+      training time in seconds.
 
     Raises:
-      L2RMError: the config, the data or the workdir's checkpoints do not fit, or differ between
-        hosts, or another process trains in the workdir; nothing of another run is overwritten. Or
-        the run diverged, the disk is full, or SIGTERM came.
+      ConfigError, DataError: the config or the data are invalid, differ between hosts, or belong to
+        another run than that in `workdir`; or another process trains there.
+      CheckpointError: a checkpoint cannot be read, or the disk is full.
+      DivergedError: the loss or the scores are no longer finite.
+      StoppedError: SIGTERM arrived; the run is saved.
     """
     tensorboard = config.train.tensorboard
     if tensorboard:
@@ -64,7 +67,7 @@ def train(
         lock_workdir(workdir) if is_primary() else contextlib.nullcontext(),
     ):
         if is_primary():
-            check_workdir(workdir, config)  # another run may have begun and ended meanwhile
+            check_workdir(workdir, config)  # again, as another run may have used it meanwhile
             write_config(workdir, config)
             save_vocabulary_and_index(data, workdir)
         resume_step = run.step if run.restore() else None
@@ -79,7 +82,7 @@ def train(
         ):
             log.say(f"training in {workdir}\n{run.describe()}")
             try:
-                _epochs(run, log, stop, on_epoch)
+                _train_epochs(run, log, stop, on_epoch)
                 with stop.interruptible():
                     sims = run.score_test()
             except StoppedError as error:
@@ -88,7 +91,7 @@ def train(
                 raise StoppedError(
                     f"{error}; saved in {workdir}, and continues with the same command"
                 ) from None
-            except OSError as error:  # a full disk, say
+            except OSError as error:  # a full disk, for example
                 newest = run.checkpoints.newest() or "none yet"
                 raise CheckpointError(f"{error}; the last good checkpoint is {newest}") from error
             rows = result_rows(sims, data.test, config.evaluation)
@@ -109,10 +112,10 @@ def train(
     return results
 
 
-def _epochs(
+def _train_epochs(
     run: Run, log: RunLog, stop: StopSignal, on_epoch: Callable[[Run, int], None] | None
 ) -> None:
-    """Plan, train, validate, save; an epoch that was stopped in its middle goes on there."""
+    """Plan, train, validate and save each epoch that is left; a stopped epoch continues."""
     total = run.config.train.warmup_epochs + run.config.train.epochs
     for epoch in range(run.position["epoch"], total):
         run.start_epoch(epoch)
@@ -133,7 +136,7 @@ def _epochs(
 def _finish_epoch(
     run: Run, log: RunLog, epoch: int, means: dict[str, float], row: dict[str, float]
 ) -> None:
-    """Tells what an epoch came to, from its step metrics and its validation, and saves."""
+    """Log an epoch with its warnings, and save it; `row` holds its validation recalls."""
     report = {**means, **run.plan.report, **row}
     best = max(row["rsum"], run.position["best_rsum"])
     log.write_epoch(run.step, epoch=epoch + 1, **report, best_rsum=best, seconds=run.seconds)
@@ -145,41 +148,43 @@ def _finish_epoch(
 def _train_epoch(
     run: Run, log: RunLog, stop: StopSignal, epoch: int, title: str
 ) -> dict[str, float]:
-    """One pass over the plan's first stream; returns the means of the step metrics."""
+    """Train on one pass over the plan's first stream; return the means of the step metrics."""
     settings = run.config.train
     stream = run.stream(run.plan, epoch)
     done = run.position.get("step_in_epoch", 0)
     means = Means(run.position)
     step, size = run.step, settings.batch_size
 
-    def judge() -> None:
+    def fetch_metrics() -> None:
         for ago, bad in means.fetch():
-            _judge(run, log, epoch, step - ago, bad, stream.pairs(done - 1 - ago))
+            pairs = stream.pairs(done - 1 - ago)
+            _stop_or_record_skip(run, log, epoch, step - ago, bad, pairs)
 
     with progress_bar(len(stream) * size, title, initial=done * size) as bar:
         for batch in stream.iterate(done):
             if not run.is_compiled(batch):
-                if done:  # a signal that ends the wait has the state saved, with where it stands
-                    judge()
+                if done:  # SIGTERM may end the wait: set the position that is saved then
+                    fetch_metrics()
                     run.position |= {"step_in_epoch": done, **means.state}
                 run.compile_step(batch, stop.wait)
             means.add(run.train_step(batch))
             step, done = step + 1, done + 1
             bar.update(size)
-            tell = done % settings.log_steps == 0 or done == len(stream)
-            save = done % settings.checkpoint_steps == 0 and done < len(stream)
-            # Asked once: what follows must agree. Hosts meet where they wait for the device anyway.
-            end = (tell or save or is_single_host()) and stop.is_requested()
-            if tell or save or end:
-                judge()
-                if tell:
+            is_log_step = done % settings.log_steps == 0 or done == len(stream)
+            is_save_step = done % settings.checkpoint_steps == 0 and done < len(stream)
+            # Asked once a step, so that the branches below agree. Several hosts ask each other only
+            # at steps where they wait for the device anyway.
+            must_stop = (is_log_step or is_save_step or is_single_host()) and stop.is_requested()
+            if is_log_step or is_save_step or must_stop:
+                fetch_metrics()
+                if is_log_step:
                     values = means.flush()
                     log.write("step", step, epoch=epoch + 1, **values)
                     bar.set_postfix(loss=f"{values.get('loss', math.nan):.3f}")
                 run.position |= {"step_in_epoch": done, **means.state}
-            if end:  # which saves too
-                stop.check()
-            if save:
+            if must_stop:
+                stop.check()  # raises StoppedError; `train` then saves
+            if is_save_step:
                 run.save()
     if not means.means():
         raise DivergedError(
@@ -190,7 +195,7 @@ def _train_epoch(
     return {**means.means(), **skipped}
 
 
-def _judge(
+def _stop_or_record_skip(
     run: Run,
     log: RunLog,
     epoch: int,
@@ -198,10 +203,18 @@ def _judge(
     bad: Mapping[str, float],
     pairs: Mapping[str, np.ndarray],
 ) -> None:
-    """Stops the run at a step with numbers that are not finite, or records that it was skipped."""
-    rows = {name: of_stream.tolist() for name, of_stream in pairs.items()}
+    """Stop the run at a step whose metrics are not finite, or log that its update was skipped.
+
+    Args:
+      run, log: the run and its log.
+      epoch: the epoch, counted from 0.
+      step: global step.
+      bad: metrics of the step that are not finite.
+      pairs: rows of the step's pairs, by stream name.
+    """
+    rows = {name: indices.tolist() for name, indices in pairs.items()}
     if run.config.train.non_finite == "stop":
         newest = run.checkpoints.newest() or "none yet"
-        known = f"the pairs of the step are {rows}, the last good checkpoint is {newest}"
-        require_finite(bad, step, epoch + 1, known)
+        details = f"the pairs of the step are {rows}, the last good checkpoint is {newest}"
+        require_finite(bad, step, epoch + 1, details)
     log.write("skipped", step, epoch=epoch + 1, non_finite=list(bad), pairs=rows)

@@ -34,7 +34,7 @@ def test_bar_on_a_terminal(monkeypatch):
 
 def test_bar_away_from_a_terminal_is_plain_lines(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    monkeypatch.setattr(console, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(console, "LINE_SECONDS", 0.0)
     run_bar()
     shown = sys.stderr.getvalue()
     assert "\r" not in shown

@@ -1,7 +1,11 @@
-"""Everything that knows of devices, hosts, compiled programs and the memory of a process.
+"""Devices, hosts, compiled programs and process memory; no other package deals with these.
 
-`parallel` maps functions over the devices, `hosts` joins processes into one program, `programs`
-compiles and caches, `memory` tunes the allocator of a CPU process. May import `errors` alone.
+- `parallel`: maps functions over the devices, and sets the precision of matrix products;
+- `hosts`: joins processes into one program;
+- `programs`: compiles functions and caches the result;
+- `memory`: tunes the memory allocator of a CPU process.
+
+May import `errors` only.
 """
 
 from l2rm_jax.devices.hosts import Share, is_primary, is_single_host, join_hosts
@@ -14,9 +18,9 @@ __all__ = [
     "Program",
     "Replicas",
     "Share",
-    "is_single_host",
     "is_primary",
+    "is_single_host",
     "join_hosts",
-    "prepare_process",
     "matmul_precision",
+    "prepare_process",
 ]

@@ -1,4 +1,8 @@
-"""Hosts: processes with devices of their own, which run the same program as one."""
+"""Hosts: processes with their own devices that together run one program.
+
+Every process runs the same commands. Hosts communicate in the collectives of a mapped step and in
+the functions below that say so; a host that skips such a call blocks the others.
+"""
 
 import contextlib
 import logging
@@ -18,56 +22,58 @@ from l2rm_jax.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 
-# Hosts may be started by hand, or where a cluster has room for them.
-JOIN_SECONDS = 300
-# A host that is killed is missed, and the others stopped, after so long without a sign of life.
-HEARTBEAT_SECONDS = 30
-# At its end, a host waits so long for the others to end too.
-SHUTDOWN_SECONDS = 60
-# In the first line of a device's error where it has no memory left.
-OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
-# A file system between hosts may show for some time what a directory held before.
-DIRECTORY_SECONDS = 60
+JOIN_SECONDS = 300  # wait for all hosts to start: by hand, or when a cluster has room for them
+HEARTBEAT_SECONDS = 30  # without a heartbeat for this time, a host counts as lost
+SHUTDOWN_SECONDS = 60  # wait at the end for the other hosts to finish
+DIRECTORY_SECONDS = 60  # a shared file system may show a new directory this much later
+OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # in the message of a device that has no memory left
 
 
 class Share(NamedTuple):
-    """The part of a global batch that a host reads: of `hosts` equal ones in a row, one."""
+    """The part of a global batch that one host reads.
+
+    Attributes:
+      host: index of this host, 0 to hosts - 1.
+      hosts: number of hosts; each reads an equal, contiguous part.
+    """
 
     host: int = 0
     hosts: int = 1
 
     def take(self, rows: np.ndarray) -> np.ndarray:
+        """This host's part of the rows of a global batch, `[B, ...]` to `[B / hosts, ...]`."""
         size = len(rows) // self.hosts
         return rows[self.host * size : (self.host + 1) * size]
 
 
 def require_shared_directory(directory: Path) -> None:
-    """Stops a host that does not see the directory that the first one has made.
+    """Check that this host sees a directory that host 0 has made; waits up to a minute for it.
 
     Raises:
-      ConfigError: it is not there, and does not come.
+      ConfigError: the directory does not appear.
     """
     limit = time.monotonic() + DIRECTORY_SECONDS
     while not directory.is_dir():
         if time.monotonic() > limit:
             raise ConfigError(
-                f"{directory}: made by host 0 and not seen by host {jax.process_index()}; expected "
-                "a work directory that all hosts share"
+                f"{directory}: made by host 0, but host {jax.process_index()} does not see it; "
+                "expected a work directory that all hosts share"
             )
         time.sleep(1)
 
 
 def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
-    """Makes this process one of several hosts; before anything touches a device.
+    """Join this process to the others as one host; must be called before any device is used.
 
     Args:
-      coordinator: address and port of host 0, or "auto" to find all three in the environment of
-        the cluster.
-      hosts: how many there are.
-      host: which one this is, 0 to hosts - 1.
+      coordinator: `ADDRESS:PORT` of host 0, or "auto" to read all three arguments from the
+        environment of the cluster.
+      hosts: number of hosts; None with "auto".
+      host: index of this host, 0 to hosts - 1; None with "auto".
 
     Raises:
-      ConfigError: something is missing, or contradicts the rest; or host 0 does not answer.
+      ConfigError: an argument is missing or contradicts another, or the hosts do not meet within
+        `JOIN_SECONDS`.
     """
     given = hosts is not None, host is not None
     if coordinator == "auto":
@@ -84,7 +90,7 @@ def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
             raise ConfigError(f"--host: {host}, expected 0 to {hosts - 1}")
         address = coordinator
     _log.info("waiting for the other hosts, at most %d s", JOIN_SECONDS)
-    # It would take SIGTERM from `StopSignal`.
+    # This service would handle SIGTERM instead of `StopSignal`.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -100,10 +106,11 @@ def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
 
 
 def exit_with_error(message: str) -> NoReturn:
-    """Ends this process in error; one of several hosts at once.
+    """End this process with an error message and status 1.
 
-    An orderly exit would wait for the others, which may be no more, or wait for this one. They
-    notice that it is gone, in `exit_on_host_failure` or after `HEARTBEAT_SECONDS`.
+    One of several hosts exits at once: an orderly exit would wait for the other hosts, which may
+    be lost or may be waiting for this one. They notice its exit in `exit_on_host_failure`, or
+    after `HEARTBEAT_SECONDS`.
     """
     if not jax.distributed.is_initialized():
         sys.exit(message)
@@ -111,26 +118,29 @@ def exit_with_error(message: str) -> NoReturn:
 
 
 def exit_now(message: str, status: int) -> NoReturn:
-    """Ends this process at once, without threads that still work: on a compilation, for example."""
+    """End this process at once, without waiting for threads such as a running compilation."""
     print(message, file=sys.stderr, flush=True)
     sys.stdout.flush()
     os._exit(status)
 
 
 def describe_error(error: jax.errors.JaxRuntimeError) -> str:
-    """The first line of a device's error; where its memory did not suffice, also what to try."""
+    """The first line of a device's error, with advice if the device ran out of memory."""
     first = str(error).splitlines()[0]
     if OUT_OF_MEMORY not in str(error):
         return first
     return (
-        f"{first}; a smaller train.batch_size, evaluation.batch_size or model.chunk (captions "
-        "scored at once) takes less, or more devices share the batch"
+        f"{first}. Try a smaller train.batch_size, evaluation.batch_size or model.chunk (captions "
+        "scored at once), or more devices to share the batch"
     )
 
 
 @contextlib.contextmanager
 def exit_on_host_failure() -> Iterator[None]:
-    """A block in which hosts meet. Where another one is gone, this one ends too."""
+    """Exit if another host is lost while this `with` block communicates with it.
+
+    Errors of a single host are raised as usual.
+    """
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -138,31 +148,29 @@ def exit_on_host_failure() -> Iterator[None]:
             raise
         exit_with_error(
             f"error: host {jax.process_index()} stops ({describe_error(error)}). If another "
-            "one stopped first, its output says why. Started again with the same commands, all "
-            "continue from the newest checkpoint"
+            "host stopped first, its output says why. Start all hosts again with the same commands "
+            "to continue from the newest checkpoint"
         )
 
 
 def is_single_host() -> bool:
-    """Whether this process is all there is."""
+    """Whether this process runs the program alone."""
     return jax.process_count() == 1
 
 
 def on_any_host(value: bool) -> bool:
-    """Whether the value is True on one of the hosts, all of which must ask."""
-    return (
-        value
-        if is_single_host()
-        else bool(multihost_utils.process_allgather(np.array(value)).any())
-    )
+    """Whether the value is True on at least one host; every host must call this."""
+    if is_single_host():
+        return value
+    return bool(multihost_utils.process_allgather(np.array(value)).any())
 
 
 def is_primary() -> bool:
-    """Whether this host writes and prints; all others keep quiet."""
+    """Whether this is the host that writes files and prints, host 0."""
     return jax.process_index() == 0
 
 
 def usable_cores() -> int:
-    """Of the machine's cores, how many this process may use, where the system says so."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
+    """Number of CPU cores that this process may use; all cores if the system does not say."""
+    affinity = getattr(os, "sched_getaffinity", None)  # only on Linux
     return len(affinity(0)) if affinity else os.cpu_count() or 1

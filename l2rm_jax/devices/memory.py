@@ -1,4 +1,8 @@
-"""The memory of a process on a CPU: what it frees is kept, unless a program takes too much."""
+"""Memory allocation of a CPU process: freed memory is kept for reuse, unless programs are large.
+
+XLA allocates the working memory of a program anew at each call. By default, glibc returns large
+freed blocks to the system, which must clear them again at the next allocation.
+"""
 
 import ctypes
 import os
@@ -6,52 +10,56 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# Parameters of glibc's mallopt, by its header's numbers.
-KEPT = {
-    -8: 1,  # M_ARENA_MAX: one heap for all threads; further ones hold no block above 64 MB
-    -4: 0,  # M_MMAP_MAX: no block comes from the system directly, to go back there when freed
+# Parameters of glibc's mallopt, numbered as in its header malloc.h.
+KEEP_FREED = {
+    -8: 1,  # M_ARENA_MAX: one heap for all threads, as further heaps hold no block above 64 MB
+    -4: 0,  # M_MMAP_MAX: no block is mapped by itself, which free would unmap
     -1: -1,  # M_TRIM_THRESHOLD: the heap never shrinks
 }
-GIVEN_BACK = {
-    -3: 2**25,  # M_MMAP_THRESHOLD: blocks from 32 MiB, as high as glibc goes by itself
-    -4: 2**16,  # M_MMAP_MAX, glibc's default
+RETURN_LARGE = {
+    -3: 2**25,  # M_MMAP_THRESHOLD: map blocks from 32 MiB, the highest value glibc itself sets
+    -4: 2**16,  # M_MMAP_MAX: glibc's default
 }
-CGROUPS = Path("/sys/fs/cgroup")  # Linux's groups of processes, and the limits of each
-OWN_CGROUPS = Path("/proc/self/cgroup")
+CGROUPS = Path("/sys/fs/cgroup")  # Linux control groups and their limits
+OWN_CGROUPS = Path("/proc/self/cgroup")  # control groups of this process
 
 
 def keep_freed_memory() -> None:
-    """Keeps what this process frees for what it needs next; before anything touches a device.
+    """Keep freed memory in this process for reuse; must be called before any device is used.
 
-    XLA takes the memory of a step anew each time. By default, glibc has the system clear a large
-    block at each request, which takes as long as a quarter of a small step on a CPU. With
-    MALLOC_ARENA_MAX in the environment, or another C library, nothing changes.
+    Clearing large blocks at each allocation takes as long as a quarter of a small training step on
+    a CPU. Does nothing if MALLOC_ARENA_MAX is in the environment, or with another C library.
     """
-    _set(KEPT)
+    _set(KEEP_FREED)
 
 
 def release_free_memory(size: int) -> None:
-    """Before a program runs that works with `size` bytes: gives what is free to the system.
+    """Return free heap memory to the operating system, before a program with large arrays runs.
 
-    Where `size` is more than an eighth of `usable_memory`, large blocks come from the system
-    from now on, and go back there, unless a hole of the heap holds them: kept, such a block may be
-    needed again when a small one lies in the hole that it has left, and a process takes twice what
-    it works with.
+    If the program needs more than an eighth of `usable_memory`, large blocks are returned to the
+    system when they are freed, from now on. Otherwise a small block may settle in the hole that a
+    large one left, the large one no longer fits there, and the process takes up to twice the
+    memory that it works with.
+
+    Args:
+      size: working memory of the program in bytes.
     """
-    _of_glibc("malloc_trim")(0)
+    _glibc_function("malloc_trim")(0)
     if size > usable_memory() / 8:
-        _set(GIVEN_BACK)
+        _set(RETURN_LARGE)
 
 
 def usable_memory() -> int:
-    """Bytes that this process may hold: the machine's memory, or less where a container or a
-    scheduler's job has a limit."""
+    """Bytes of memory that this process may use.
+
+    That is the memory of the machine, or the lower limit of a container or a scheduler's job.
+    """
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min([machine, *_limits()])
+    return min([machine, *_cgroup_limits()])
 
 
-def _limits() -> Iterator[int]:
-    """Of this process's cgroup and of those around it, by either version of cgroups."""
+def _cgroup_limits() -> Iterator[int]:
+    """Memory limits in bytes of this process's control groups and their parents (v1 and v2)."""
     own = OWN_CGROUPS.read_text().splitlines() if OWN_CGROUPS.exists() else []
     for _, controllers, path in (line.split(":", 2) for line in own):
         if not controllers:
@@ -63,17 +71,17 @@ def _limits() -> Iterator[int]:
         group = root / path.lstrip("/")
         for file in (directory / name for directory in (group, *group.parents)):
             limit = file.read_text().strip() if file.exists() else ""
-            if limit.isdigit():  # "max" where there is none
+            if limit.isdigit():  # "max" means no limit
                 yield int(limit)
 
 
 def _set(settings: dict[int, int]) -> None:
     if "MALLOC_ARENA_MAX" not in os.environ:
         for parameter, value in settings.items():
-            _of_glibc("mallopt")(parameter, value)
+            _glibc_function("mallopt")(parameter, value)
 
 
-def _of_glibc(name: str) -> Callable:
-    """One of glibc's own functions; other C libraries have none that does anything."""
+def _glibc_function(name: str) -> Callable:
+    """A function that only glibc has; with another C library, one that does nothing."""
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
     return getattr(library, name, lambda *_: None)

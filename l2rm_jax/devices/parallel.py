@@ -1,7 +1,8 @@
-"""Devices: the only file that knows how many there are, how work is mapped over them, and in what
-precision they multiply.
+"""How work is mapped over devices, and in what precision they multiply.
 
-A step maps over the devices of all hosts, which meet in it and in the gathers below.
+No other file depends on the number of devices. A training step is mapped over the devices of all
+hosts; hosts communicate in the step and in `Replicas.gather_host_rows` and
+`Replicas.require_same_on_hosts`, which every host must call.
 """
 
 import contextlib
@@ -25,18 +26,23 @@ from l2rm_jax.devices.programs import Program
 from l2rm_jax.errors import ConfigError, StoppedError
 
 AXIS = "batch"
-MOST_THREADS = 8  # that wait for programs; each holds the memory of one
-# What an accelerator makes of the factors of a float32 product; sums are in float32 either way. It
-# left to itself rounds them to 10 bits (GPU) or 8 (TPU). A CPU computes in float32 always.
+MAX_THREADS = 8  # threads that wait for programs; each holds the memory of one program
+# JAX's precision of the factors of a float32 matrix product on an accelerator; sums are in float32
+# in both. By default, a GPU would round factors to 10 bits and a TPU to 8. A CPU always uses
+# float32.
 PRECISIONS = {"float32": "float32", "bfloat16": "BF16_BF16_F32"}
 
 
 class Replicas:
-    """A set of devices that hold the same state and share each batch equally.
+    """Devices that hold the same state and share each batch equally.
 
-    State carries a leading axis over the devices of this host; that form can be donated on one
-    host and on several. Batches are split along their first axis, in order, the devices of a host
-    next to each other: sample i of the global batch sits on device `i // (B / n)`.
+    The state has a leading axis over the devices of this host; in this form it can be donated on
+    one host and on several. Batches are split along their first axis, in order, with the devices
+    of a host next to each other: of a global batch of size B on n devices, sample i is on device
+    `i // (B / n)`.
+
+    Args:
+      devices: devices to use; all devices of all hosts when None.
     """
 
     def __init__(self, devices: Sequence[jax.Device] | None = None):
@@ -49,21 +55,26 @@ class Replicas:
 
     @property
     def local_count(self) -> int:
-        """Devices of this host."""
+        """Number of devices of this host."""
         return len(self._local)
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the devices are parts of the host's own processor."""
+        """Whether the devices are CPU devices."""
         return self._local[0].platform == "cpu"
 
     @property
     def share(self) -> Share:
-        """What this host reads of each batch."""
+        """The part of each global batch that this host reads."""
         return Share(self._hosts.index(jax.process_index()), len(self._hosts))
 
     def check_batch(self, batch_size: int) -> None:
-        """Raises `ConfigError`, with the nearest sizes, when the devices cannot share a batch."""
+        """Check that the devices can share a batch of this many pairs equally.
+
+        Raises:
+          ConfigError: they cannot, and the message names the nearest sizes; or the hosts have
+            different numbers of devices.
+        """
         n, hosts = len(self), len(self._hosts)
         if n != hosts * self.local_count:
             raise ConfigError(
@@ -79,66 +90,86 @@ class Replicas:
             )
 
     def replicate(self, tree: Any) -> Any:
-        """The tree with a leading device axis, one copy on each device of this host."""
-        # As a mapped step returns it; in another form, the second step would be compiled anew.
+        """Copy a tree to each device of this host: arrays `[...]` become `[local_count, ...]`."""
+        # The sharding that a mapped step returns; with another one, the second step would be
+        # compiled again.
         sharding = NamedSharding(Mesh(np.array(self._local), (AXIS,)), PartitionSpec(AXIS))
         stacked = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * self.local_count), tree)
-        # A restored array is committed to one device, and a mapped function would refuse it.
+        # A restored array is committed to one device, which a mapped function would reject.
         return jax.device_put(stacked, sharding)
 
     def unreplicate(self, tree: Any) -> Any:
-        """The copy of a replicated tree that is on the first device."""
-        # `x[0]` would be a program of all devices that hold x, with communication between them.
+        """The copy of a replicated tree on this host's first device."""
+        # `x[0]` would run a program with communication on all devices that hold x.
         return jax.tree.map(lambda x: x.addressable_data(0)[0], tree)
 
     def unreplicate_for_checkpoint(self, tree: Any) -> Any:
-        """One copy of a replicated tree, as orbax takes it: on several hosts, an array of all."""
-        one = self.unreplicate(tree)
+        """One copy of a replicated tree for orbax; on several hosts, arrays that all hosts hold."""
+        local = self.unreplicate(tree)
         if len(self._hosts) == 1:
-            return one
-        of_hosts = [next(d for d in self.devices if d.process_index == h) for h in self._hosts]
-        sharding = NamedSharding(Mesh(np.array(of_hosts), ("hosts",)), PartitionSpec())
+            return local
+        first_devices = [next(d for d in self.devices if d.process_index == h) for h in self._hosts]
+        sharding = NamedSharding(Mesh(np.array(first_devices), ("hosts",)), PartitionSpec())
 
-        def of_all(x: jax.Array) -> jax.Array:
+        def share(x: jax.Array) -> jax.Array:
             if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-                return jax.random.wrap_key_data(of_all(jax.random.key_data(x)))
+                return jax.random.wrap_key_data(share(jax.random.key_data(x)))
             own = jax.device_put(x, self._local[0])
             return jax.make_array_from_single_device_arrays(x.shape, sharding, [own])
 
-        return jax.tree.map(of_all, one)
+        return jax.tree.map(share, local)
 
     def shard(self, tree: Any) -> Any:
-        """This host's rows, spread over its devices."""
+        """Split this host's rows over its devices: `[B, ...]` to `[local_count, B / n, ...]`."""
         n = self.local_count
         return jax.tree.map(lambda x: np.reshape(x, (n, x.shape[0] // n, *x.shape[1:])), tree)
 
     def map(self, step: Callable, *, donate: bool = False) -> Program:
-        """`step(state, batch)` on every device, with the named axis `AXIS` between them."""
+        """Map `step(state, batch)` over the devices of all hosts, which communicate along `AXIS`.
+
+        Args:
+          step: pure function of a replicated state and a sharded batch.
+          donate: whether a call may overwrite the memory of its state.
+        """
         donated = (0,) if donate else ()
         return Program(jax.pmap(step, axis_name=AXIS, devices=self.devices, donate_argnums=donated))
 
     def map_local(self, function: Callable, in_axes: tuple) -> Program:
-        """`function` on the devices of this host alone, with `AXIS` between these; `None` in
-        `in_axes` is copied."""
+        """Map a function over the devices of this host only, which communicate along `AXIS`.
+
+        Args:
+          function: pure function of the arguments that `in_axes` describes.
+          in_axes: for each argument, the axis that is split over the devices; None passes the
+            argument to each device whole.
+        """
         return Program(jax.pmap(function, axis_name=AXIS, devices=self._local, in_axes=in_axes))
 
     def run_ahead(self, calls: Iterable[tuple[Any, Callable]]) -> Iterator[tuple[Any, np.ndarray]]:
-        """Each label with what its call, of functions by `map_local`, finds, in their order.
+        """Run calls of `map_local` functions in a few threads and yield their results in order.
 
-        A few calls are under way at once. An accelerator then has the next one when one ends; a
-        CPU's cores work at different ones, where at the small operations of one program two cores
-        are hardly faster than one. The functions must not communicate between devices: threads
-        start them in any order.
+        An accelerator then has its next program ready when one ends. The cores of a CPU work on
+        different programs; with the small operations of a single program, two cores are hardly
+        faster than one. The functions must not communicate between devices, because threads start
+        them in any order.
+
+        Args:
+          calls: pairs of a label and a function without arguments that returns an array.
+
+        Yields:
+          Each label with the result of its call.
+
+        Raises:
+          Exception: whatever a call raised.
         """
         cores = usable_cores() // self.local_count if self.on_cpu else 1
-        threads = min(max(2, cores), MOST_THREADS)
-        precision = jax.config.jax_default_matmul_precision  # set for this thread alone
-        dispatching = threading.Lock()  # all devices get the programs in one order
+        threads = min(max(2, cores), MAX_THREADS)
+        precision = jax.config.jax_default_matmul_precision  # set for this thread only
+        dispatch_lock = threading.Lock()  # all devices must get the programs in the same order
 
         def run(call: Callable) -> np.ndarray:
-            with dispatching, jax.default_matmul_precision(precision):
-                found = call()
-            return np.asarray(found)
+            with dispatch_lock, jax.default_matmul_precision(precision):
+                result = call()
+            return np.asarray(result)
 
         pending: deque = deque()
         wait = True
@@ -147,45 +178,60 @@ class Replicas:
             for label, call in calls:
                 pending.append((label, pool.submit(run, call)))
                 if len(pending) > threads:
-                    first, found = pending.popleft()
-                    yield first, found.result()
-            for label, found in pending:
-                yield label, found.result()
+                    first, future = pending.popleft()
+                    yield first, future.result()
+            for label, future in pending:
+                yield label, future.result()
         except (StoppedError, KeyboardInterrupt):
-            wait = False  # what is under way may be a compilation, of any length
+            wait = False  # a call may be compiling, which can take minutes
             raise
-        finally:  # also where the caller has stopped asking
+        finally:  # also if the caller closes this generator early
             pool.shutdown(wait, cancel_futures=True)
 
     def host_rows(self, total: int) -> Int[np.ndarray, " n"]:
-        """This host's rows of so many: as many on every host, the last one again where they end."""
+        """Indices of this host's part of `total` rows.
+
+        Every host gets the same number; the last row is repeated if they do not divide evenly.
+        """
         host, hosts = self.share
         size = -(-total // hosts)
         return np.minimum(np.arange(host * size, (host + 1) * size), total - 1)
 
     def gather_host_rows(self, own: np.ndarray, total: int) -> np.ndarray:
-        """What each host found for its `host_rows(total)`, together, on every host."""
+        """Gather the hosts' results for their `host_rows(total)`; every host must call this.
+
+        Args:
+          own: this host's results `[n, ...]`, one for each of its rows.
+          total: number of rows in all.
+
+        Returns:
+          The results of all rows `[total, ...]`, on every host.
+        """
         if len(self._hosts) == 1:
             return own
         return np.concatenate(multihost_utils.process_allgather(own))[:total]
 
     def require_same_on_hosts(self, value: Any, what: str) -> None:
-        """Stops all hosts where they would go different ways: one would wait for the others.
+        """Check that all hosts have the same value; every host must call this.
+
+        Hosts that differ would run different programs, and wait for each other for ever.
 
         Args:
-          value: arrays and JSON values.
-          what: their name in the message.
+          value: tree of arrays and JSON values.
+          what: name of the value in the message.
 
         Raises:
-          ConfigError: the hosts do not have the same value.
+          ConfigError: the values differ; raised on all hosts.
         """
         if len(self._hosts) == 1:
             return
         text = json.dumps(value, sort_keys=True, default=lambda array: array.tolist())
         own = np.uint32(zlib.crc32(text.encode()))
-        found = multihost_utils.process_allgather(own)
+        checksums = multihost_utils.process_allgather(own)
         different = [
-            host for host, other in zip(self._hosts, found, strict=True) if other != found[0]
+            host
+            for host, other in zip(self._hosts, checksums, strict=True)
+            if other != checksums[0]
         ]
         if different:
             raise ConfigError(
@@ -195,10 +241,15 @@ class Replicas:
 
 
 def matmul_precision(precision: str) -> contextlib.AbstractContextManager:
-    """The matrix products of what is compiled within; those that name their own keep it.
+    """Set the precision of matrix products that are compiled within a `with` block.
+
+    Products that set a precision themselves keep it.
+
+    Args:
+      precision: a key of `PRECISIONS`.
 
     Raises:
-      ConfigError: `precision` is none of `PRECISIONS`.
+      ConfigError: there is no such precision.
     """
     if precision not in PRECISIONS:
         raise ConfigError(f"precision: {precision!r} is none of {', '.join(PRECISIONS)}")
@@ -206,21 +257,25 @@ def matmul_precision(precision: str) -> contextlib.AbstractContextManager:
 
 
 def global_rows(x: jax.Array, axis_name: str | None) -> jax.Array:
-    """The rows of all devices, in order; `x` itself when nothing is mapped."""
+    """Gather the rows of all devices in order; `x` itself if `axis_name` is None."""
     return x if axis_name is None else jax.lax.all_gather(x, axis_name, tiled=True)
 
 
 def select_rows(x: jax.Array, rows: jax.Array, axis_name: str | None) -> jax.Array:
-    """`global_rows(x)[rows]` without moving the other rows between devices."""
+    """`global_rows(x)[rows]`, but only the selected rows move between devices."""
     if axis_name is None:
         return x[rows]
     local = rows - jax.lax.axis_index(axis_name) * x.shape[0]
-    mine = (local >= 0) & (local < x.shape[0])
-    mine = mine.reshape(-1, *[1] * (x.ndim - 1))
-    picked = jnp.where(mine, x[jnp.clip(local, 0, x.shape[0] - 1)], 0)
-    return jax.lax.psum(picked, axis_name)
+    is_local = (local >= 0) & (local < x.shape[0])
+    is_local = is_local.reshape(-1, *[1] * (x.ndim - 1))
+    selected = jnp.where(is_local, x[jnp.clip(local, 0, x.shape[0] - 1)], 0)
+    return jax.lax.psum(selected, axis_name)
 
 
 def device_mean(tree: Any, axis_name: str | None) -> Any:
-    """Mean over devices: of gradients through `all_gather`, the gradient of the global loss."""
+    """Mean over the devices; `tree` itself if `axis_name` is None.
+
+    If each device computes the loss of the global batch through `all_gather`, the mean of their
+    gradients is the gradient of that loss.
+    """
     return tree if axis_name is None else jax.lax.pmean(tree, axis_name)

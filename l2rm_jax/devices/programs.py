@@ -1,4 +1,4 @@
-"""Compiled programs: how they are made, in threads of their own, and kept for the next run."""
+"""Compiled programs: compilation in a thread of its own, compiler flags, and the disk cache."""
 
 import os
 import threading
@@ -13,14 +13,14 @@ import jax
 
 from l2rm_jax.devices.memory import keep_freed_memory, release_free_memory
 
-CODE_GENERATOR = "--xla_cpu_use_fusion_emitters"
-OPTIMISATION = "--xla_backend_optimization_level"
+FUSION_EMITTERS = "--xla_cpu_use_fusion_emitters"
+OPTIMISATION_LEVEL = "--xla_backend_optimization_level"
 
 
 class Program:
-    """A function of `jax.jit` or `jax.pmap`, each of its forms compiled in a thread of its own.
+    """A function of `jax.jit` or `jax.pmap` that is compiled outside the calling thread.
 
-    XLA keeps the thread that compiles from noticing signals, for minutes where the model is large.
+    XLA blocks signals in the thread that compiles, for minutes if the model is large.
     """
 
     def __init__(self, function: Callable):
@@ -32,30 +32,32 @@ class Program:
         return self.function(*inputs)
 
     def is_compiled(self, *inputs: Any) -> bool:
-        """Whether inputs of these shapes have been seen."""
+        """Whether the function is compiled for inputs of these shapes and types."""
         return _shapes(inputs) in self._compiled
 
     def compile(self, *inputs: Any, wait: Callable[[Future], Any] = Future.result) -> None:
-        """Compiles for inputs of these shapes, unless that is done; a signal may end the wait.
+        """Compile the function for inputs of these shapes and types, if it is not compiled yet.
 
-        `wait` returns what the future holds when it is done.
+        Args:
+          *inputs: arguments of the function.
+          wait: waits for the future of the compilation and returns its result; it may raise
+            instead, to stop waiting at a signal.
         """
         if self.is_compiled(*inputs):
             return
-        # A call finds what was lowered here and compiles nothing. Settings of JAX that belong to
-        # this thread, such as the precision of products, count while it lowers.
-        compiled = wait(_in_thread(self.function.lower(*inputs).compile))
-        release_free_memory(
-            _working_memory(compiled)
-        )  # the compiler frees as much as a step may take
+        # JAX caches the result, so a later call compiles nothing. Lower in this thread: JAX's
+        # thread-local settings, such as the matmul precision, take effect while it lowers.
+        compiled = wait(_run_in_thread(self.function.lower(*inputs).compile))
+        # The compiler has freed as much memory as a step may need.
+        release_free_memory(_working_memory(compiled))
         self._compiled.add(_shapes(inputs))
 
 
 def _working_memory(compiled: jax.stages.Compiled) -> int:
-    """Bytes of this host's memory that one call works with, beside its inputs and results."""
+    """Bytes of host memory that a call needs besides its inputs and results; 0 on accelerators."""
     devices = [device for device in jax.local_devices() if device.platform == "cpu"]
-    found = compiled.memory_analysis() if devices else None
-    return len(devices) * found.temp_size_in_bytes if found else 0
+    analysis = compiled.memory_analysis() if devices else None
+    return len(devices) * analysis.temp_size_in_bytes if analysis else 0
 
 
 def _shapes(inputs: Any) -> tuple:
@@ -63,8 +65,8 @@ def _shapes(inputs: Any) -> tuple:
     return structure, tuple((x.shape, x.dtype) for x in leaves)
 
 
-def _in_thread(function: Callable[[], Any]) -> Future:
-    """What the function returns; who waits for it no longer leaves the thread to itself."""
+def _run_in_thread(function: Callable[[], Any]) -> Future:
+    """Run a function in a daemon thread, which a process may leave behind when it exits."""
     done: Future = Future()
 
     def run() -> None:
@@ -78,16 +80,17 @@ def _in_thread(function: Callable[[], Any]) -> Future:
 
 
 def prepare_process() -> None:
-    """What a command sets for its whole process, before it touches a device."""
+    """Set up memory, compiler flags and the program cache; call it before any device is used."""
     keep_freed_memory()
     set_compiler_flags()
     keep_compiled_programs()
 
 
 def keep_compiled_programs() -> None:
-    """Keeps what is compiled for the next run, in the user's cache; JAX_COMPILATION_CACHE_DIR wins.
+    """Cache compiled programs in the user's cache directory, unless a cache is configured.
 
-    A damaged entry costs a warning and a compilation.
+    JAX_COMPILATION_CACHE_DIR sets another directory. A damaged entry causes a warning and is
+    compiled again.
     """
     if jax.config.jax_compilation_cache_dir is None:
         caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -95,30 +98,33 @@ def keep_compiled_programs() -> None:
 
 
 def set_compiler_flags() -> None:
-    """Adds to XLA_FLAGS what suits a CPU, where it is the only device; before it is touched, as XLA
-    reads them then. An accelerator's compiler would obey these flags too, or abort at one that it
-    does not know.
+    """Add flags to XLA_FLAGS that speed up a CPU, if the CPU is the only device.
 
-    jaxlib 0.10 gets XLA's former generator of a CPU's kernels: with the other one, its default, a
-    step takes up to 1.5 times as long. XLA of 0.11 and 0.12 aborts at this flag.
+    XLA reads the flags when a device is first used, so this must be called before. They would
+    change the compiler of an accelerator too, or make it abort if it does not know them.
 
-    LLVM optimises less than it could: steps take as long, and compile in 0.7 to 0.8 of the time.
+    - Without the fusion emitters, the default of jaxlib 0.10, steps are up to 1.5 times as fast.
+      XLA of jaxlib 0.11 and 0.12 aborts at this flag.
+    - With a lower LLVM optimisation level, steps take as long, and compile in 0.7 to 0.8 of the
+      time.
 
-    What XLA_FLAGS names already stays, and so does a file that it names instead of flags.
+    Flags that XLA_FLAGS has already are kept; nothing changes if it names a file of flags.
     """
     flags = os.environ.get("XLA_FLAGS", "").strip()
     if (flags and not flags.startswith("-")) or not is_cpu_only():
         return
-    if version("jaxlib").startswith("0.10.") and CODE_GENERATOR not in flags:
-        flags += f" {CODE_GENERATOR}=false"
-    if OPTIMISATION not in flags:
-        flags += f" {OPTIMISATION}=1"
+    if version("jaxlib").startswith("0.10.") and FUSION_EMITTERS not in flags:
+        flags += f" {FUSION_EMITTERS}=false"
+    if OPTIMISATION_LEVEL not in flags:
+        flags += f" {OPTIMISATION_LEVEL}=1"
     os.environ["XLA_FLAGS"] = flags.strip()
 
 
 def is_cpu_only() -> bool:
-    """Whether JAX can find no device but the CPU, as far as this is known before it looks: it has
-    been told so (JAX_PLATFORMS), or nothing is installed that finds another."""
+    """Whether the CPU is the only device that JAX can find, judged before JAX looks for devices.
+
+    That is so if JAX_PLATFORMS says so, or if no plug-in for an accelerator is installed.
+    """
     if jax.config.jax_platforms:
         return jax.config.jax_platforms == "cpu"
     named = any(name in os.environ for name in ("PJRT_NAMES_AND_LIBRARY_PATHS", "TPU_LIBRARY_PATH"))
