@@ -1,12 +1,12 @@
 """Two-component beta mixture of per-pair losses: which pairs are mismatched?
 
 Mismatched pairs keep a high loss after the warm-up. L2RM fits two beta distributions to the losses
-by expectation-maximisation and calls a pair mismatched when the posterior of the component with
-the higher mean exceeds one half (L2RM section 3.2). Runs on the host, in float64.
+by expectation-maximisation (EM) and calls a pair mismatched if the posterior of the component with
+the higher mean exceeds one half (L2RM section 3.2). The fit runs on the host, in float64.
 
 References:
     Arazo et al., Unsupervised Label Noise Modeling and Loss Correction, ICML 2019: the mixture
-    and its maximisation step by weighted moments.
+    and its maximisation step, which uses weighted moments.
     Han et al., Learning to Rematch Mismatched Pairs for Robust Cross-Modal Retrieval, CVPR 2024.
 """
 
@@ -16,74 +16,76 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-# Scaled losses stay off 0 and 1, where a beta density may be infinite.
+# Scaled losses are clipped to [_EDGE, 1 - _EDGE]: at 0 and 1 a beta density may be infinite.
 _EDGE = 1e-3
 _MAX_ITERATIONS = 100
-# Converged when the mean log-likelihood of a pair changes by less.
+# EM has converged when the mean log-likelihood per pair changes by less than this.
 _TOLERANCE = 1e-4
-# A component never gets narrower than this variance, nor loses its last pair.
+# Lower bounds: of a component's variance, and of the share that every pair has in a component.
 _SMALLEST_VARIANCE = 1e-6
 _SMALLEST_WEIGHT = 1e-9
-# A side of the split smaller than this share is taken for a failed fit.
+# A split with a smaller share of the pairs on one side counts as a failed fit.
 _SMALLEST_SIDE = 0.02
 
 
 class BetaMixture(NamedTuple):
-    """A fitted mixture. Component 0 has the lower mean (matched), 1 the higher (mismatched)."""
+    """A fitted mixture; component 0 (matched) has the lower mean, 1 (mismatched) the higher."""
 
-    weights: Float[np.ndarray, "2"]  # shares of the components
-    alpha: Float[np.ndarray, "2"]  # shape parameters of the scaled losses
+    weights: Float[np.ndarray, "2"]  # share of each component, sums to 1
+    alpha: Float[np.ndarray, "2"]  # shape parameters of the components, for scaled losses
     beta: Float[np.ndarray, "2"]
     low: float  # losses are scaled from [low, high] to [0, 1]
     high: float
     iterations: int
     converged: bool
-    log_likelihood: float  # mean over pairs, of the scaled losses
+    log_likelihood: float  # mean over pairs, for scaled losses
 
-    def mismatch(self, losses: Float[np.ndarray, " pairs"]) -> Float[np.ndarray, " pairs"]:
-        """Posterior probability of the component with the higher mean, in [0, 1]."""
-        return self._posterior(_scale(losses, self.low, self.high))
+    def posterior(self, losses: Float[np.ndarray, " pairs"]) -> Float[np.ndarray, " pairs"]:
+        """Posterior probability that each pair is mismatched (component 1), in [0, 1]."""
+        return self._scaled_posterior(_scale(losses, self.low, self.high))
 
     @property
-    def consistent(self) -> bool:
-        """Whether the component with the lower mean is also the likelier one at loss 0.001.
+    def is_consistent(self) -> bool:
+        """Whether component 0, with the lower mean, is also the likelier one at scaled loss 0.001.
 
-        The paper calls the one clean, the reference code the other. Where they differ the split
-        is doubtful and deserves a warning.
+        The paper takes the component with the lower mean for the matched pairs, the reference code
+        the component that is likelier at 0.001. If the two differ, the split is doubtful and
+        deserves a warning.
         """
-        return bool(self._posterior(np.array([_EDGE]))[0] <= 0.5)
+        return bool(self._scaled_posterior(np.array([_EDGE]))[0] <= 0.5)
 
     @property
     def separation(self) -> float:
-        """Distance of the two means in units of the sum of the two standard deviations."""
+        """Distance between the two means, divided by the sum of the two standard deviations."""
         size = self.alpha + self.beta
         mean = self.alpha / size
         deviation = np.sqrt(mean * (1 - mean) / (size + 1))
         return float((mean[1] - mean[0]) / deviation.sum())
 
-    def _posterior(self, scaled):
+    def _scaled_posterior(self, scaled):
         return np.exp(_log_joint(scaled, self.weights, self.alpha, self.beta)[1])
 
 
 def fit(losses: Float[np.ndarray, " pairs"]) -> BetaMixture:
-    """Fits the mixture by expectation-maximisation with weighted moments, to convergence.
+    """Fit the mixture by EM with weighted moments, to convergence.
 
-    Expectation-maximisation finds a nearby optimum, and the likelier of two is not always the
-    better split: a wide component may swallow both ends, so that the highest losses count as
-    matched. So it runs from two deterministic starts (two-means of the losses; the scaled loss
-    itself as the probability of a mismatch, as in Arazo et al.), from a third (two-means of the
-    log odds) if neither splits at a threshold on the loss, and keeps the one closest to a
-    threshold, the likelier of equals.
+    EM converges to an optimum near its start, and the optimum with the higher likelihood is not
+    always the better split: a wide component may cover both ends, so that the highest losses count
+    as matched. `fit` therefore runs EM from several deterministic starts and keeps the result whose
+    split is closest to a threshold on the loss, or the likelier one of equally close results. The
+    starts are two-means clusters of the losses, the scaled losses as probabilities of a mismatch
+    (Arazo et al.) and, if neither result is a split at a threshold, two-means clusters of the log
+    odds.
 
     Args:
-        losses: one finite loss per pair, on any scale. Equal losses give a mixture that finds no
-            pair mismatched.
+        losses: one finite loss per pair, on any scale. If all are equal, the mixture calls every
+            pair matched.
 
     Returns:
-        The mixture; `BetaMixture.mismatch` of the same losses gives the posterior.
+        The mixture; its method `posterior`, given the same losses, returns each pair's posterior.
 
     Raises:
-        ValueError: if there is no loss, or one is not finite.
+        ValueError: if ``losses`` is not a non-empty vector, or holds a value that is not finite.
     """
     losses = np.asarray(losses, np.float64)
     if losses.ndim != 1 or not losses.size:
@@ -96,25 +98,25 @@ def fit(losses: Float[np.ndarray, " pairs"]) -> BetaMixture:
         flat = np.ones(2)
         return BetaMixture(np.array([1.0, 0.0]), flat, flat, low, high, 0, True, 0.0)
     scaled = _scale(losses, low, high)
-    found: list[tuple[float, float, BetaMixture]] = []
+    fits: list[tuple[float, float, BetaMixture]] = []
     for start in (_two_means(scaled), scaled, _two_means(np.log(scaled) - np.log1p(-scaled))):
         mixture = _maximise(scaled, start)._replace(low=low, high=high)
-        found.append((_disorder(mixture, scaled), -mixture.log_likelihood, mixture))
-        best = min(found, key=lambda each: each[:2])
-        if len(found) >= 2 and best[0] == 0:
+        fits.append((_disorder(mixture, scaled), -mixture.log_likelihood, mixture))
+        best = min(fits, key=lambda each: each[:2])
+        if len(fits) >= 2 and best[0] == 0:
             break
     return best[2]
 
 
 def _scale(losses, low, high):
-    """Losses as float64 in [1e-3, 1 - 1e-3]."""
+    """Scale losses from [low, high] to [1e-3, 1 - 1e-3], in float64."""
     losses = np.asarray(losses, np.float64)
     scaled = (losses - low) / (high - low) if high > low else np.zeros_like(losses)
     return np.clip(scaled, _EDGE, 1 - _EDGE)
 
 
 def _maximise(scaled, responsibility) -> BetaMixture:
-    """EM from the probability of each pair to be in component 1."""
+    """Run EM, starting from each pair's probability of belonging to component 1."""
     likelihood, change, iteration = -np.inf, np.inf, 0
     while change >= _TOLERANCE and iteration < _MAX_ITERATIONS:
         shares = np.stack([1 - responsibility, responsibility])
@@ -138,7 +140,7 @@ def _maximise(scaled, responsibility) -> BetaMixture:
 
 
 def _moments(scaled, shares):
-    """Beta parameters with the weighted mean and variance of each component."""
+    """Beta parameters that match each component's weighted mean and variance."""
     shares = shares + _SMALLEST_WEIGHT
     shares = shares / shares.sum(axis=1, keepdims=True)
     mean = shares @ scaled
@@ -148,7 +150,7 @@ def _moments(scaled, shares):
 
 
 def _log_joint(scaled, weights, alpha, beta):
-    """Log density of each loss, and log posterior of component 1."""
+    """Log density of each scaled loss, and its log posterior of component 1."""
     with np.errstate(divide="ignore"):
         log_weights = np.log(weights)
     norm = np.array(
@@ -164,7 +166,7 @@ def _log_joint(scaled, weights, alpha, beta):
 
 
 def _two_means(scaled):
-    """1.0 for the losses in the upper of two clusters, by Lloyd's algorithm."""
+    """Two-means clusters by Lloyd's algorithm: 1.0 for a loss in the upper one, else 0.0."""
     threshold, previous = scaled.mean(), None
     while threshold != previous:
         upper = scaled >= threshold
@@ -173,11 +175,11 @@ def _two_means(scaled):
 
 
 def _disorder(mixture, scaled) -> float:
-    """Share of pairs that a split of the same size at a threshold on the loss would change.
+    """Share of pairs that change sides if a threshold on the loss splits off as many pairs.
 
-    A mixture that puts (nearly) all pairs on one side splits nothing: 1.
+    Returns 1 for a mixture that puts (nearly) all pairs on one side.
     """
-    mismatched = mixture._posterior(scaled) > 0.5
+    mismatched = mixture._scaled_posterior(scaled) > 0.5
     share = mismatched.mean()
     if min(share, 1 - share) < _SMALLEST_SIDE:
         return 1.0

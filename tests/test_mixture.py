@@ -22,19 +22,19 @@ def draw(kind, rate, count, seed):
 def test_separable_losses_reach_bayes_rule(kind, rate):
     losses, mismatched = draw(kind, rate, 3000, seed=3)
     mixture = fit(losses)
-    assert np.mean((mixture.mismatch(losses) > 0.5) == mismatched) > 0.97
+    assert np.mean((mixture.posterior(losses) > 0.5) == mismatched) > 0.97
     assert mixture.weights[1] == pytest.approx(rate, abs=0.03)
-    assert mixture.consistent and mixture.converged
+    assert mixture.is_consistent and mixture.converged
 
 
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("seed", range(3))
 def test_overlapping_losses_split_near_a_threshold(rate, seed):
     losses, mismatched = draw("hard", rate, 2000, seed)
-    found = fit(losses).mismatch(losses) > 0.5
-    in_order = found[np.argsort(losses)]
+    called_mismatched = fit(losses).posterior(losses) > 0.5
+    in_order = called_mismatched[np.argsort(losses)]
     assert np.mean(in_order != np.sort(in_order)) < 0.01
-    assert np.mean(found == mismatched) > 0.8
+    assert np.mean(called_mismatched == mismatched) > 0.8
 
 
 def test_moments_of_a_component_are_recovered():
@@ -48,9 +48,9 @@ def test_moments_of_a_component_are_recovered():
 
 def test_invariant_to_scale_shift_and_order():
     losses, _ = draw("hard", 0.4, 500, seed=1)
-    posterior = fit(losses).mismatch(losses)
+    posterior = fit(losses).posterior(losses)
     moved = 7.0 * losses[::-1] - 3.0
-    np.testing.assert_allclose(fit(moved).mismatch(moved)[::-1], posterior, atol=1e-6)
+    np.testing.assert_allclose(fit(moved).posterior(moved)[::-1], posterior, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -69,23 +69,23 @@ def test_invariant_to_scale_shift_and_order():
 )
 def test_degenerate_losses_stay_finite(losses):
     mixture = fit(losses)
-    posterior = mixture.mismatch(losses)
+    posterior = mixture.posterior(losses)
     assert posterior.shape == losses.shape
     assert np.isfinite(posterior).all() and (posterior >= 0).all() and (posterior <= 1).all()
     assert np.isfinite([*mixture.weights, *mixture.alpha, *mixture.beta]).all()
 
 
 def test_equal_losses_are_all_matched():
-    assert not fit(np.full(5, 0.7)).mismatch(np.full(5, 0.7)).any()
+    assert not fit(np.full(5, 0.7)).posterior(np.full(5, 0.7)).any()
 
 
-def test_consistent_compares_at_the_low_end():
+def test_is_consistent_compares_at_the_low_end():
     losses, _ = draw("easy", 0.5, 500, seed=2)
     mixture = fit(losses)
-    assert mixture.consistent
+    assert mixture.is_consistent
     # A wide component with the higher mean is likelier at 0.001 than a narrow one around 0.2.
     wide = mixture._replace(alpha=np.array([40.0, 0.8]), beta=np.array([160.0, 0.9]))
-    assert not wide.consistent
+    assert not wide.is_consistent
 
 
 @pytest.mark.parametrize("losses", [[], [[0.1, 0.2]], [0.1, np.nan], [np.inf, 0.2]])

@@ -33,5 +33,5 @@ def beta_mixture(arrays: Arrays) -> Errors:
     for case in arrays.cases("losses"):
         found = arrays.under(f"{case}/")
         losses, clean = found["losses"], found["clean"] == 1
-        accuracy = np.mean((mixture.fit(losses).mismatch(losses) <= 0.5) == clean)
+        accuracy = np.mean((mixture.fit(losses).posterior(losses) <= 0.5) == clean)
         yield "accuracy below the stored fit's", found["own/accuracy_arazo10"] - accuracy
