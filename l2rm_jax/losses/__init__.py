@@ -1,7 +1,7 @@
-"""Losses: pure functions of a similarity matrix, whose diagonal is the given pairs.
+"""Losses: pure functions of a similarity matrix whose diagonal holds the stored pairs.
 
-One file per family, one function per loss; `methods/` chooses among them. May import nothing of
-the rest of the package.
+Each file holds one family of losses, each function is one loss; `methods/` chooses among them.
+May import nothing from the rest of l2rm_jax.
 """
 
 from l2rm_jax.losses.complementary import complementary_contrastive, draw_negatives

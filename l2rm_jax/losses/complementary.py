@@ -1,8 +1,9 @@
-"""Complementary contrastive losses: a softmax over the batch must not pick what is wrong.
+"""Complementary contrastive losses: the softmax over a batch must not pick a negative.
 
-A pair that is called right may be wrong, but of the other captions of a batch hardly one is right
-for an image. These losses learn from those alone: they sum, over the negatives of every query, a
-bound of the probability p that the softmax gives them, and never look at the stored pair itself.
+A stored pair may be mismatched, but hardly any other caption of the batch fits the image. These
+losses therefore learn from the negatives alone. For every query they sum, over its negatives, a
+penalty on the probability p that the softmax gives to that negative. The stored pair itself does
+not enter.
 
 Hu et al., "Cross-Modal Retrieval with Partially Mismatched Pairs", TPAMI 2023 (RCL), Eq. 14-18.
 """
@@ -16,8 +17,8 @@ from jaxtyping import Array, Bool, Float
 # Added to 1 - p under a logarithm or a root, as in the reference code.
 _TINY = 1e-10
 
-# Penalties by name, functions of (p, 1 - p, q): the probability itself and its upper bounds, which
-# weigh hard negatives more.
+# Penalties by name, functions of (p, 1 - p, q): "mae" is the probability itself, the others are
+# upper bounds of it that weigh hard negatives more.
 BOUNDS: dict[str, Callable] = {
     "mae": lambda p, rest, q: p,  # Eq. 14
     "log": lambda p, rest, q: -jnp.log(rest + _TINY),  # Eq. 15
@@ -35,15 +36,17 @@ def complementary_contrastive(
     q: float = 0.2,
     negatives: Bool[Array, "pairs pairs"] | None = None,
 ) -> Float[Array, ""]:
-    """Complementary contrastive loss (RCL Eq. 14-18), the mean over queries, both directions added.
+    """Complementary contrastive loss (RCL Eq. 14-18).
+
+    The mean over queries; the losses of both directions are added.
 
     Args:
         sims: similarities [images, captions], square, stored pairs on the diagonal.
         tau: temperature, > 0.
         bound: one of `BOUNDS`.
-        q: exponent of "gce", in (0, 1]; the others have none.
-        negatives: which pairs enter: [i, j] is candidate j of query i, in both directions. None
-            takes all but the diagonal.
+        q: exponent of "gce", in (0, 1]; the other bounds ignore it.
+        negatives: True at [i, j] if candidate j enters the loss of query i; the same matrix is used
+            for both directions. None takes everything off the diagonal.
 
     Returns:
         A scalar >= 0.
@@ -56,24 +59,26 @@ def complementary_contrastive(
     if negatives is None:
         negatives = ~jnp.eye(len(sims), dtype=bool)
     if negatives.shape != sims.shape:
-        raise ValueError(f"sims and negatives have the shapes {sims.shape} and {negatives.shape}")
+        raise ValueError(
+            f"sims and negatives must have one shape, found {sims.shape} and {negatives.shape}"
+        )
     total = 0.0
-    for scores in (sims, sims.T):  # a query a row: images, then captions
+    for scores in (sims, sims.T):  # one query per row: images, then captions
         p, rest = _probabilities(scores / tau)
         total += jnp.sum(jnp.where(negatives, BOUNDS[bound](p, rest, q), 0.0)) / len(sims)
     return total
 
 
 def draw_negatives(key: Array, pairs: int, count: int) -> Bool[Array, "pairs pairs"]:
-    """`count` wrong candidates of each query, drawn evenly without replacement.
+    """Draw `count` negatives for each query, uniformly and without replacement.
 
     Args:
         key: PRNG key.
-        pairs: queries, and candidates of each.
-        count: 1 to pairs - 1.
+        pairs: batch size: the number of queries, and of the candidates of each query.
+        count: negatives per query, 1 to pairs - 1.
 
     Returns:
-        True where candidate j is drawn for query i; the diagonal never is.
+        True at [i, j] if candidate j is drawn for query i; False on the diagonal.
     """
     own = jnp.eye(pairs, dtype=bool)
     order = jnp.argsort(jnp.where(own, 2.0, jax.random.uniform(key, (pairs, pairs))), axis=1)
@@ -81,9 +86,9 @@ def draw_negatives(key: Array, pairs: int, count: int) -> Bool[Array, "pairs pai
 
 
 def _probabilities(logits):
-    """Softmax over each row, p, and 1 - p, without the digits that 1 - p loses where p is near 1.
+    """Softmax p over each row, and 1 - p without cancellation where p is near 1.
 
-    Only the highest can be near 1; its complement is the sum of the others.
+    Only the highest p of a row can be near 1; its complement is the sum of the others.
     """
     p = jax.nn.softmax(logits, axis=1)
     highest = jax.nn.one_hot(jnp.argmax(logits, axis=1), logits.shape[1], dtype=bool)

@@ -1,7 +1,8 @@
-"""Contrastive losses: a softmax over the batch must pick the right pair.
+"""Contrastive losses: the softmax over a batch must pick the stored pair.
 
-Each function takes the square similarity matrix of a batch, right pairs on its diagonal. Both
-directions, image to text (rows) and text to image (columns), are added, not averaged.
+Each function takes the square similarity matrix of a batch, with the stored pairs on its diagonal.
+The losses of both directions, image to text (rows) and text to image (columns), are added, not
+averaged.
 """
 
 import math
@@ -10,14 +11,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-# log 0 of the one-hot label, as the reference code has it: log(0 + 1e-7). On the diagonal
-# log(1 + 1e-7) is 1e-7, which no tolerance sees, but it keeps the value exact.
+# The reference code takes log(label + 1e-7) of the one-hot label. On the diagonal that is 1e-7
+# instead of 0: negligible, but it keeps the loss equal to the reference.
 _LOG_WRONG = math.log(1e-7)
 _LOG_RIGHT = math.log1p(1e-7)
 
 
 def info_nce(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[Array, ""]:
-    """InfoNCE (L2RM section 3.2), the mean over pairs, both directions added.
+    """InfoNCE (L2RM section 3.2): the mean over pairs, both directions added.
 
     Args:
         sims: similarities [images, captions], square.
@@ -34,11 +35,11 @@ def info_nce(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[Array, "
 
 
 def robust_info_nce(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[Array, ""]:
-    """Half of InfoNCE plus reverse cross entropy, L2RM's warm-up loss.
+    """Half the sum of InfoNCE and reverse cross entropy, L2RM's warm-up loss.
 
-    Reverse cross entropy swaps prediction and label, which bounds what a wrong label costs. The
-    paper clips the one-hot label to [eps, 1 - eps] and adds the two losses; the reference code,
-    followed here, takes log(label + 1e-7) and half of their sum.
+    Reverse cross entropy swaps prediction and label, which bounds the loss of a mismatched pair.
+    The paper clips the one-hot label to [eps, 1 - eps] and adds the two losses. The reference code,
+    followed here, takes log(label + 1e-7) and halves the sum.
 
     Args:
         sims: similarities [images, captions], square.
@@ -57,7 +58,7 @@ def robust_info_nce(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[A
 
 
 def _log_probabilities(sims, tau):
-    """Log softmax over the captions of an image and over the images of a caption."""
+    """Log softmax over each image's captions and over each caption's images."""
     if sims.ndim != 2 or sims.shape[0] != sims.shape[1]:
-        raise ValueError(f"sims must be a square matrix of right pairs, found {sims.shape}")
+        raise ValueError(f"sims must be a square matrix of stored pairs, found {sims.shape}")
     return jax.nn.log_softmax(sims / tau, axis=1), jax.nn.log_softmax(sims / tau, axis=0)

@@ -1,8 +1,9 @@
-"""Triplet losses: a right pair must beat every wrong one by a margin.
+"""Triplet losses: a stored pair must score higher than its negatives by a margin.
 
-Each function takes the square similarity matrix of a batch, right pairs on its diagonal, and
-compares in both directions: with the other captions of an image (its row) and with the other
-images of a caption (its column).
+Each function takes the square similarity matrix of a batch, with the stored pairs on its diagonal.
+It compares each pair in both directions: with the other captions of its image (the row) and with
+the other images of its caption (the column). The hinge of a negative is
+max(0, margin + score of the negative - score of the pair).
 """
 
 import jax.numpy as jnp
@@ -10,14 +11,14 @@ from jaxtyping import Array, Float
 
 
 def triplet_hardest(sims: Float[Array, "pairs pairs"], *, margin: float) -> Float[Array, ""]:
-    """Triplet loss with the hardest negatives (L2RM Eq. 2), summed over the batch.
+    """Triplet loss with the hardest negative per direction (L2RM Eq. 2), summed over the batch.
 
     Args:
         sims: similarities [images, captions], square.
-        margin: by how much a right pair must win, >= 0.
+        margin: by how much a pair must win, >= 0.
 
     Returns:
-        The sum over pairs of the two largest hinges.
+        The sum over pairs of the largest hinge in the row and the largest in the column.
 
     Raises:
         ValueError: if ``sims`` is not a square matrix.
@@ -27,11 +28,11 @@ def triplet_hardest(sims: Float[Array, "pairs pairs"], *, margin: float) -> Floa
 
 
 def triplet_mean(sims: Float[Array, "pairs pairs"], *, margin: float) -> Float[Array, ""]:
-    """Triplet loss over all negatives, the reference code's warm-up form.
+    """Triplet loss averaged over all negatives, the reference code's warm-up loss.
 
     Args:
         sims: similarities [images, captions], square.
-        margin: by how much a right pair must win, >= 0.
+        margin: by how much a pair must win, >= 0.
 
     Returns:
         The sum of `per_pair_hinge` over the batch.
@@ -43,17 +44,17 @@ def triplet_mean(sims: Float[Array, "pairs pairs"], *, margin: float) -> Float[A
 
 
 def per_pair_hinge(sims: Float[Array, "pairs pairs"], *, margin: float) -> Float[Array, " pairs"]:
-    """Mean hinge of each pair over its in-batch negatives, what the beta mixture splits.
+    """Mean hinge of each pair over its in-batch negatives, the loss that the beta mixture splits.
 
-    L2RM Eq. 4 takes the hardest negative here; the reference code, followed here, the mean.
-    It divides by the batch size, the pair itself counting as a zero.
+    L2RM Eq. 4 takes the hardest negative. The reference code, followed here, takes the mean over
+    the whole row and column: it divides by the batch size and counts the pair itself as zero.
 
     Args:
         sims: similarities [images, captions], square.
-        margin: by how much a right pair must win, >= 0.
+        margin: by how much a pair must win, >= 0.
 
     Returns:
-        One loss per pair, >= 0.
+        One loss per pair, >= 0; both directions are added.
 
     Raises:
         ValueError: if ``sims`` is not a square matrix.
@@ -63,11 +64,11 @@ def per_pair_hinge(sims: Float[Array, "pairs pairs"], *, margin: float) -> Float
 
 
 def _hinges(sims, margin):
-    """Hinges against wrong captions (compare in a row) and wrong images (in a column)."""
+    """Hinges against the other captions (rows) and against the other images (columns)."""
     if sims.ndim != 2 or sims.shape[0] != sims.shape[1]:
-        raise ValueError(f"sims must be a square matrix of right pairs, found {sims.shape}")
-    right = jnp.diagonal(sims)
-    wrong = ~jnp.eye(len(sims), dtype=bool)
-    captions = jnp.where(wrong, jnp.maximum(margin + sims - right[:, None], 0.0), 0.0)
-    images = jnp.where(wrong, jnp.maximum(margin + sims - right[None, :], 0.0), 0.0)
+        raise ValueError(f"sims must be a square matrix of stored pairs, found {sims.shape}")
+    positive = jnp.diagonal(sims)
+    negative = ~jnp.eye(len(sims), dtype=bool)
+    captions = jnp.where(negative, jnp.maximum(margin + sims - positive[:, None], 0.0), 0.0)
+    images = jnp.where(negative, jnp.maximum(margin + sims - positive[None, :], 0.0), 0.0)
     return captions, images

@@ -1,12 +1,12 @@
 """Rematching losses: similarities must follow a transport plan instead of the stored pairs.
 
-Each function compares, for every image, the softmax of its similarities with its row of the plan,
-and for every caption the same in its column (L2RM Eq. 8-10 and Tab. 3). The matrices may be
-rectangular: images come from a queue. Means are over images, or captions, and the two directions
-are added. The plan is a target: callers stop its gradient.
+For every image, each function compares the softmax of its similarities with its row of the plan;
+for every caption it does the same with columns (L2RM Eq. 8-10 and Tab. 3). The losses are averaged
+over images and over captions, and the two averages are added. The matrices may be rectangular,
+because images come from a queue. The plan is a target: callers stop its gradient.
 
-As in the reference code the plan is clipped below at 1e-10 before it is normalised, so a row that
-received no mass becomes uniform; and 1e-10 is added to the denominator of the softmax.
+Two details follow the reference code. The plan is clipped below at 1e-10 before it is normalised,
+so a row that received no mass becomes uniform. The denominator of the softmax gets 1e-10 added.
 """
 
 import math
@@ -33,6 +33,9 @@ def symmetric_kl(
 
     Returns:
         A scalar.
+
+    Raises:
+        ValueError: if ``sims`` and ``plan`` are not matrices of one shape.
     """
     return 0.5 * sum(
         _divergence(target, log_q, axis) + _divergence(log_q, target, axis)
@@ -74,11 +77,12 @@ def jensen_shannon(
     *,
     tau: float,
 ) -> Float[Array, ""]:
-    """Divergence through the mixture of both distributions, an ablation of L2RM Tab. 3.
+    """Divergence of both distributions from their mixture, an ablation of L2RM Tab. 3.
 
     The Jensen-Shannon divergence averages KL(plan || mixture) and KL(similarities || mixture). The
-    reference code, followed here, has the arguments the other way round: KL(mixture || plan) and
-    KL(mixture || similarities), which is not bounded by log 2. Arguments as in `symmetric_kl`.
+    reference code, followed here, swaps the arguments to KL(mixture || plan) and
+    KL(mixture || similarities); unlike the Jensen-Shannon divergence, that average is not bounded
+    by log 2. Arguments as in `symmetric_kl`.
     """
     total = 0.0
     for log_q, target, axis in _directions(sims, plan, tau):
@@ -88,7 +92,7 @@ def jensen_shannon(
 
 
 def _directions(sims, plan, tau):
-    """(log softmax of the similarities, log of the normalised plan, axis), images then captions."""
+    """Yield (log softmax of the similarities, log normalised plan, axis): images, then captions."""
     if sims.ndim != 2 or sims.shape != plan.shape:
         raise ValueError(
             f"sims and plan must be matrices of one shape, found {sims.shape} and {plan.shape}"
@@ -96,12 +100,12 @@ def _directions(sims, plan, tau):
     logits = sims / tau
     log_plan = jnp.log(jnp.maximum(plan, _SMALLEST))
     for axis in (1, 0):
-        # log(sum + 1e-10) without leaving the logarithm: no overflow at small temperatures.
+        # log(sum + 1e-10), computed in the log domain: no overflow at small temperatures.
         total = jnp.logaddexp(logsumexp(logits, axis=axis, keepdims=True), math.log(_SMALLEST))
         log_target = log_plan - logsumexp(log_plan, axis=axis, keepdims=True)
         yield logits - total, log_target, axis
 
 
 def _divergence(log_p, log_q, axis):
-    """KL(p || q) along an axis, the mean over the other."""
+    """KL(p || q) along an axis, averaged over the other axis."""
     return jnp.mean(jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=axis))

@@ -71,7 +71,7 @@ def naive_contrastive(sims):
 
 
 def naive_complementary(sims, penalty, negatives=None):
-    """The penalty of each query's wrong candidates, one at a time."""
+    """Sum the penalty over each query's negatives, one at a time."""
     size, total = len(sims), 0.0
     for scores in (sims.astype(np.float64), sims.T.astype(np.float64)):
         for query in range(size):
@@ -83,7 +83,7 @@ def naive_complementary(sims, penalty, negatives=None):
 
 
 def naive_rematching(sims, plan, divergence):
-    """Mean over images plus mean over captions of divergence(probabilities, labels)."""
+    """Mean divergence(probabilities, labels) over images, plus the mean over captions."""
     total = 0.0
     for s, p in ((sims, plan), (sims.T, plan.T)):
         for scores, labels in zip(s.astype(np.float64), p.astype(np.float64), strict=True):
@@ -94,7 +94,7 @@ def naive_rematching(sims, plan, divergence):
     return total
 
 
-def entropy_gap(p, q):
+def kl_divergence(p, q):
     return np.sum(p * np.log(p / q))
 
 
@@ -113,14 +113,14 @@ NAIVE = {
     "InfoNCE": lambda s, p: naive_contrastive(s)[0],
     "RCE": lambda s, p: 0.5 * sum(naive_contrastive(s)),
     "Soft_InfoNCE": lambda s, p: naive_rematching(s, p, lambda q, t: -np.sum(t * np.log(q))),
-    "KL": lambda s, p: naive_rematching(s, p, lambda q, t: entropy_gap(t, q)),
+    "KL": lambda s, p: naive_rematching(s, p, lambda q, t: kl_divergence(t, q)),
     "sym_KL": lambda s, p: naive_rematching(
-        s, p, lambda q, t: 0.5 * (entropy_gap(t, q) + entropy_gap(q, t))
+        s, p, lambda q, t: 0.5 * (kl_divergence(t, q) + kl_divergence(q, t))
     ),
     "JS": lambda s, p: naive_rematching(
         s,
         p,
-        lambda q, t: 0.5 * (entropy_gap((q + t) / 2, q) + entropy_gap((q + t) / 2, t)),
+        lambda q, t: 0.5 * (kl_divergence((q + t) / 2, q) + kl_divergence((q + t) / 2, t)),
     ),
 }
 
@@ -175,7 +175,7 @@ def test_rematching_is_zero_only_when_similarities_follow_the_plan(name):
 
 
 @pytest.mark.parametrize("name", ["mae", "log"])
-def test_complementary_of_some_negatives(name):
+def test_complementary_loss_over_selected_negatives(name):
     sims, _ = draw(6, 6, seed=7)
     negatives = np.random.default_rng(8).uniform(size=(6, 6)) < 0.4
     np.fill_diagonal(negatives, False)
@@ -190,8 +190,8 @@ def test_bounds_are_above_the_probability():
     assert all(value > values["mae"] for name, value in values.items() if name != "mae")
 
 
-def test_a_wrong_pair_that_is_certain_costs_what_it_must():
-    """Its probability is 1 in float32; what is left to the others is not lost."""
+def test_a_negative_with_probability_one_keeps_its_loss():
+    """Its probability rounds to 1 in float32, but the rest, 1 - p, must not round to 0."""
     sims = np.zeros((4, 4), np.float32)
     sims[0, 1], gap = 0.9, 0.9 / TAU
     value, gradient = jax.value_and_grad(loss("log"))(jnp.asarray(sims), None)

@@ -1,4 +1,4 @@
-"""RCSL's losses against loops over pairs."""
+"""RCSL's losses against plain loops over pairs."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def unit(seed: int) -> np.ndarray:
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
-def test_triplet_sees_the_paired_part_alone():
+def test_triplet_loss_reads_known_pairs_alone():
     total = 0.0
     rows = np.flatnonzero(PAIRED)
     for i in rows:
@@ -48,7 +48,7 @@ def test_uniformity_is_over_distinct_embeddings():
     assert float(semi_paired.uniformity(x @ x.T)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_robust_mining_is_bounded_where_a_pair_is_wrong():
+def test_robust_mining_is_bounded_for_mismatched_pairs():
     rows = np.exp(SIMS / 0.1)
     right = np.diag(rows)
     expected = np.sum(1 - (right / rows.sum(1) + right / rows.sum(0)) / 2)
