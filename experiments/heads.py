@@ -1,16 +1,17 @@
-"""OMIT and its rivals on Flickr8k with grid features: the shape of OMIT Tab. 3, 4 and Fig. 3.
+"""OMIT and its rivals on Flickr8k with grid features, as in OMIT Tab. 3, 4 and Fig. 3.
 
 python -m experiments.heads --path=DIR --out=runs/heads --vary seed=0,1,2
 python -m experiments.heads --path=DIR --out=runs/heads --only=table --set data.train_images=0
 python -m experiments.heads --out=runs/heads --report
 
-Every variant is trained with OMIT's recipe (triplet loss, one epoch without hard negatives, regions
-and words left out) at the sizes of configs/flickr8k.py, on pairs as they come. Stops and continues
-as `experiments.sweep`, which it is built on. --only takes `table` (Tab. 3 and 4), `lambda` or
-`margins`. --report trains nothing and prints what is finished: a row is the mean of runs that
-differ in their seed alone, and names the other keys in which runs differ. Seconds are those of
-matching 500 images of 36 regions with 2500 captions of 16 words, all encoded, on one device of this
-machine, as evaluation does: a head that is one product pools each image and each caption once.
+Every variant is trained on clean pairs with OMIT's recipe (triplet loss, one epoch without hard
+negatives, random regions and words left out) at the sizes of configs/flickr8k.py. The grid stops
+and continues like `experiments.sweep`. --only takes `table` (Tab. 3 and 4), `lambda` or `margins`.
+--report trains nothing and prints the finished runs: a row is the mean of runs that differ only in
+their seed, and it names the other config fields in which the runs differ. The column `seconds` is
+the time to match 500 images of 36 regions with 2500 captions of 16 words on one device of this
+machine, once all are encoded. It matches as evaluation does: a head that is one matrix product
+pools each image and each caption once.
 """
 
 import argparse
@@ -45,7 +46,7 @@ RECIPE = {
     "method": "triplet",
     "mismatch.rate": 0.0,
     "model.dropout": 0.0,
-    "model.region_mask": 0.2,  # of grid features
+    "model.region_mask": 0.2,
     "model.word_noise": 0.2,
     "loss.margin": 0.05,
     "optim.weight_decay": 5e-4,
@@ -53,13 +54,13 @@ RECIPE = {
     "train.warmup_epochs": 1,
     "train.epochs": 14,
 }
-BEFORE_RUN = "--"  # between the variant and the rest of a directory's name
-# What is timed: a multiple of the tile each.
+SEPARATOR = "--"  # in a directory's name, between the variant and the run's name
+# Sizes of the timed matching; both counts are multiples of the tile.
 TILE, IMAGES, CAPTIONS = 125, 500, 2500
 REGIONS, FEATURES, WORDS, VOCABULARY = 36, 128, 16, 1000
 
 PARTIAL_OT = {"model.head": "omit"}
-# The config keys of each variant; the rest is the recipe.
+# Config fields of each variant, on top of the recipe.
 VARIANTS = {
     "table": {
         "VSE": {"model.head": "vse"},
@@ -89,7 +90,7 @@ def main() -> None:
     )
     parser.add_argument("--path", type=Path, help="directory of the data")
     parser.add_argument("--out", required=True, type=Path, help="directory of the runs")
-    parser.add_argument("--only", choices=list(VARIANTS), help="a part of the variants")
+    parser.add_argument("--only", choices=list(VARIANTS), help="train this group of variants only")
     parser.add_argument("--report", action="store_true", help="only print")
     add_settings(parser, "vary", "set")
     arguments = parser.parse_args()
@@ -100,22 +101,21 @@ def main() -> None:
         config.data.path = str(arguments.path.absolute())
         runs = []
         for name, keys in (VARIANTS[arguments.only] if arguments.only else ALL).items():
-            found = grid(config, arguments.vary, {**arguments.set, **keys})
-            runs += [(f"{name}{BEFORE_RUN}{run}", each) for run, each in found]
+            variant = grid(config, arguments.vary, {**arguments.set, **keys})
+            runs += [(f"{name}{SEPARATOR}{run}", each) for run, each in variant]
         run_grid(runs, arguments.out)
     print(report(arguments.out))
 
 
 def report(out: Path) -> str:
-    """Test recalls of the finished runs by variant and settings, means over seeds, and seconds of
-    matching.
+    """Return the table of finished runs: mean test recalls over seeds, and seconds of matching.
 
     Raises:
       ConfigError: no run has finished.
     """
     runs = []
-    for file in sorted(out.glob(f"*{BEFORE_RUN}*/results.json")):
-        variant = file.parent.name.partition(BEFORE_RUN)[0]
+    for file in sorted(out.glob(f"*{SEPARATOR}*/results.json")):
+        variant = file.parent.name.partition(SEPARATOR)[0]
         if variant in ALL:
             runs.append((variant, json.loads(file.read_text())))
     if not runs:
@@ -132,15 +132,17 @@ def report(out: Path) -> str:
         rows = [next(iter(result["test"].values())) for result in results]
         values = np.array([[row[column] for column in RECALLS] for row in rows])
         deviation = f"{values[:, -1].std(ddof=1):.1f}" if len(rows) > 1 else ""
-        seconds = f"{matching_seconds(results[0]['config']['model']):.2f}"
+        seconds = f"{matching_seconds(results[0]['config']):.2f}"
         cells = [*map("{:.1f}".format, values.mean(0)), deviation, str(len(rows)), seconds]
         lines.append(f"{variant + more:<{width}}" + "".join(f"{cell:>10}" for cell in cells))
     return "\n".join(lines)
 
 
 def _differences(runs: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
-    """What a row's name adds to each run's variant: the keys in which the runs differ, but for
-    seeds and for what the variant says."""
+    """Return the suffix of each run's row name: the config fields in which the runs differ.
+
+    Seeds and the fields that the variant itself sets are left out.
+    """
     settings = [
         {
             key: value
@@ -152,19 +154,20 @@ def _differences(runs: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     values = defaultdict(set)
     for own in settings:
         for key, value in own.items():
-            values[key].add(value)
+            values[key].add(str(value))
     return [
         "".join(f", {key}={value}" for key, value in own.items() if len(values[key]) > 1)
         for own in settings
     ]
 
 
-def matching_seconds(model_config: dict[str, Any]) -> float:
-    """Seconds of matching all images with all captions, of codes that are at hand.
+def matching_seconds(config: dict[str, Any]) -> float:
+    """Return the seconds to match all images with all captions, encoders not included.
 
-    As in evaluation: tile by tile, or by one product of vectors that are pooled once.
+    Matching works as in evaluation: tile by tile or, for a head that is one matrix product, by one
+    product of vectors that are pooled once.
     """
-    model = make_model(ConfigDict(model_config), vocabulary_size=VOCABULARY)
+    model = make_model(ConfigDict(config), vocabulary_size=VOCABULARY)
     rng = np.random.default_rng(0)
     images = rng.normal(size=(TILE, REGIONS, FEATURES)).astype(np.float32)
     tokens = rng.integers(VOCABULARY, size=(TILE, WORDS))
@@ -173,7 +176,7 @@ def matching_seconds(model_config: dict[str, Any]) -> float:
 
     def compiled(method: str | Callable) -> Callable:
         function = jax.jit(lambda *inputs: model.apply(*inputs, method=method))
-        return partial(function, variables)  # no constants, which would be worked on beforehand
+        return partial(function, variables)  # as an argument: constants would be folded
 
     image_code = compiled("encode_images")(images)
     text_code = compiled("encode_captions")(tokens, lengths)
@@ -181,17 +184,17 @@ def matching_seconds(model_config: dict[str, Any]) -> float:
     pool_images = compiled(lambda model, code: model.similarity_head.embed_images(code))
     pool_texts = compiled(lambda model, code: model.similarity_head.embed_texts(code))
 
-    def tiles(of_images: int, of_captions: int) -> None:
-        for _ in range(of_images * of_captions):
+    def match_tiles(image_tiles: int, caption_tiles: int) -> None:
+        for _ in range(image_tiles * caption_tiles):
             match(image_code, text_code).block_until_ready()
 
-    def product(of_images: int, of_captions: int) -> None:
-        vectors = np.concatenate([pool_images(image_code) for _ in range(of_images)])
-        texts = np.concatenate([pool_texts(text_code) for _ in range(of_captions)])
+    def multiply(image_tiles: int, caption_tiles: int) -> None:
+        vectors = np.concatenate([pool_images(image_code) for _ in range(image_tiles)])
+        texts = np.concatenate([pool_texts(text_code) for _ in range(caption_tiles)])
         vectors @ texts.T
 
-    work = product if model.one_product else tiles
-    work(1, 1)  # compiles
+    work = multiply if model.is_product else match_tiles
+    work(1, 1)  # compile
     begin = time.perf_counter()
     work(IMAGES // TILE, CAPTIONS // TILE)
     return time.perf_counter() - begin

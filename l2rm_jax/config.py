@@ -1,134 +1,206 @@
-"""Every field of a run, with its default and its meaning.
+"""Every field of a run: its default and its meaning.
 
-The defaults are the authors' for Flickr30K at the paper's sizes; a file in `configs/` changes
-only what its data set needs. Without `--config`, `get_config()` of this file is run.
+The defaults are the L2RM authors' for Flickr30K at the paper's sizes. A file in `configs/` changes
+what its data set needs. Without `--config`, the command line runs `get_config()` of this file.
+`configs/README.md` has all fields as a table, which is generated from this file.
 """
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, first_line
 
 
-def default() -> ConfigDict:
+def default(plugins: Iterable[str] = ()) -> ConfigDict:
     """The common defaults; a data set must still be named.
 
-    The default of a new field is what runs did before it, so that an older run directory, whose
-    config lacks it, goes on as it was.
+    A new field's default is what runs did before the field existed, so that an older run directory,
+    whose config lacks the field, continues unchanged.
+
+    Args:
+      plugins: modules to import, whose settings become the section `own`.
+
+    Raises:
+      ConfigError: a plug-in cannot be imported.
     """
     config = ConfigDict()
-    config.seed = 0  # of initialisation, order of the data, dropout
-    config.method = "l2rm"  # l2rm, rcl, rcsl, rcsl_nc, triplet, infonce
+    config.seed = 0  # controls initialisation, order of the data, dropout
+    config.method = "l2rm"  # l2rm, rcl, rcsl, rcsl_nc, triplet, infonce, or a plug-in's
+    # Modules that register methods or heads of your own. They are imported before anything else.
+    config.plugins = tuple(plugins)
 
-    # Factors of the models' matrix products on a GPU or TPU: float32 (all digits), bfloat16 (the
-    # fastest). Parameters, normalisation, softmax, losses and transport are float32 in both.
+    # Matrix products of the models on a GPU or TPU: float32 (all digits) or bfloat16 (fastest).
+    # Parameters, normalisation, softmax, losses and transport are float32 in both.
     config.precision = "float32"
 
     config.data = data = ConfigDict()
-    data.name = ""  # "scenes" generates the built-in data set; any other name is a label
-    data.path = ""  # directory with {train,dev,test}_ims.npy and _caps.txt or _caps.tsv
-    data.layout = "precomp"  # of that directory; of videos: dual_encoding, experts
-    data.features = ""  # of videos: directory in FeatureData, or file of the expert without ending
-    data.max_frames = 64  # of a video, evenly spaced; 1 for features that are aggregated
-    data.vocabulary = ""  # json file; "" builds one from train and dev and keeps it in the workdir
-    data.min_count = 4  # a rarer word becomes <unk>
-    data.split_sentences = False  # before words, as the authors; needs NLTK's punkt model
+    data.name = ""  # "scenes" generates the built-in data set; any other name is only a label
+    data.path = ""  # directory with {train,dev,test}_ims.npy and _caps.txt, _caps.tsv or _caps.npy
+    data.layout = "precomp"  # layout of that directory; for videos dual_encoding or experts
+    data.features = ""  # videos: directory in FeatureData, or the expert's file without its suffix
+    data.max_frames = 64  # frames kept of a video, evenly spaced; 1 for aggregated features
+    data.vocabulary = ""  # JSON file; "" builds one from train and dev and keeps it in the workdir
+    data.min_count = 4  # a word that occurs less often becomes <unk>
+    data.split_sentences = (
+        False  # split into sentences before words, as the authors do (NLTK punkt)
+    )
     data.max_words = 64  # tokens kept of a training caption, <start> and <end> included
-    data.train_images = 0  # use only the first n training images (0 = all)
+    data.train_images = 0  # train on the first n images (0 = all)
     data.dev_images = 0  # validate on the first n images (0 = all; the authors' code: 200)
     data.test_split = "test"  # "testall" for COCO's 5000 images
-    # Training pairs that are dropped: none; truth, those known to be mismatched; score, those below
-    # filter_value; share, all but that share of them, the best ones.
+    # Which training pairs to drop: none; truth (the known mismatched ones); score (those below
+    # filter_value); share (all but that share of the pairs, the best ones).
     data.filter = "none"
-    data.filter_scores = ""  # .npy, a score for each stored pair, higher where better matched
-    data.filter_value = 0.0
-    data.scenes_seed = 0  # world of the built-in data set
-    data.scenes_train = 1000  # pictures
-    data.scenes_dev = 200  # likewise
-    data.scenes_test = 500
+    data.filter_scores = ""  # .npy with one score per stored pair, higher = better matched
+    data.filter_value = 0.0  # threshold of filter "score", or share kept by filter "share"
+    data.scenes_seed = 0  # seed of the built-in data set
+    data.scenes_train = 1000  # training pictures of the built-in data set
+    data.scenes_dev = 200  # validation pictures of the built-in data set
+    data.scenes_test = 500  # test pictures of the built-in data set
 
     config.mismatch = mismatch = ConfigDict()
-    mismatch.protocol = "image"  # "image": RCL, DECL, L2RM; "caption": NCR, BiCro. Not comparable.
-    mismatch.rate = 0.4  # share of images (or captions) that are permuted
-    # "semi_paired", instead of a rate: so many images keep their captions, the others are permuted
-    # and known to be without a pair. triplet, infonce and rcsl then trust the first alone.
+    # What moves: "image" (RCL, DECL, L2RM): all captions of an image together; "caption" (NCR,
+    # BiCro): each caption by itself. Results of the two do not compare. "semi_paired": see
+    # paired_images.
+    mismatch.protocol = "image"
+    mismatch.rate = 0.4  # share of the images (or captions) that are permuted
+    # With protocol "semi_paired", instead of a rate: the number of images that keep their captions.
+    # The others are permuted and known to be unpaired. triplet, infonce and rcsl then trust the
+    # paired images alone.
     mismatch.paired_images = 0
-    mismatch.seed = 0  # of who is permuted; `seed` leaves it alone
-    mismatch.file = ""  # an index .npy to use instead of generating one
+    mismatch.seed = 0  # controls which captions are swapped; independent of `seed`
+    mismatch.file = ""  # index .npy to use instead of generating a mismatch
 
     config.model = model = ConfigDict()
-    model.head = "sgr"  # sgr, saf, omit, cam, vse, pem, aggregate (the model of RCSL)
-    model.embed_dim = 1024  # of regions, words and their global vectors
-    model.word_dim = 300  # of word embeddings, before the GRU
-    model.sim_dim = 256  # of sgr and saf: similarity vectors
-    model.sgr_steps = 3  # of sgr: rounds of reasoning
-    model.dropout = 0.4  # of word embeddings and global attentions
-    model.chunk = 0  # captions scored at once: speed and memory only; 0 is chosen for the device
+    model.head = "sgr"  # sgr, saf, omit, cam, vse, pem, aggregate (RCSL's model), or a plug-in's
+    model.embed_dim = 1024  # size of region, word and global vectors
+    model.word_dim = 300  # size of word embeddings, before the GRU
+    model.sim_dim = 256  # sgr, saf: size of similarity vectors
+    model.sgr_steps = 3  # sgr: rounds of reasoning
+    model.dropout = 0.4  # dropout of word embeddings and global attentions
+    model.chunk = 0  # captions scored at once, for speed and memory only; 0 = suits the device
     model.matching = "partial"  # omit: partial, full, prompt, naive; cam: partial, naive
-    model.margins = "uniform"  # of omit: uniform, intra, inter, norm (OMIT Eq. 7)
-    model.match_epsilon = 0.02  # of omit: entropic regularisation (lambda in the paper)
-    model.pooling = "mean"  # of vse: mean, gpo (VSE-infinity)
-    # Share of an image's regions that a training step leaves out; not with sgr and saf.
-    model.region_mask = 0.0
-    model.word_noise = 0.0  # share of a caption's words that it masks (half), replaces or drops
+    model.margins = "uniform"  # omit: uniform, intra, inter, norm (OMIT Eq. 7)
+    model.match_epsilon = 0.02  # omit: entropic regularisation (lambda in the paper)
+    model.pooling = "mean"  # vse: mean, gpo (VSE-infinity)
+    model.region_mask = 0.0  # share of an image's regions a training step omits; not for sgr, saf
+    model.word_noise = 0.0  # share of a caption's words that are masked (half), replaced or dropped
 
     config.loss = loss = ConfigDict()
-    loss.margin = 0.2  # of the triplet losses
-    loss.tau = 0.05  # temperature of everything contrastive but RCSL's mining
+    loss.margin = 0.2  # margin of the triplet losses
+    loss.tau = 0.05  # temperature of every contrastive loss except RCSL's mining loss
 
     config.l2rm = l2rm = ConfigDict()
-    l2rm.warmup_loss = "rce"  # rce (with InfoNCE), infonce, triplet: L2RM Tab. 4
-    l2rm.rematch_loss = "symmetric_kl"  # symmetric_kl, kl, infonce, js: L2RM Tab. 3
-    l2rm.cost = "learned"  # learned, cosine: L2RM Tab. 3
-    l2rm.mask = "diagonal"  # pairs never rematched with themselves: diagonal, same_image, none
-    # Share of the mass that is transported; 1.0 is full transport (Tab. 3), 0 is a share that grows
-    # with the batch: 0.10 at 128, 0.34 at 512 (see `share_of_batch`).
+    l2rm.warmup_loss = "rce"  # rce (with InfoNCE), infonce, triplet (L2RM Tab. 4)
+    l2rm.rematch_loss = "symmetric_kl"  # symmetric_kl, kl, infonce, js (L2RM Tab. 3)
+    l2rm.cost = "learned"  # learned, cosine (L2RM Tab. 3)
+    l2rm.mask = "diagonal"  # pairs that are never rematched: diagonal, same_image, none
+    # Share of the mass that is transported. 1.0 is full transport (L2RM Tab. 3). 0 is a share that
+    # grows with the batch: 0.10 at 128, 0.34 at 512 (see `share_of_batch`).
     l2rm.rho = 0.1
     l2rm.epsilon = 0.01  # entropic regularisation (lambda in the paper)
-    l2rm.solver = "converged"  # "l2rm" stops where the authors' code does: too much mass moves
-    l2rm.cost_learning_rate = 2e-6  # of the learned cost, by Adam
+    l2rm.solver = "converged"  # "l2rm" stops where the authors' code does, and moves too much mass
+    l2rm.cost_learning_rate = 2e-6  # learning rate of the learned cost, by Adam
     l2rm.queue_length = 0  # mismatched images per transport problem (0 = the batch)
 
     config.rcl = rcl = ConfigDict()
-    rcl.loss = "log"  # log, exp, gce, tan, mae: RCL Tab. 6
+    rcl.loss = "log"  # log, exp, gce, tan, mae (RCL Tab. 6)
     rcl.q = 0.2  # exponent of gce, in (0, 1]
-    rcl.negatives = 0  # of each query, drawn at random (0 = all of the batch; 1: NL of RCL Tab. 7)
+    rcl.negatives = 0  # negatives per query, at random (0 = the whole batch; 1 = NL of RCL Tab. 7)
+
     config.rcsl = rcsl = ConfigDict()
     rcsl.tau = 0.03  # temperature of the robust mining loss
-    # Pseudo-pairs: the nearest (the paper), or the largest entries of a transport plan between all
-    # unpaired images and captions, under which none is many others' nearest (ours).
+    # How pseudo-pairs are found: nearest (the paper), or transport (ours): the largest entries of a
+    # transport plan between all unpaired images and captions, so that none is chosen too often.
     rcsl.search = "nearest"
-    # Of the unpaired images and captions, how many a learning epoch (rcsl's warm-up) takes, drawn
-    # anew for each; the authors: 0.2 on COCO.
+    # Share of the unpaired images and captions that a learning epoch (rcsl's warm-up) uses, drawn
+    # anew each epoch. The authors use 0.2 on COCO.
     rcsl.learning_share = 1.0
 
+    config.own = ConfigDict(import_plugins(config.plugins))  # settings that the plug-ins register
+
     config.optim = optim = ConfigDict()
-    optim.learning_rate = 2e-4  # of the model, by Adam
-    optim.decay_epochs = 15  # x 0.1 every so many epochs after the warm-up
-    optim.grad_clip = 2.0  # global norm
-    optim.weight_decay = 0.0  # AdamW's
+    optim.learning_rate = 2e-4  # learning rate of the model, by Adam
+    optim.decay_epochs = 15  # the rate is divided by 10 every so many epochs after the warm-up
+    optim.grad_clip = 2.0  # largest global norm of the gradient
+    optim.weight_decay = 0.0  # weight decay of AdamW
 
     config.train = train = ConfigDict()
-    train.batch_size = 128  # of all devices together
-    train.warmup_epochs = 5  # what they train, the method says; the rate decays after them
-    train.epochs = 35  # after the warm-up
-    train.checkpoint_steps = 1000  # also save within an epoch, every so many steps
-    train.log_steps = 10
-    # Where a loss or a gradient is not finite, no update is made; then: stop, or skip to go on.
+    train.batch_size = 128  # pairs per batch, over all devices
+    train.warmup_epochs = 5  # epochs of the method's warm-up; the rate decays after them
+    train.epochs = 35  # epochs after the warm-up
+    train.checkpoint_steps = 1000  # save every so many steps, also within an epoch
+    train.log_steps = 10  # log the step metrics every so many steps
+    # What to do at a loss or gradient that is not finite: no update is made, then stop, or skip.
     train.non_finite = "stop"
-    train.tensorboard = False  # also write scalars for TensorBoard, to workdir/tensorboard
+    train.tensorboard = False  # also write TensorBoard scalars to workdir/tensorboard
 
     config.evaluation = evaluation = ConfigDict()
-    evaluation.batch_size = 128  # captions per tile
-    # f30k-1k, coco-1k-5fold, coco-5k, cc152k-1k; custom: all of any test split. With a comma
-    # between, several from the same scores; results.json's rsum is the first one's.
+    evaluation.batch_size = 128  # captions scored at once
+    # f30k-1k, coco-1k-5fold, coco-5k, cc152k-1k, or custom: all of any test split. Several names
+    # with commas share one scoring; rsum in results.json is the first one's.
     evaluation.protocol = "custom"
-    # Temperature of a second row: each similarity times its softmax over the queries, which looks
-    # at all of them at once. 0 is none; cosines that a loss of tau trained take about that tau.
+    # Temperature of a second row: each similarity times its softmax over the queries, so the
+    # ranking of a query depends on the other queries. 0 is none. Cosines trained by a loss with
+    # temperature tau need about that tau.
     evaluation.dual_softmax = 0.0
     return config.lock()  # a misspelt field is an error in a config file too
+
+
+# Settings of plug-ins, by the module that registered them.
+_settings: dict[str, dict[str, Any]] = {}
+_importing: list[str] = []  # plug-ins whose import is under way, innermost last
+
+
+def register_settings(make: Callable, settings: Mapping[str, Any]) -> None:
+    """Keep the defaults of a plug-in's own fields, which become `config.own.FIELD`.
+
+    They belong to the plug-in being imported, or to the module of `make`.
+    """
+    owner = _importing[-1] if _importing else make.__module__
+    _settings.setdefault(owner, {}).update(settings)
+
+
+def import_plugins(plugins: Iterable[str]) -> dict[str, Any]:
+    """Import modules that register methods and heads; return the settings that they registered.
+
+    Raises:
+      ConfigError: a module is missing, or its import fails.
+    """
+    own: dict[str, Any] = {}
+    for plugin in plugins:
+        _importing.append(plugin)
+        try:
+            importlib.import_module(plugin)
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"plugins: {plugin} cannot be imported ({error}); run the command where the "
+                "module lies, or install it"
+            ) from error
+        except Exception as error:  # a plug-in is a program
+            raise ConfigError(
+                f"plugins: the import of {plugin} failed: {first_line(error)}"
+            ) from error
+        finally:
+            _importing.pop()
+        own |= _settings.get(plugin, {})
+    return own
+
+
+def with_plugins(config: ConfigDict, plugins: Iterable[str] = ()) -> ConfigDict:
+    """Copy of the config with these plug-ins too, and all of their settings in `own`.
+
+    Args:
+      config: its field `plugins` may name modules whose settings its section `own` lacks.
+      plugins: modules to add.
+    """
+    names = tuple(dict.fromkeys((*config.plugins, *plugins)))
+    complete = default(names)
+    complete.update_from_flattened_dict({**flat(config), "plugins": names})
+    return complete
 
 
 def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -13,8 +13,7 @@ from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.methods import METHODS, Method, make_method
-from l2rm_jax.models import make_model
-from l2rm_jax.models.retrieval import HEADS
+from l2rm_jax.models import HEADS, make_model
 
 SIZE, VOCABULARY, WORDS = 8, 300, 12
 WARMUP, MAIN = range(2)  # the epochs of the tiny run
@@ -29,6 +28,13 @@ def tiny_config(method: str, head: str):
     config.mismatch.protocol, config.mismatch.paired_images = "semi_paired", 3
     config.train.batch_size, config.train.warmup_epochs, config.train.epochs = SIZE, 1, 1
     return config
+
+
+def small_model(head: str, vocabulary_size: int, axis_name: str | None = None, **fields):
+    """A model of small sizes; `fields` are those of the config's section `model`."""
+    config = tiny_config("triplet", head)
+    config.model.update({"dropout": 0.0, "embed_dim": 8, **fields})
+    return make_model(config, vocabulary_size, axis_name)
 
 
 @functools.cache
@@ -46,7 +52,7 @@ class Cell(NamedTuple):
 
 
 def make_cell(config) -> Cell:
-    method = make_method(make_model(config.model, VOCABULARY), config)
+    method = make_method(make_model(config, VOCABULARY), config)
     sample = next(stream({"sample": np.arange(len(pairs()))}, 0))["sample"]
     return Cell(method, jax.eval_shape(method.init, jax.random.key(0), sample), sample)
 

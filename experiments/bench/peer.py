@@ -128,7 +128,7 @@ def their_scoring(sizes: argparse.Namespace) -> Callable:
 
 def scoring_operations(sizes: argparse.Namespace) -> float:
     """Of the products of our scoring, every caption of the mean number of words."""
-    model = make_model(config_of(sizes).model, VOCABULARY)
+    model = make_model(config_of(sizes), VOCABULARY)
 
     def inputs(images: int, captions: int) -> list[jax.ShapeDtypeStruct]:
         regions = jax.ShapeDtypeStruct((images, sizes.regions, sizes.features), "float32")

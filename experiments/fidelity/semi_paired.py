@@ -13,8 +13,8 @@ from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.losses import semi_paired
 from l2rm_jax.methods import make_method
+from l2rm_jax.models import RetrievalModel, make_model
 from l2rm_jax.models.layers import BatchNorm
-from l2rm_jax.models.retrieval import RetrievalModel
 from l2rm_jax.published.conversion import linear_from_state_dict, words_from_state_dict
 
 NORM = ("weight", "bias", "running_mean", "running_var")
@@ -136,14 +136,10 @@ def _batch(arrays: Arrays, number: int) -> Batch:
 
 def _model(weights: Mapping) -> tuple[RetrievalModel, dict]:
     vocabulary_size, word_dim = weights["txt_enc.embed.weight"].shape
-    model = RetrievalModel(
-        "aggregate",
-        vocabulary_size=vocabulary_size,
-        embed_dim=len(weights["img_enc.fc.bias"]),
-        word_dim=word_dim,
-        dropout=0.0,
-    )
-    return model, _variables(weights)
+    config = defaults.default()
+    config.model.head, config.model.dropout = "aggregate", 0.0
+    config.model.embed_dim, config.model.word_dim = len(weights["img_enc.fc.bias"]), word_dim
+    return make_model(config, vocabulary_size), _variables(weights)
 
 
 def _variables(weights: Mapping) -> dict:

@@ -44,7 +44,7 @@ def _make(model, config, losses: dict[str, Callable], hardest: tuple[str, ...] =
 
     def step(state, batch):
         [(stream, pairs)] = batch.items()
-        scorer = model.clone(few_slopes=stream in hardest)
+        scorer = model.clone(sparse_gradient=stream in hardest)
         return plain_step(scorer, losses[stream], optimiser, state, pairs)
 
     return Method(

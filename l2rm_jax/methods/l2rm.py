@@ -145,7 +145,7 @@ def _loss(model, config, rematch_loss: Callable, state: TrainState, batch: dict,
     if "matched" in batch:
         matched = batch["matched"]
         key = base.step_key(state, base.DROPOUT_A)
-        scorer = model.clone(few_slopes=True)  # of the hardest negatives
+        scorer = model.clone(sparse_gradient=True)  # of the hardest negatives
         sims, stats = base.forward(scorer, params, stats, matched, key)
         value = ranking.triplet_hardest(sims, margin=config.loss.margin)
         loss, metrics = loss + value, {**metrics, "loss_matched": value}

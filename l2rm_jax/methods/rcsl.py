@@ -157,7 +157,7 @@ def _loss(
 ) -> tuple[Float[Array, ""], tuple[Any, dict]]:
     """RCSL Eq. 1 (mining), Eq. 4 (learning), or Eq. 6 and 8 of all pairs (warm-up of RCSL-NC)."""
     # Learning has one loss of the similarities, which gives the hardest negatives alone a slope.
-    scorer = model.clone(few_slopes=stage == "learning")
+    scorer = model.clone(sparse_gradient=stage == "learning")
     (sims, images, captions), updated = scorer.apply(
         {"params": params, "batch_stats": state.batch_stats},
         *batches,
@@ -217,7 +217,7 @@ def _score(model, own, found=None) -> tuple[tuple, Float[Array, "B D"], Float[Ar
 def _embeddings(model, images: ImageCode, texts: TextCode):
     """A unit vector for each image and caption of all devices: those whose products are the
     similarities, or for a head that compares regions with words the global vectors, or the mean."""
-    if model.one_product:
+    if model.is_product:
         head = model.similarity_head
         own = head.embed_images(images), head.embed_texts(texts)
     else:

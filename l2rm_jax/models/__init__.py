@@ -1,47 +1,84 @@
-"""Encoders and similarity heads (Flax Linen)."""
+"""Encoders and similarity heads (Flax Linen).
 
-from ml_collections import ConfigDict
+`retrieval` is the model of a run: an image encoder, a text encoder and a similarity head. Each head
+has a file of its own, which says what it needs and registers it; `head` has what they share. Read
+`README.md` beside this file to choose a head or to add one. May import `losses`, `ot`, `mixture`,
+`devices`, `config` and `errors`.
+"""
+
+from typing import Any
+
+from ml_collections import ConfigDict, FrozenConfigDict
 
 from l2rm_jax.errors import ConfigError, Problems, check_names
-from l2rm_jax.models import cam, omit, vse
-from l2rm_jax.models.retrieval import GLOBAL, HEADS, RetrievalModel
+
+# Importing the file of a head registers it.
+from l2rm_jax.models import aggregate, cam, omit, pem, saf, sgr, vse  # noqa: F401
+from l2rm_jax.models.head import HEADS, SimilarityHead, register_head
+from l2rm_jax.models.retrieval import RetrievalModel
 
 
-def make_model(
-    config: ConfigDict, vocabulary_size: int, axis_name: str | None = None
-) -> RetrievalModel:
-    """The model that the `model` part of a config describes.
+def make_model(config: Any, vocabulary_size: int, axis_name: str | None = None) -> RetrievalModel:
+    """Make the retrieval model of a config.
+
+    Args:
+      config: a whole config, or one with the sections `model` and `own` alone.
+      vocabulary_size: words known; 0 where captions are given as vectors.
+      axis_name: mapped axis of the devices, or None.
 
     Raises:
-      ConfigError: a field names something that does not exist or that the head does not have.
+      ConfigError: a field of `model` names something that does not exist, or that the head does
+        not have.
     """
-    known = {"head": HEADS, "pooling": vse.POOLINGS, "margins": omit.MARGINS}
-    known["matching"] = cam.MATCHINGS if config.head == "cam" else omit.MATCHINGS
     problems = Problems()
-    problems.attempt(check_names, "model", config, known)
-    problems.attempt(check_word_noise, config, in_words=vocabulary_size > 0)
+    problems.attempt(check_names, "model", config.model, {"head": HEADS})
+    problems.attempt(check_names, "model", config.model, _choices(config))
+    problems.attempt(check_word_noise, config.model, in_words=vocabulary_size > 0)
     problems.attempt(_check_region_mask, config)
     problems.raise_all()
-    return RetrievalModel(vocabulary_size=vocabulary_size, axis_name=axis_name, **config)
+    sections = FrozenConfigDict({"model": config.model, "own": config.own})
+    return RetrievalModel(sections, vocabulary_size, axis_name)
+
+
+def _choices(config: Any) -> dict[str, tuple[str, ...]]:
+    """By field of `model`, the names that it may have.
+
+    They are those of the config's own head; in a field that this head does not read, those of any.
+    """
+    makers = dict(HEADS)
+    own = makers.pop(config.model.head, None)
+    choices: dict[str, tuple[str, ...]] = {}
+    for make in makers.values():
+        for field, names in make(config).choices.items():
+            choices[field] = tuple(dict.fromkeys((*choices.get(field, ()), *names)))
+    return {**choices, **(own(config).choices if own else {})}
 
 
 def check_word_noise(config: ConfigDict, in_words: bool) -> None:
-    """Raises `ConfigError` for noise of words where captions are vectors."""
+    """Raise `ConfigError` for word noise where captions are given as vectors."""
     if config.word_noise and not in_words:
         raise ConfigError(
             f"model.word_noise: {config.word_noise}, expected 0: captions are given as vectors"
         )
 
 
-def _check_region_mask(config: ConfigDict) -> None:
-    if config.region_mask and config.head in GLOBAL:
-        # Their image encoder has a channel of batch normalisation for each place of a region, and
-        # the regions that a step keeps fill the first places: the last would never be trained.
+def _check_region_mask(config: Any) -> None:
+    name, share = config.model.head, config.model.region_mask
+    if share and name in HEADS and HEADS[name](config).needs_global_vectors:
+        # The encoder of global vectors has a batch-normalisation channel for each region's place.
+        # The regions that a step keeps fill the first places, so the last would never be trained.
         raise ConfigError(
-            f"model.region_mask: {config.region_mask}, expected 0 with model.head={config.head}, "
-            "whose normalisation of regions goes by their place and needs all of them in training; "
-            "use model.dropout or another head"
+            f"model.region_mask: {share}, expected 0 with model.head={name}, whose normalisation "
+            "of regions goes by their place and needs all of them in training; use model.dropout "
+            "or another head"
         )
 
 
-__all__ = ["RetrievalModel", "check_word_noise", "make_model"]
+__all__ = [
+    "HEADS",
+    "RetrievalModel",
+    "SimilarityHead",
+    "check_word_noise",
+    "make_model",
+    "register_head",
+]

@@ -5,12 +5,15 @@ Regions, and words, are averaged with weights of their own in each dimension, so
 is one dot product and nearest neighbours are cheap to find.
 """
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from l2rm_jax.models.encoders import ImageCode, RegionEncoder, TextCode, WordEncoder
+from l2rm_jax.models.head import SimilarityHead, register_head
 from l2rm_jax.models.layers import BatchNorm, Linear, l2_normalise
 
 
@@ -85,8 +88,17 @@ class AggregatedTextEncoder(nn.Module):
         return TextCode(l2_normalise(words), mask, overall)
 
 
-class Cosine(nn.Module):
-    """Cosine of the global vectors, in [-1, 1]."""
+class Cosine(SimilarityHead):
+    """Cosine of the global vectors, in [-1, 1]; its encoders make them."""
+
+    @classmethod
+    def make_encoders(
+        cls, sizes: Any, vocabulary_size: int, axis_name: str | None
+    ) -> tuple[nn.Module, nn.Module]:
+        """The encoders of RCSL, whose global vectors are weighted means."""
+        words = (vocabulary_size, sizes.word_dim, sizes.embed_dim, sizes.dropout, axis_name)
+        images = AggregatedImageEncoder(sizes.embed_dim, axis_name)
+        return images, AggregatedTextEncoder(*words)
 
     def embed_images(self, images: ImageCode) -> Float[Array, "I D"]:
         return images.overall
@@ -96,3 +108,6 @@ class Cosine(nn.Module):
 
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
         return self.embed_images(images) @ self.embed_texts(texts).T
+
+
+register_head("aggregate", lambda config: Cosine())

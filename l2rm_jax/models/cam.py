@@ -4,6 +4,7 @@ The rival that OMIT compares with, and what its partial matching makes of it (Ta
 """
 
 from functools import partial
+from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -12,28 +13,33 @@ from jaxtyping import Array, Float
 from l2rm_jax.models.attention import mixture_norms, region_weights, region_word_cosines
 from l2rm_jax.models.chunks import map_captions
 from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.head import SimilarityHead, register_head
 
 MATCHINGS = ("partial", "naive")
 
 
-class CAM(nn.Module):
+class CAM(SimilarityHead):
     """Similarity of every image with every caption: mean cosine of a word and what it attends to.
 
     Attributes:
       matching: "naive" is SCAN, text to image. With "partial" the image's mean vector can be
         attended to like a region, and what it answers does not count.
-      chunk: captions scored at once, see `captions_at_once`; results do not depend on it.
-      few_slopes: see `map_captions`.
     """
 
+    choices: ClassVar = {"matching": MATCHINGS}
+    needs_region_products = True
+
     matching: str
-    chunk: int
-    few_slopes: bool = False
 
     @nn.compact
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
         stages = (region_word_cosines, partial(_score, self.matching == "partial"))
-        return map_captions(stages, (), images, texts, self.chunk, self.few_slopes, vectors=False).T
+        return map_captions(
+            stages, (), images, texts, self.chunk, self.sparse_gradient, vectors=False
+        ).T
+
+
+register_head("cam", lambda config: CAM(config.model.matching))
 
 
 def word_similarities(

@@ -7,6 +7,7 @@ the other side; what goes there does not count.
 
 from collections.abc import Callable
 from functools import partial
+from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jaxtyping import Array, Float
 
 from l2rm_jax.models.chunks import map_captions
 from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.head import SimilarityHead, register_head
 from l2rm_jax.models.layers import l2_normalise, masked_mean
 from l2rm_jax.ot.matching import match
 
@@ -22,7 +24,7 @@ MARGINS = ("uniform", "intra", "inter", "norm")  # Eq. 7
 ITERATIONS = 3  # Algorithm A1
 
 
-class OMIT(nn.Module):
+class OMIT(SimilarityHead):
     """Similarity of every image with every caption, in [-1, 1]: the cosines that the plan moves.
 
     Attributes:
@@ -32,18 +34,16 @@ class OMIT(nn.Module):
       margins: how much each region and each word weighs, see `_importance`. A dustbin weighs what
         an item weighs on average.
       epsilon: lambda in the paper.
-      chunk: captions scored at once, see `captions_at_once`; results do not depend on it.
-      few_slopes: see `map_captions`.
     """
+
+    choices: ClassVar = {"matching": MATCHINGS, "margins": MARGINS}
 
     matching: str
     margins: str
     epsilon: float
-    chunk: int
-    few_slopes: bool = False
 
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
-        return self._map(_score, images, texts, self.few_slopes).T
+        return self._map(_score, images, texts, self.sparse_gradient).T
 
     def plans(self, images: ImageCode, texts: TextCode) -> Float[Array, "J I R+1 L+1"]:
         """The plans behind the similarities, dustbins first."""
@@ -58,7 +58,7 @@ class OMIT(nn.Module):
 
     @nn.compact
     def _map(
-        self, function: Callable, images: ImageCode, texts: TextCode, few_slopes: bool = False
+        self, function: Callable, images: ImageCode, texts: TextCode, sparse_gradient: bool = False
     ) -> Array:
         """`function` of the captions, dustbins in their global vectors' place, with all images,
         dustbins before their regions.
@@ -77,7 +77,17 @@ class OMIT(nn.Module):
         regions = jnp.concatenate([bins[0][:, None], images.regions], axis=1)
         images, texts = images.replace(regions=regions), texts.replace(overall=bins[1])
         function = partial(function, self.matching, self.margins, self.epsilon)
-        return map_captions((function,), (), images, texts, self.chunk, few_slopes, vectors=False)
+        return map_captions(
+            (function,), (), images, texts, self.chunk, sparse_gradient, vectors=False
+        )
+
+
+def _make(config) -> OMIT:
+    settings = config.model
+    return OMIT(settings.matching, settings.margins, settings.match_epsilon)
+
+
+register_head("omit", _make)
 
 
 def _plan(

@@ -10,13 +10,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.head import SimilarityHead, register_head
 from l2rm_jax.models.layers import Linear, l2_normalise, masked_mean
 
 # Least squared distance: rounding leaves about this much, and a square root has no gradient at 0.
 LEAST = 1e-6
 
 
-class PEM(nn.Module):
+class PEM(SimilarityHead):
     """Similarity of every image with every caption: minus the 2-Wasserstein distance (<= 0) of
     two Gaussians with diagonal covariances."""
 
@@ -28,6 +29,9 @@ class PEM(nn.Module):
         products = jnp.matmul(image, text.T, precision=jax.lax.Precision.HIGHEST)
         squared = jnp.sum(image**2, axis=1)[:, None] + jnp.sum(text**2, axis=1) - 2 * products
         return -jnp.sqrt(jnp.maximum(squared, LEAST))
+
+
+register_head("pem", lambda config: PEM())
 
 
 class Gaussian(nn.Module):

@@ -7,89 +7,49 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+from ml_collections import FrozenConfigDict
 
-from l2rm_jax.models.aggregate import AggregatedImageEncoder, AggregatedTextEncoder, Cosine
 from l2rm_jax.models.augment import keep_regions, perturb_words
-from l2rm_jax.models.cam import CAM
-from l2rm_jax.models.encoders import (
-    ImageCode,
-    ImageEncoder,
-    TextCode,
-    TextEncoder,
-    VectorTextEncoder,
-)
+from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.head import make_head
 from l2rm_jax.models.layers import l2_normalise, masked_mean, sample_keys
-from l2rm_jax.models.omit import OMIT
-from l2rm_jax.models.pem import PEM
-from l2rm_jax.models.saf import SAF
-from l2rm_jax.models.sgr import SGR
-from l2rm_jax.models.vse import VSE
 
 Tokens = Int[Array, "J L"] | Float[Array, "J L Dt"]
-
-# How each head is made from the model's fields.
-HEADS = {
-    "sgr": lambda model: SGR(model.sim_dim, model.sgr_steps, model.chunk, model.few_slopes),
-    "saf": lambda model: SAF(model.sim_dim, model.chunk, model.axis_name),
-    "omit": lambda model: OMIT(
-        model.matching, model.margins, model.match_epsilon, model.chunk, model.few_slopes
-    ),
-    "cam": lambda model: CAM(model.matching, model.chunk, model.few_slopes),
-    "vse": lambda model: VSE(model.pooling),
-    "pem": lambda model: PEM(),
-    "aggregate": lambda model: Cosine(),
-}
-# The heads that look at the encoders' global vectors.
-GLOBAL = ("sgr", "saf")
-# And those that look at the products of an image's regions with each other.
-PRODUCTS = ("cam",)
 
 
 class RetrievalModel(nn.Module):
     """Scores images against captions; see `encode_images`, `encode_captions`, `similarity`.
 
-    With `axis_name`, the model runs inside a mapped step that holds a slice of the batch on each
-    device: normalisation and dropout then follow the global batch, and `global_similarity` returns
-    the matrix of the global batch.
-
-    With `few_slopes`, for a loss that leaves most similarities without a slope (hardest negatives),
-    heads that score each pair by itself go back through the others alone; gradients are the same.
+    Attributes:
+      config: the config's sections `model` and `own`, frozen; `make_model` checks them.
+      vocabulary_size: words known; 0 where captions are given as vectors.
+      axis_name: where set, the model runs inside a mapped step that holds a slice of the batch on
+        each device. Normalisation and dropout then follow the global batch, and
+        `global_similarity` returns the matrix of the global batch.
+      sparse_gradient: set for a loss that gives most similarities no gradient (hardest negatives).
+        Heads that score each pair independently then compute the backward pass of the other pairs
+        alone. Gradients are the same.
     """
 
-    head: str  # a name in HEADS
-    vocabulary_size: int  # 0: captions are vectors, not words
-    embed_dim: int = 1024
-    word_dim: int = 300
-    sim_dim: int = 256
-    sgr_steps: int = 3
-    dropout: float = 0.4
-    chunk: int = 0
-    matching: str = "partial"
-    margins: str = "uniform"
-    match_epsilon: float = 0.02
-    pooling: str = "mean"
-    region_mask: float = 0.0
-    word_noise: float = 0.0
+    config: FrozenConfigDict
+    vocabulary_size: int
     axis_name: str | None = None
-    few_slopes: bool = False
+    sparse_gradient: bool = False
 
     def setup(self):
-        shared = (self.embed_dim, self.dropout, self.axis_name, self.head in GLOBAL)
-        words = (self.vocabulary_size, self.word_dim)
-        if self.head == "aggregate":
-            self.image_encoder = AggregatedImageEncoder(self.embed_dim, self.axis_name)
-            self.text_encoder = AggregatedTextEncoder(*words, *shared[:3])
-        else:
-            self.image_encoder = ImageEncoder(*shared, self.head in PRODUCTS)
-            self.text_encoder = (
-                TextEncoder(*words, *shared) if self.vocabulary_size else VectorTextEncoder(*shared)
-            )
-        self.similarity_head = HEADS[self.head](self)
+        head = make_head(self.config)
+        sizes = (self.config.model, self.vocabulary_size, self.axis_name)
+        self.image_encoder, self.text_encoder = head.make_encoders(*sizes)
+        self.similarity_head = head.clone(
+            chunk=self.config.model.chunk,
+            axis_name=self.axis_name,
+            sparse_gradient=self.sparse_gradient,
+        )
 
     @property
-    def one_product(self) -> bool:
-        """Whether similarities are products, of `embed_images` with `embed_captions`."""
-        return hasattr(type(HEADS[self.head](self)), "embed_images")
+    def is_product(self) -> bool:
+        """Whether similarities are products of `embed_images` with `embed_captions`."""
+        return make_head(self.config).is_product
 
     def encode_images(
         self,
@@ -103,16 +63,16 @@ class RetrievalModel(nn.Module):
         """
         if regions is None:
             regions = jnp.full(len(images), images.shape[1])
-        if train and self.region_mask:
-            images, regions = self._augment(keep_regions, images, regions, self.region_mask)
+        if train and (share := self.config.model.region_mask):
+            images, regions = self._augment(keep_regions, images, regions, share)
         return self.image_encoder(images, regions, train)
 
     def encode_captions(
         self, tokens: Tokens, lengths: Int[Array, " J"], train: bool = False
     ) -> TextCode:
         """Words by their indices `[J, L]`, or vectors `[J, L, Dt]` that stand for them."""
-        if train and self.word_noise:
-            settings = (self.word_noise, self.vocabulary_size)
+        if train and (share := self.config.model.word_noise):
+            settings = (share, self.vocabulary_size)
             tokens, lengths = self._augment(perturb_words, tokens, lengths, *settings)
         return self.text_encoder(tokens, lengths, train)
 
@@ -123,7 +83,7 @@ class RetrievalModel(nn.Module):
     def embed_images(
         self, images: Float[Array, "I R Dv"], regions: Int[Array, " I"]
     ) -> Float[Array, "I D"]:
-        """In eval mode; only of a head that is `one_product`."""
+        """In eval mode; only of a head whose `is_product` is True."""
         return self.similarity_head.embed_images(self.encode_images(images, regions))
 
     def embed_captions(self, tokens: Tokens, lengths: Int[Array, " J"]) -> Float[Array, "J D"]:

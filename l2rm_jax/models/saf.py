@@ -10,13 +10,14 @@ from jaxtyping import Array, Float
 from l2rm_jax.models.attention import alignments, region_word_cosines
 from l2rm_jax.models.chunks import map_captions
 from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.head import SimilarityHead, register_head
 from l2rm_jax.models.layers import l2_normalise, linear, linear_init
 
 MOMENTUM = 0.1
 EPSILON = 1e-5
 
 
-class SAF(nn.Module):
+class SAF(SimilarityHead):
     """Similarity of every image with every caption, in [0, 1].
 
     The gate of an alignment vector is batch-normalised. The reference runs that normalisation once
@@ -24,9 +25,9 @@ class SAF(nn.Module):
     averages are updated once a caption. Both are kept, the second in closed form.
     """
 
-    sim_dim: int
-    chunk: int  # captions scored at once, see `captions_at_once`; results do not depend on it
-    axis_name: str | None = None
+    needs_global_vectors = True
+
+    sim_dim: int  # size of an alignment vector
 
     @nn.compact
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
@@ -50,6 +51,9 @@ class SAF(nn.Module):
             running_mean.value = keep * running_mean.value + mean
             running_var.value = keep * running_var.value + var
         return sims.T
+
+
+register_head("saf", lambda config: SAF(config.model.sim_dim))
 
 
 def _score(

@@ -10,17 +10,18 @@ from jaxtyping import Array, Float
 from l2rm_jax.models.attention import alignments, region_word_cosines
 from l2rm_jax.models.chunks import map_captions
 from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.head import SimilarityHead, register_head
 from l2rm_jax.models.layers import l2_normalise, linear, linear_init
 from l2rm_jax.models.products import inner_products, products
 
 
-class SGR(nn.Module):
+class SGR(SimilarityHead):
     """Similarity of every image with every caption, in [0, 1]."""
 
-    sim_dim: int
-    steps: int
-    chunk: int  # captions scored at once, see `captions_at_once`; results do not depend on it
-    few_slopes: bool = False  # see `map_captions`
+    needs_global_vectors = True
+
+    sim_dim: int  # size of an alignment vector
+    steps: int  # rounds of reasoning
 
     @nn.compact
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
@@ -35,7 +36,10 @@ class SGR(nn.Module):
         }
         steps = [partial(_nodes_after, step) for step in range(self.steps - 1)]
         stages = (region_word_cosines, alignments, *steps, _score)
-        return map_captions(stages, params, images, texts, self.chunk, self.few_slopes).T
+        return map_captions(stages, params, images, texts, self.chunk, self.sparse_gradient).T
+
+
+register_head("sgr", lambda config: SGR(config.model.sim_dim, config.model.sgr_steps))
 
 
 def _graph_init(key: Array, sim_dim: int) -> dict:

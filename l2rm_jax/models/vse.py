@@ -4,6 +4,8 @@ Frome et al., DeViSE, 2013; Chen et al., "Learning the Best Pooling Strategy for
 Embedding" (VSE-infinity), CVPR 2021.
 """
 
+from typing import ClassVar
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ from jaxtyping import Array, Float
 
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.gru import bidirectional_gru
+from l2rm_jax.models.head import SimilarityHead, register_head
 from l2rm_jax.models.layers import l2_normalise, masked_mean
 
 POOLINGS = ("mean", "gpo")
@@ -18,12 +21,14 @@ POSITION_DIM = 32  # of GPO's positional encoding and of its GRU
 TEMPERATURE = 0.1  # of GPO's weights
 
 
-class VSE(nn.Module):
+class VSE(SimilarityHead):
     """Similarity of every image with every caption, in [-1, 1]: a matrix product of embeddings.
 
     Attributes:
       pooling: "mean", or "gpo", the generalised pooling operator.
     """
+
+    choices: ClassVar = {"pooling": POOLINGS}
 
     pooling: str
 
@@ -43,6 +48,9 @@ class VSE(nn.Module):
 
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
         return self.embed_images(images) @ self.embed_texts(texts).T
+
+
+register_head("vse", lambda config: VSE(config.model.pooling))
 
 
 class GeneralisedPooling(nn.Module):

@@ -5,11 +5,13 @@ them from files.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from l2rm_jax.config import default
 from l2rm_jax.errors import CheckpointError
-from l2rm_jax.models.retrieval import RetrievalModel
+from l2rm_jax.models import RetrievalModel, make_model
 
 # Path of a Flax module -> name of the authors' layer.
 _IMAGE = {
@@ -88,24 +90,32 @@ def check_state_dict(weights: Mapping[str, np.ndarray], where: str) -> dict[str,
     return sizes
 
 
-def model_from_state_dict(weights: Mapping[str, np.ndarray], **fields) -> RetrievalModel:
-    """Build the model for the authors' parameters; head and sizes are read from their shapes.
+def model_fields(weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Fields of the config's section `model` that a flat set of the authors' parameters fixes.
 
     Args:
       weights: as in `variables_from_state_dict`.
-      **fields: fields of `RetrievalModel` that no parameter determines (dropout, chunk, ...).
     """
-    vocabulary_size, word_dim = weights["txt_enc.embed.weight"].shape
     steps = graph_steps(weights)
-    return RetrievalModel(
-        head="sgr" if steps else "saf",
-        vocabulary_size=vocabulary_size,
-        embed_dim=weights["img_enc.fc.weight"].shape[0],
-        word_dim=word_dim,
-        sim_dim=weights["sim_enc.sim_eval_w.weight"].shape[1],
-        sgr_steps=steps,
-        **fields,
-    )
+    fields = {
+        "head": "sgr" if steps else "saf",
+        "embed_dim": weights["img_enc.fc.weight"].shape[0],
+        "word_dim": weights["txt_enc.embed.weight"].shape[1],
+        "sim_dim": weights["sim_enc.sim_eval_w.weight"].shape[1],
+    }
+    return {**fields, "sgr_steps": steps} if steps else fields
+
+
+def model_from_state_dict(weights: Mapping[str, np.ndarray], **fields: Any) -> RetrievalModel:
+    """The model that a flat set of the authors' parameters belongs to, with sizes read from them.
+
+    Args:
+      weights: as in `variables_from_state_dict`.
+      **fields: other fields of the config's section `model` (dropout, chunk, ...).
+    """
+    config = default()
+    config.model.update({**model_fields(weights), **fields})
+    return make_model(config, vocabulary_size=len(weights["txt_enc.embed.weight"]))
 
 
 def variables_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:

@@ -1,8 +1,10 @@
 """Start a run from a published PyTorch checkpoint."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.features import RegionFeatures
@@ -10,11 +12,10 @@ from l2rm_jax.data.loading import save_vocabulary_and_index
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.cost import resize_cost
-from l2rm_jax.models.retrieval import RetrievalModel
 from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabulary, weights_for_data
 from l2rm_jax.published.conversion import (
     cost_from_state_dict,
-    model_from_state_dict,
+    model_fields,
     variables_from_state_dict,
 )
 from l2rm_jax.run.config_file import write_config
@@ -60,7 +61,7 @@ def import_checkpoint(
     [weights] = networks.values()
     images = RegionFeatures.read(Path(config.data.path) / "train_ims.npy")
     weights = weights_for_data(weights, len(vocabulary), images.shape[1:], str(path))
-    config = _with_sizes(config, model_from_state_dict(weights))
+    config = _with_sizes(config, weights)
     data = read_data(config, workdir)
     with open_run(config, data, workdir, replicas or Replicas()) as run:
         row = run.adopt(variables_from_state_dict(weights), _learned_cost(config, cost, path))
@@ -73,13 +74,10 @@ def import_checkpoint(
     return row
 
 
-def _with_sizes(config: ConfigDict, model: RetrievalModel) -> ConfigDict:
-    """Copy of the config with the head and the sizes of `model`."""
+def _with_sizes(config: ConfigDict, weights: Mapping[str, np.ndarray]) -> ConfigDict:
+    """Copy of the config with the head and the sizes of the file's network."""
     config = config.copy_and_resolve_references()
-    names = ["head", "embed_dim", "word_dim", "sim_dim"]
-    names += ["sgr_steps"] if model.head == "sgr" else []
-    for name in names:
-        config.model[name] = getattr(model, name)
+    config.model.update(model_fields(weights))
     return config
 
 

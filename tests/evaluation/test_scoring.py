@@ -9,7 +9,7 @@ from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.devices.parallel import AXIS, Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluation.scoring import CPU_IMAGE_TILE, Scorer
-from l2rm_jax.models.retrieval import RetrievalModel
+from tests.grid import small_model
 
 IMAGES, PER_IMAGE, VOCABULARY, LONGEST = 5, 3, 30, 12
 
@@ -38,7 +38,7 @@ def test_every_similarity_is_in_its_place(head, vocabulary, tile, monkeypatch):
     images = RegionFeatures.from_array(features, "images")
     dataset = PairDataset("test", images, [str(k) for k in own], tokens, own, own)
 
-    model = RetrievalModel(head, vocabulary, 8, 6, 6, sgr_steps=1, axis_name=AXIS)
+    model = small_model(head, vocabulary, AXIS, sgr_steps=1)
     alone = model.clone(axis_name=None)
     variables = jax.jit(alone.init)(jax.random.key(0), features, padded, lengths)
     expected = jax.jit(alone.apply)(variables, features, padded, lengths)

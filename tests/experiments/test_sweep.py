@@ -13,7 +13,7 @@ from experiments import flickr8k, grid, heads, precision, rcl, semi_paired, sgra
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import METHODS
-from l2rm_jax.models.retrieval import HEADS
+from l2rm_jax.models import HEADS
 from l2rm_jax.models.vse import VSE
 from l2rm_jax.run.config_file import write_config
 from l2rm_jax.run.results import write_json
@@ -200,7 +200,9 @@ def test_the_vocabulary_is_that_of_the_settings(tmp_path, trained, monkeypatch, 
 def test_sentences_are_split_before_the_vocabulary_is_built(tmp_path, trained, monkeypatch):
     (tmp_path / "train_caps.txt").write_text("a dog sits. it runs.\n" * 4)
     monkeypatch.setattr(
-        flickr8k, "punkt", lambda: lambda text: text.replace(". ", ".\n").split("\n")
+        flickr8k,
+        "load_sentence_splitter",
+        lambda: lambda text: text.replace(". ", ".\n").split("\n"),
     )
     arguments = (
         "--path",
@@ -246,8 +248,8 @@ def small_sizes(monkeypatch):
 
 @pytest.mark.parametrize("head", ["omit", "vse"])
 def test_matching_is_timed(small_sizes, head):
-    config = defaults.default().model
-    config.update(head=head, embed_dim=4, word_dim=3)
+    config = defaults.default()
+    config.model.update(head=head, embed_dim=4, word_dim=3)
     assert 0 < heads.matching_seconds(config.to_dict()) < 5
 
 
@@ -261,8 +263,8 @@ def test_one_product_is_timed_as_one(small_sizes, monkeypatch):
         return score(self, *inputs)
 
     monkeypatch.setattr(VSE, "__call__", counted)
-    config = defaults.default().model
-    config.update(head="vse", embed_dim=4, word_dim=3)
+    config = defaults.default()
+    config.model.update(head="vse", embed_dim=4, word_dim=3)
     heads.matching_seconds(config.to_dict())
     assert len(calls) == 1  # to initialise the model
 

@@ -23,7 +23,7 @@ from tests.grid import MAIN, WARMUP, batches, make_cell, tiny_config
 
 SIZE = 6
 SIMS = jnp.asarray(np.random.default_rng(0).uniform(0, 1, (SIZE, SIZE)), jnp.float32)
-MODEL = SimpleNamespace(axis_name=None, clone=lambda few_slopes: MODEL)
+MODEL = SimpleNamespace(axis_name=None, clone=lambda sparse_gradient: MODEL)
 
 
 def config_of(method="l2rm", **fields):

@@ -7,7 +7,7 @@ import pytest
 
 from l2rm_jax.models.augment import MASK, keep_regions, perturb_words
 from l2rm_jax.models.layers import sample_keys
-from l2rm_jax.models.retrieval import RetrievalModel
+from tests.grid import small_model
 
 VOCABULARY = 1000
 KEYS = sample_keys(jax.random.key(0), 300, None)
@@ -62,9 +62,8 @@ def test_short_captions_and_their_ends_stay():
 
 @pytest.mark.parametrize("train", [True, False])
 def test_model_augments_in_training_only(train):
-    settings = {"embed_dim": 4, "word_dim": 3, "dropout": 0.0}
-    plain = RetrievalModel("vse", 50, **settings)
-    augmenting = plain.clone(region_mask=0.5, word_noise=0.9)
+    plain = small_model("vse", 50)
+    augmenting = small_model("vse", 50, region_mask=0.5, word_noise=0.9)
     rng = np.random.default_rng(0)
     images = rng.normal(size=(8, 6, 5)).astype(np.float32)
     tokens, lengths = rng.integers(1, 50, (8, 9)), np.full(8, 9)

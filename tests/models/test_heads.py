@@ -10,12 +10,12 @@ import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.models import make_model
+from l2rm_jax.models import HEADS, make_model
 from l2rm_jax.models.cam import CAM
 from l2rm_jax.models.encoders import ImageCode, TextCode, region_products
+from l2rm_jax.models.head import make_head
 from l2rm_jax.models.omit import MARGINS, MATCHINGS, OMIT
 from l2rm_jax.models.pem import PEM, Gaussian
-from l2rm_jax.models.retrieval import GLOBAL, HEADS
 from l2rm_jax.models.vse import VSE
 from l2rm_jax.run.fields import check_fields
 
@@ -244,43 +244,44 @@ def test_pem_is_the_wasserstein_distance():
 
 @pytest.mark.parametrize("head", HEADS)
 def test_only_the_heads_that_use_global_vectors_have_them(head):
-    config = defaults.default().model
-    config.head = head
+    config = defaults.default()
+    config.model.head = head
     model = make_model(config, vocabulary_size=9)
     inputs = np.zeros((2, 3, 4), np.float32), np.zeros((2, 5), np.int32), np.full(2, 5)
     shapes = jax.eval_shape(model.init, jax.random.key(0), *inputs)
-    assert ("attention" in shapes["params"]["image_encoder"]) == (head in GLOBAL)
+    has_attention = "attention" in shapes["params"]["image_encoder"]
+    assert has_attention == make_head(config).needs_global_vectors
 
 
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [
-        ("head", "sgn", "sgr, saf, omit"),
-        ("matching", "half", "partial, full, prompt, naive"),
+        ("head", "sgn", ", ".join(HEADS)),
+        ("matching", "half", "partial, naive, full, prompt"),
         ("margins", "even", "uniform, intra, inter, norm"),
         ("pooling", "max", "mean, gpo"),
     ],
 )
 def test_unknown_names_are_refused(field, value, expected):
-    config = defaults.default().model
-    config[field] = value
+    config = defaults.default()
+    config.model[field] = value
     with pytest.raises(ConfigError, match=rf"model\.{field}: '{value}' is none of {expected}"):
         make_model(config, vocabulary_size=9)
 
 
 def test_matching_of_cam_is_refused_where_only_omit_has_it():
-    config = defaults.default().model
-    config.head, config.matching = "cam", "prompt"
+    config = defaults.default()
+    config.model.head, config.model.matching = "cam", "prompt"
     with pytest.raises(ConfigError, match="'prompt' is none of partial, naive"):
         make_model(config, vocabulary_size=9)
 
 
 @pytest.mark.parametrize("head", HEADS)
 def test_regions_are_left_out_only_where_each_place_is_trained(head):
-    config = defaults.default().model
-    config.head, config.region_mask = head, 0.4
-    if head not in GLOBAL:
-        assert make_model(config, vocabulary_size=9).region_mask == 0.4
+    config = defaults.default()
+    config.model.head, config.model.region_mask = head, 0.4
+    if not make_head(config).needs_global_vectors:
+        assert make_model(config, vocabulary_size=9).config.model.region_mask == 0.4
         return
     with pytest.raises(
         ConfigError, match=rf"region_mask: 0\.4, expected 0 with model\.head={head}"

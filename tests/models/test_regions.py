@@ -11,14 +11,10 @@ from l2rm_jax.losses.ranking import triplet_mean
 from l2rm_jax.models.attention import attend_regions, region_word_cosines
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import BatchNorm, l2_normalise
-from l2rm_jax.models.retrieval import RetrievalModel
+from tests.grid import small_model
 
 COUNTS = np.array([2, 1, 3, 3, 2, 1], np.int32)
 SIZE, REGIONS, WIDER, FEATURES = len(COUNTS), 3, 5, 7
-
-
-def small_model(head: str) -> RetrievalModel:
-    return RetrievalModel(head, 20, embed_dim=8, word_dim=6, sim_dim=6, dropout=0.0)
 
 
 def padded(images: np.ndarray, width: int, content: float) -> np.ndarray:
@@ -78,7 +74,7 @@ def everything(model, variables, images, texts):
 @pytest.mark.parametrize("head", ["sgr", "saf"])
 def test_padding_changes_nothing(head):
     rng = np.random.default_rng(0)
-    model, texts = small_model(head), random_captions(rng)
+    model, texts = small_model(head, 20), random_captions(rng)
     variables = random_variables(model, rng)
     images = rng.normal(size=(SIZE, REGIONS, FEATURES)).astype(np.float32)
     expected, expected_trees = everything(model, variables, images, texts)
@@ -100,7 +96,7 @@ def assert_close(ours, expected):
 
 def test_an_image_is_encoded_as_if_its_regions_were_all():
     rng = np.random.default_rng(1)
-    model = small_model("sgr")
+    model = small_model("sgr", 20)
     variables = random_variables(model, rng)
     encode = jax.jit(partial(model.apply, method="encode_images"))
     images = padded(rng.normal(size=(SIZE, REGIONS, FEATURES)), WIDER, np.nan)

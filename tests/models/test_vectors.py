@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from l2rm_jax.losses.ranking import triplet_mean
+from l2rm_jax.models import HEADS
 from l2rm_jax.models.encoders import VectorTextEncoder
-from l2rm_jax.models.retrieval import HEADS, RetrievalModel
+from tests.grid import small_model
 
 SIZE = 4
 
@@ -37,7 +38,7 @@ def test_every_head_learns_from_one_vector_each(head):
     images = rng.normal(size=(SIZE, 1, 6)).astype(np.float32)
     captions = rng.normal(size=(SIZE, 1, 7)).astype(np.float32)
     lengths = np.ones(SIZE, np.int32)
-    model = RetrievalModel(head, 0, embed_dim=8, sim_dim=6, sgr_steps=2, dropout=0.0)
+    model = small_model(head, 0, sgr_steps=2)
 
     @jax.jit
     def learn(key):
