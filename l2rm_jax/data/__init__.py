@@ -1,13 +1,17 @@
-"""Data sets: features, captions, mismatch, filters, and the batches made of them.
+"""Data sets: features, captions, mismatched pairs, filters, and batches.
 
-`stored` opens the files of a split in any layout, `loading` makes the three splits of a run,
-`pairs` is what they hold, `streams` and `batches` read them for training and scoring, `scenes/` is
-the built-in data set. May import `devices`, `config` and `errors`; no model.
+* `loading` reads the three splits of a run; `pairs` defines what a split holds.
+* `stored` opens the files of one split in any layout, with the help of `captions`, `features`,
+  `repeats`, `video`, `pickles` and `files`; `scenes/` generates the built-in data set.
+* `text` turns captions into word indices, `mismatch` swaps training pairs, `filters` drops them.
+* `streams` builds the batches of training, `batches` those of scoring and evaluation.
+
+May import `devices`, `config` and `errors`, but no model.
 """
 
 from l2rm_jax.data.batches import Batch, caption_batches, image_batches, scoring_batches
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.loading import keep_data, load_data, read_split
+from l2rm_jax.data.loading import load_data, read_split, save_vocabulary_and_index
 from l2rm_jax.data.mismatch import Mismatch
 from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.data.streams import TrainStream
@@ -23,8 +27,8 @@ __all__ = [
     "Vocabulary",
     "caption_batches",
     "image_batches",
-    "keep_data",
     "load_data",
     "read_split",
+    "save_vocabulary_and_index",
     "scoring_batches",
 ]

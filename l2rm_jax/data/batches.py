@@ -1,8 +1,9 @@
-"""Batches with few static shapes, read ahead by grain's threads.
+"""Padded batches with few static shapes, and the iterators for scoring and evaluation.
 
-The order of every stream is a pure function of (seed, epoch, stream) and a step can be reached
-without reading what comes before it, so a run's position in its data is one integer. Every host
-knows the rows of the global batch and reads the features of its share of them.
+grain's threads read a few batches ahead. The order of a stream is a pure function of (seed, epoch,
+stream), and any step can be built without reading the steps before it, so one integer is a run's
+position in its data. With several hosts, each host computes the rows of the global batch and reads
+the features of its own share of them. `streams` has the iterator for training.
 """
 
 import zlib
@@ -18,25 +19,26 @@ from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.devices.hosts import Share, usable_cores
 from l2rm_jax.errors import ConfigError
 
-BUCKETS = (8, 12, 16, 20, 24, 32, 48, 64)
+BUCKETS = (8, 12, 16, 20, 24, 32, 48, 64)  # numbers of words to which captions are padded
 MAX_WORDS = 64
-WHOLE = Share()
+WHOLE_BATCH = Share()  # of a single host
 
 T = TypeVar("T")
 Tokens = Int32[np.ndarray, "B L"] | Float32[np.ndarray, "B L Dt"]
 
 
 class Batch(NamedTuple):
-    """Pairs, padded to a common number of words.
+    """B pairs, with captions padded to a common number of words.
 
-    Q = B, but where a queue adds older images after those of the B pairs (see `TrainStream`).
+    There are Q = B images, unless a queue appends older images to those of the B pairs (see
+    `TrainStream`).
     """
 
     images: Float32[np.ndarray, "Q R Dv"]  # features of the stored images
-    regions: Int32[np.ndarray, " Q"]  # how many of an image's R rows are regions; zeros follow
-    tokens: Tokens  # word indices, or vectors that stand for words; zero after a caption's end
-    lengths: Int32[np.ndarray, " B"]  # words of each caption
-    pair_index: Int32[np.ndarray, " B"]  # row of the pair in its data set; -1 where there is none
+    regions: Int32[np.ndarray, " Q"]  # number of regions of each image; its other R rows are zeros
+    tokens: Tokens  # word indices or word vectors; zeros after the end of a caption
+    lengths: Int32[np.ndarray, " B"]  # number of words of each caption
+    pair_index: Int32[np.ndarray, " B"]  # row in the data set; -1 if image and caption are no pair
     image_index: Int32[np.ndarray, " Q"]  # rows of the stored images
 
 
@@ -48,13 +50,27 @@ def scoring_batches(
     epoch: int,
     buckets: Sequence[int] = BUCKETS,
     max_words: int = MAX_WORDS,
-    share: Share = WHOLE,
+    share: Share = WHOLE_BATCH,
 ) -> Iterator[tuple[Batch, Int[np.ndarray, " valid"]]]:
-    """Every pair exactly once, shuffled by (seed, epoch).
+    """Iterate over every pair exactly once, shuffled by (seed, epoch).
+
+    The last batch is filled up with the first pairs of the order. These repeats do not count.
+
+    Args:
+      dataset: the pairs.
+      batch_size: pairs per global batch.
+      seed: seed of the run.
+      epoch: number of the epoch.
+      buckets: as in `TrainStream`.
+      max_words: as in `TrainStream`.
+      share: the host's share of each global batch.
 
     Yields:
-      The share of a global batch, and the rows of the pairs that count in that batch, which come
-      first: the last one is completed with the first pairs of all.
+      The share of a global batch, and the rows of the pairs that count in the global batch, which
+      are its first ones.
+
+    Raises:
+      DataError: while iterating, if a feature is not finite.
     """
     reader = BatchReader(dataset, buckets, max_words, share)
     steps = -(-len(dataset) // batch_size)
@@ -71,21 +87,24 @@ def scoring_batches(
 def image_batches(
     dataset: PairDataset, batch_size: int, rows: Int[np.ndarray, " n"] | None = None
 ) -> Iterator[tuple[Float32[np.ndarray, "B R Dv"], Int32[np.ndarray, " B"], int]]:
-    """The images of these rows, in their order; all images without `rows`.
+    """Iterate over the images of the given rows, in that order; over all images without `rows`.
 
     Yields:
-      Features, regions of each image, and how many rows count: the last batch is completed with
-      images of one region, all zeros.
+      Features, region counts, and how many images count: the last batch is filled up with images of
+      one region of zeros.
+
+    Raises:
+      DataError: while iterating, if a feature is not finite.
     """
     images = dataset.images
     order = np.arange(len(images)) if rows is None else rows
 
     def build(step: int) -> tuple[np.ndarray, np.ndarray, int]:
-        own = order[step * batch_size : (step + 1) * batch_size]
+        part = order[step * batch_size : (step + 1) * batch_size]
         batch = np.zeros((batch_size, *images.shape[1:]), np.float32)
         regions = np.ones(batch_size, np.int32)
-        batch[: len(own)], regions[: len(own)] = images.rows(own), images.region_counts(own)
-        return batch, regions, len(own)
+        batch[: len(part)], regions[: len(part)] = images.rows(part), images.region_counts(part)
+        return batch, regions, len(part)
 
     return read_ahead(build, range(-(-len(order) // batch_size)))
 
@@ -93,13 +112,14 @@ def image_batches(
 def caption_batches(
     dataset: PairDataset, batch_size: int, buckets: Sequence[int] = BUCKETS
 ) -> Iterator[tuple[Tokens, Int32[np.ndarray, " B"], Int[np.ndarray, " B"], int]]:
-    """All captions, unclipped, in the order of their length so that little is padding.
+    """Iterate over all captions without clipping any, sorted by length to need little padding.
 
-    Beyond the last bucket, lengths are rounded up to multiples of 32.
+    A batch is padded to the smallest bucket that holds it; beyond the last bucket, to a multiple of
+    32 words.
 
     Yields:
-      Tokens, lengths, rows of the captions, and how many of these count: the last batch is
-      completed by repeating its last caption.
+      Tokens, lengths, rows of the captions, and how many captions count: the last batch is filled
+      up with repeats of its last caption.
     """
     reader = BatchReader(dataset, buckets, max_words=None)
     by_length = np.argsort(reader.full_lengths, kind="stable")
@@ -109,43 +129,50 @@ def caption_batches(
         yield (*reader.captions(full, reader.bucket(part)), full, len(part))
 
 
-def bucket_of(length: int, buckets: Sequence[int] = BUCKETS) -> int:
-    """The smallest bucket that holds `length` words, or beyond the last a multiple of 32."""
+def smallest_bucket(length: int, buckets: Sequence[int] = BUCKETS) -> int:
+    """Smallest bucket that holds `length` words; beyond the last bucket, a multiple of 32."""
     return next((bucket for bucket in buckets if bucket >= length), -(-length // 32) * 32)
 
 
 class BatchReader:
-    """Gathers rows of a data set into padded batches."""
+    """Reads rows of a data set into padded batches.
+
+    Args:
+      dataset: the pairs.
+      buckets: numbers of words to which captions are padded, ascending.
+      max_words: number of words after which a caption is clipped; None clips none.
+      share: the host's share of each global batch.
+
+    Raises:
+      ConfigError: buckets that are not ascending positive numbers, or `max_words` below 1.
+    """
 
     def __init__(
         self,
         dataset: PairDataset,
         buckets: Sequence[int],
         max_words: int | None,
-        share: Share = WHOLE,
+        share: Share = WHOLE_BATCH,
     ):
         if list(buckets) != sorted(set(buckets)) or not buckets or buckets[0] < 1:
             raise ConfigError(f"buckets are {tuple(buckets)}, expected ascending positive numbers")
         if max_words is not None and max_words < 1:
             raise ConfigError(f"max_words is {max_words}, expected at least 1")
         self.dataset, self._share = dataset, share
-        self.full_lengths = dataset.lengths
+        self.full_lengths = dataset.lengths  # before clipping
         self._vectors = dataset.tokens if isinstance(dataset.tokens, RegionFeatures) else None
         self._lengths = self.full_lengths
         if max_words is not None:
             self._lengths = np.minimum(self.full_lengths, max_words)
         self._buckets = buckets
 
-    def width(self, length: int) -> int:
-        """The bucket of captions of so many words; never more than there is room for."""
-        bucket = bucket_of(int(length), self._buckets)
+    def bucket(self, rows: np.ndarray) -> int:
+        """Number of words to pad captions to: their bucket, but at most the vectors stored."""
+        bucket = smallest_bucket(int(self._lengths[rows].max()), self._buckets)
         return bucket if self._vectors is None else min(bucket, self._vectors.shape[1])
 
-    def bucket(self, rows: np.ndarray) -> int:
-        return self.width(self._lengths[rows].max())
-
     def captions(self, rows: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens [B, words, ...] and lengths [B]."""
+        """Tokens [B, words, ...] and lengths [B] of captions, padded to `words` words."""
         lengths = self._lengths[rows]
         if self._vectors is not None:
             vectors = self._vectors.rows(rows)[:, :words]
@@ -162,11 +189,17 @@ class BatchReader:
         words: int,
         older_images: Sequence[int] = (),
     ) -> Batch:
-        """The share of the images and the captions of these pairs; `older_images` follow the
-        images."""
+        """Read the host's share of a batch.
+
+        Args:
+          image_rows: [B] pairs that give the images.
+          caption_rows: [B] pairs that give the captions; usually the same.
+          words: number of words to which captions are padded.
+          older_images: rows of images that follow those of the pairs.
+        """
         older = np.asarray(older_images, np.int32)
         stored = np.concatenate([self.dataset.stored_image[image_rows].astype(np.int32), older])
-        stored, image_rows, caption_rows = map(self._share.of, (stored, image_rows, caption_rows))
+        stored, image_rows, caption_rows = map(self._share.take, (stored, image_rows, caption_rows))
         tokens, lengths = self.captions(caption_rows, words)
         images = self.dataset.images
         return Batch(
@@ -180,20 +213,21 @@ class BatchReader:
 
 
 def read_ahead(build: Callable[[int], T], steps: range) -> Iterator[T]:
-    """`build(step)` for each step, a few steps ahead in threads; its errors come through."""
+    """Iterate over `build(step)`, which threads call a few steps ahead; its errors are raised."""
     source = grain.MapDataset.source(steps).map(build)
     return iter(source.to_iter_dataset(read_options()))
 
 
 def read_options() -> grain.ReadOptions:
-    """A thread for each core, 2 to 16: one gathers and checks too few pairs for an accelerator.
+    """Options of grain's reader: one thread for each core, at least 2 and at most 16.
 
-    A step's batches are held in memory for each.
+    A single thread reads and checks too few pairs a second for an accelerator. Memory holds one
+    step's batches for each thread.
     """
     threads = min(max(usable_cores(), 2), 16)
     return grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(threads, 4))
 
 
 def stream_seed(seed: int, epoch: int, stream: str) -> list[int]:
-    """What a stream's generator is seeded with; the same in every process, unlike hash()."""
+    """Seed of a stream's random generator; unlike `hash`, the same in every process."""
     return [seed, epoch, zlib.crc32(stream.encode())]

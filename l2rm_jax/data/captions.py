@@ -1,39 +1,39 @@
-"""Captions of a split: the file that holds them, and what each of its lines must be."""
+"""Read the caption file of a split and check each of its lines."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 from l2rm_jax.errors import DataError, Problems
 
-MAX_CHARACTERS = 10_000  # some two thousand words
+MAX_CHARACTERS = 10_000  # about 2000 words
 
 
 class CaptionFile(NamedTuple):
-    """A caption file as it lies: one line is one caption."""
+    """The raw lines of a caption file, one caption a line."""
 
     path: Path
     lines: list[bytes]
 
 
 def caption_files(path: Path, split: str) -> list[Path]:
-    """The files that there are of the captions of a split, in words."""
+    """List the caption files (`.txt`, `.tsv`) of a split that exist in the directory `path`."""
     candidates = [path / f"{split}_caps{suffix}" for suffix in (".txt", ".tsv")]
     return [file for file in candidates if file.is_file()]
 
 
 def open_captions(path: Path, split: str) -> CaptionFile:
-    """The caption file of a split in the directory `path`, its lines not looked at yet.
+    """Open the caption file of a split in the directory `path`, without checking its lines.
 
     Raises:
-      DataError: there is no such file, there are two, or it is empty.
+      DataError: there is no caption file, there are two, or the file is empty.
     """
     present = caption_files(path, split)
     if len(present) != 1:
-        found = "found both" if present else "found neither"
-        raise DataError(f"{path / split}_caps.txt, {split}_caps.tsv: {found}, expected one of them")
+        state = "found both" if present else "found neither"
+        raise DataError(f"{path / split}_caps.txt, {split}_caps.tsv: {state}, expected one of them")
     source = present[0]
     lines = source.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if lines[-1] == b"":  # the end of the last line, not a line
+    if lines[-1] == b"":  # what follows the newline of the last caption
         lines.pop()
     if not lines:
         raise DataError(f"{source}: the file is empty, expected one caption a line")
@@ -41,7 +41,7 @@ def open_captions(path: Path, split: str) -> CaptionFile:
 
 
 def read_captions(path: str | Path, split: str) -> list[str]:
-    """The captions of a split in the directory `path`.
+    """Read the captions of a split in the directory `path`.
 
     Raises:
       DataError: as `open_captions` and `parse_captions`.
@@ -50,11 +50,11 @@ def read_captions(path: str | Path, split: str) -> list[str]:
 
 
 def parse_captions(file: CaptionFile) -> list[str]:
-    """The captions: the lines of a `.txt`, the second column of a `.tsv`, spaces around cut off.
+    """Decode the captions: each line of a `.txt`, the second column of a `.tsv`, stripped.
 
     Raises:
-      DataError: text that is not UTF-8, an empty caption or an endless one, a wrong number of
-        columns; one problem for each such line.
+      DataError: lines that are not UTF-8, empty captions, captions of more than `MAX_CHARACTERS`
+        characters, a wrong number of columns; lists one problem for each such line.
     """
     problems = Problems()
     columns = 2 if file.path.suffix == ".tsv" else 1
@@ -62,12 +62,12 @@ def parse_captions(file: CaptionFile) -> list[str]:
         problems.attempt(_caption, f"{file.path}:{n}", line, columns)
         for n, line in enumerate(file.lines, 1)
     ]
-    problems.refuse()
+    problems.raise_all()
     return captions
 
 
 def check_length(where: str, caption: str) -> None:
-    """Raises `DataError` for a caption that is none: time and memory grow with its length."""
+    """Raise `DataError` if a caption is too long: memory and time grow with its length."""
     if len(caption) > MAX_CHARACTERS:
         raise DataError(
             f"{where}: found {len(caption)} characters, expected a caption of at most "

@@ -1,7 +1,8 @@
-"""Features of images and of captions: sets of vectors, read row by row from a memory-mapped file.
+"""Features: sets of vectors, read row by row from a memory-mapped file.
 
-An image is a set of regions. A caption is one of words where it is given by vectors (CLIP, SigLIP,
-...), and all that is said here of images and regions holds for captions and words.
+An image is a set of region vectors. A caption can be a set of word vectors (from CLIP, SigLIP,
+...); it is then stored and read in the same way, and "image" and "region" below also mean
+"caption" and "word".
 """
 
 import math
@@ -17,26 +18,26 @@ from l2rm_jax.data.files import open_array
 from l2rm_jax.errors import DataError, Problems
 
 _FORMATS = (
-    "float32, float16, or int8 with its factors, of rank 3 [images, regions, dimensions], or of "
-    "rank 2 with one vector each"
+    "float32, float16, or int8 with a scale file; rank 3 [images, regions, dimensions], or rank 2 "
+    "[images, dimensions] with one vector each"
 )
 
 
 class _Kind(NamedTuple):
-    """What a set of vectors is made of, and the file that says how many."""
+    """Names for the vectors of one kind of feature file."""
 
-    vector: str
-    counts: str
+    vector: str  # in error messages
+    counts: str  # in the name of the file with the number of vectors of each row
 
 
-# By the end of the file's name.
+# The key is the last part of the feature file's name.
 _KINDS = {"ims": _Kind("region", "regions"), "caps": _Kind("word", "lengths")}
 
 
-class Gathered:
-    """Rows of an array in another order, read only when they are asked for.
+class LazyRows:
+    """A stand-in for `array[index]` that reads rows only when they are indexed.
 
-    Looks like `array[index]` as far as `RegionFeatures` looks.
+    It has only the attributes that `RegionFeatures` uses.
     """
 
     def __init__(self, array: np.ndarray, index: Int[np.ndarray, "..."]):
@@ -45,30 +46,30 @@ class Gathered:
         self.ndim, self.dtype = len(self.shape), array.dtype
         self.nbytes = math.prod(self.shape) * array.dtype.itemsize
 
-    def __getitem__(self, rows: slice | np.ndarray) -> "np.ndarray | Gathered":
+    def __getitem__(self, rows: slice | np.ndarray) -> "np.ndarray | LazyRows":
         if isinstance(rows, slice):
-            return Gathered(self._array, self._index[rows])
+            return LazyRows(self._array, self._index[rows])
         return self._array[self._index[rows]]
 
 
 @dataclass(frozen=True)
 class RegionFeatures:
-    """Features [images, regions, dimensions], float32 whatever the file stores.
+    """Features [images, regions, dimensions]; they are read as float32 from any stored dtype.
 
-    An image may have fewer regions than the array has room for; what is stored after them is never
-    seen.
+    An image may have fewer regions than the array has room for. Stored values after an image's last
+    region are ignored and read as zeros.
 
     Attributes:
-      name: the file, or what stands for it in error messages.
-      array: what is stored, memory-mapped or in memory, or rows of it.
-      counts: regions of each stored row, 1 to the array's second dimension.
-      scale: [dimensions] factor of int8 features.
-      stride: stored rows per image.
-      vector: what one vector is called in messages.
+      name: path of the file, or another name for error messages.
+      array: [stored, regions, dimensions] stored features, memory-mapped or in memory.
+      counts: [stored] number of regions of each stored row, at least 1.
+      scale: [dimensions] factors that turn int8 features into float32; None for other dtypes.
+      stride: stored rows per image; 5 if the file repeats each image for each of its captions.
+      vector: name of one vector in error messages.
     """
 
     name: str
-    array: np.ndarray | Gathered
+    array: np.ndarray | LazyRows
     counts: Int32[np.ndarray, " stored"]
     scale: np.ndarray | None = None
     stride: int = 1
@@ -76,31 +77,36 @@ class RegionFeatures:
 
     @classmethod
     def read(cls, path: str | Path, clip_counts: bool = False) -> "RegionFeatures":
-        """Open `{split}_ims.npy` or `{split}_caps.npy`, of rank 3, or 2 with one vector each.
+        """Open `{split}_ims.npy` or `{split}_caps.npy`, of rank 3, or rank 2 with one vector each.
 
-        int8 takes its factors from `ims_scale.npy` (`caps_scale.npy`) beside it. Integers [rows] in
-        `{split}_regions.npy` (`{split}_lengths.npy`) beside it say how many leading vectors of each
-        row are real; without that file all are.
+        Two more files are read from the same directory:
+
+        * `ims_scale.npy` (`caps_scale.npy`), float32 [dimensions], is required for int8 features:
+          the factor of each dimension.
+        * `{split}_regions.npy` (`{split}_lengths.npy`), integers [rows], is optional: how many
+          leading vectors of each row are real. Without it, all are.
 
         Args:
-          path: the file.
-          clip_counts: takes the nearest possible count for an impossible one, to see the rest.
+          path: the feature file.
+          clip_counts: clip counts that are out of range instead of raising, so that the features
+            can still be checked.
 
         Raises:
-          DataError: missing or truncated file, wrong rank or dtype, unusable factors or counts.
+          DataError: a missing or truncated file, a wrong rank or dtype, or an invalid scale or
+            counts file; lists every problem.
         """
         problems = Problems()
         path = Path(path)
-        split, _, end = path.stem.rpartition("_")
-        kind = _KINDS[end]
+        split, _, ending = path.stem.rpartition("_")
+        kind = _KINDS[ending]
         array = _as_sets(str(path), open_array(path), (np.float32, np.float16, np.int8))
         scale = None
         if array.dtype == np.int8:
-            beside = path.with_name(f"{end}_scale.npy")
-            scale = problems.attempt(_read_scale, path, beside, dimensions=array.shape[2])
-        beside = path.with_name(f"{split}_{kind.counts}.npy")
-        counts = problems.attempt(_read_counts, beside, array, kind.vector, clip=clip_counts)
-        problems.refuse()
+            scale_file = path.with_name(f"{ending}_scale.npy")
+            scale = problems.attempt(_read_scale, path, scale_file, dimensions=array.shape[2])
+        counts_file = path.with_name(f"{split}_{kind.counts}.npy")
+        counts = problems.attempt(_read_counts, counts_file, array, kind.vector, clip=clip_counts)
+        problems.raise_all()
         return cls(str(path), array, counts, scale, vector=kind.vector)
 
     @classmethod
@@ -110,22 +116,22 @@ class RegionFeatures:
         name: str,
         counts: Int[np.ndarray, " images"] | None = None,
     ) -> "RegionFeatures":
-        """Take features that are in memory already (float32 or float16).
+        """Wrap features that are already in memory (float32 or float16).
 
         Args:
-          array: the features, of rank 3, or 2 with one vector each.
-          name: what stands for them in error messages.
-          counts: regions of each image; None where all are real.
+          array: the features, of rank 3, or rank 2 with one vector each.
+          name: name of the features in error messages.
+          counts: number of regions of each image; None if all are real.
 
         Raises:
-          DataError: wrong rank or dtype, unusable counts.
+          DataError: a wrong rank or dtype, or invalid counts.
         """
         array = _as_sets(name, array, (np.float32, np.float16))
         return cls(name, array, _checked_counts(f"{name}, region counts", counts, array, "region"))
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Images, regions, dimensions; each image counts once."""
+        """Number of images (repeated rows count once), regions and dimensions."""
         rows, regions, dimensions = self.array.shape
         return rows // self.stride, regions, dimensions
 
@@ -133,40 +139,45 @@ class RegionFeatures:
         return self.shape[0]
 
     def head(self, images: int) -> "RegionFeatures":
-        """The first `images` images."""
+        """Return the first `images` images.
+
+        Raises:
+          DataError: there are fewer images, or `images` is less than 1.
+        """
         if not 1 <= images <= len(self):
             raise DataError(f"{self.name}: asked for the first {images} of {len(self)} images")
         stored = images * self.stride
         return replace(self, array=self.array[:stored], counts=self.counts[:stored])
 
     def take(self, images: Int[np.ndarray, " taken"]) -> "RegionFeatures":
-        """Some of the images, in the order given; nothing is read.
+        """Return the images of the given rows, in that order, without reading their features.
 
         Raises:
-          DataError: a number out of range.
+          DataError: a row is out of range.
         """
-        stored = self._stored(images)
+        stored = self._stored_rows(images)
         return replace(
-            self, array=Gathered(self.array, stored), counts=self.counts[stored], stride=1
+            self, array=LazyRows(self.array, stored), counts=self.counts[stored], stride=1
         )
 
     def rows(
         self, indices: Sequence[int] | np.ndarray
     ) -> Float32[np.ndarray, "rows regions dimensions"]:
-        """Read the features of some images, zero after the last region of each.
+        """Read the features of some images as float32, zeros after the last region of each.
 
         Args:
           indices: [rows] image numbers, 0 to images - 1.
 
         Raises:
-          DataError: a number out of range, or features that are NaN or infinite, one problem a row.
+          DataError: a number is out of range, or features are NaN or infinite; lists one problem
+            for each such row.
         """
-        stored = self._stored(indices)
-        rows = np.ascontiguousarray(self.array[stored])  # the file may be in Fortran's order
+        stored = self._stored_rows(indices)
+        rows = np.ascontiguousarray(self.array[stored])  # the file may be in Fortran order
         if self.scale is None:
             rows = rows.astype(np.float32, copy=False)
         else:
-            with np.errstate(over="ignore"):  # infinite numbers are refused below
+            with np.errstate(over="ignore"):  # the check below finds infinities
                 rows = np.multiply(rows, self.scale, dtype=np.float32)
         rows[np.arange(rows.shape[1]) >= self.counts[stored, None]] = 0.0
         finite = np.isfinite(rows)
@@ -183,18 +194,18 @@ class RegionFeatures:
         return rows
 
     def region_counts(self, indices: Sequence[int] | np.ndarray) -> Int32[np.ndarray, " rows"]:
-        """How many regions some images have.
+        """Number of regions of some images.
 
         Args:
           indices: [rows] image numbers, 0 to images - 1.
 
         Raises:
-          DataError: a number out of range.
+          DataError: a number is out of range.
         """
-        return self.counts[self._stored(indices)]
+        return self.counts[self._stored_rows(indices)]
 
-    def _stored(self, indices: Sequence[int] | np.ndarray) -> Int[np.ndarray, " rows"]:
-        """The stored row of each image."""
+    def _stored_rows(self, indices: Sequence[int] | np.ndarray) -> Int[np.ndarray, " rows"]:
+        """First stored row of each image."""
         indices = np.asarray(indices)
         outside = np.flatnonzero((indices < 0) | (indices >= len(self)))
         if len(outside):
@@ -205,7 +216,7 @@ class RegionFeatures:
 
 
 def _as_sets(name: str, array: np.ndarray, dtypes: Sequence[type]) -> np.ndarray:
-    """The array as sets of vectors: where each row is one vector, as sets of one."""
+    """Check rank and dtype; return rank 3, with sets of one vector for an array of rank 2."""
     if array.ndim not in (2, 3) or array.dtype not in dtypes or 0 in array.shape:
         raise DataError(f"{name}: found {array.dtype} {list(array.shape)}, expected {_FORMATS}")
     return array if array.ndim == 3 else array[:, None]
@@ -214,6 +225,7 @@ def _as_sets(name: str, array: np.ndarray, dtypes: Sequence[type]) -> np.ndarray
 def _read_counts(
     path: Path, features: np.ndarray, vector: str, clip: bool
 ) -> Int32[np.ndarray, " stored"]:
+    """Read the counts file; without one, all vectors are real."""
     counts = open_array(path) if path.exists() else None
     return _checked_counts(str(path), counts, features, vector, clip)
 
@@ -221,7 +233,7 @@ def _read_counts(
 def _checked_counts(
     name: str, counts: np.ndarray | None, features: np.ndarray, vector: str, clip: bool = False
 ) -> Int32[np.ndarray, " stored"]:
-    """The counts of all rows, in memory; those of a full array where there are none."""
+    """Check the counts and return them as int32; None means that all vectors are real."""
     stored, regions, _ = features.shape
     if counts is None:
         return np.full(stored, regions, np.int32)
@@ -230,14 +242,15 @@ def _checked_counts(
             f"{name}: found {counts.dtype} {list(counts.shape)}, expected integers [{stored}], one "
             "for each row of features"
         )
-    wrong = np.flatnonzero((counts < 1) | (counts > regions))
-    if len(wrong) and not clip:
+    out_of_range = np.flatnonzero((counts < 1) | (counts > regions))
+    if len(out_of_range) and not clip:
         expected = f"expected 1 to {regions} {vector}s"
-        raise DataError(*(f"{name}: entry {at} is {counts[at]}, {expected}" for at in wrong))
+        raise DataError(*(f"{name}: entry {at} is {counts[at]}, {expected}" for at in out_of_range))
     return counts.astype(np.int64).clip(1, regions).astype(np.int32)
 
 
 def _read_scale(features: Path, path: Path, dimensions: int) -> Float32[np.ndarray, " dimensions"]:
+    """Read the scale file of int8 features."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; the int8 features of {features} need it")
     scale = np.array(open_array(path))

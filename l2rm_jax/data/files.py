@@ -1,4 +1,4 @@
-"""Opening and replacing files: what every reader and writer of this package shares."""
+"""Open `.npy` files and replace files safely; every reader and writer uses these two functions."""
 
 import math
 import os
@@ -10,16 +10,17 @@ from l2rm_jax.errors import DataError, first_line
 
 
 def open_array(path: Path) -> np.ndarray:
-    """Memory-map an array file after checking that its size is the one its header promises.
+    """Memory-map a `.npy` file after checking its size against its header.
 
     Args:
       path: a `.npy` file.
 
     Returns:
-      A read-only array backed by the file; nothing but the header has been read.
+      A read-only array backed by the file. Only the header has been read.
 
     Raises:
-      DataError: the file is missing, is not a `.npy` file, holds Python objects, or is truncated.
+      DataError: the file is missing, is not a `.npy` file, is truncated, or holds Python objects or
+        no data.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file")
@@ -33,7 +34,7 @@ def open_array(path: Path) -> np.ndarray:
             }[version]
             shape, _, dtype = read_header(file)
             start = file.tell()
-    except Exception as error:  # a header is a Python literal, and may fail in all its ways
+    except Exception as error:  # the header is a Python literal: parsing can raise anything
         raise DataError(f"{path}: not a .npy file of numbers ({first_line(error, 200)})") from error
     if dtype.hasobject:
         raise DataError(
@@ -50,17 +51,17 @@ def open_array(path: Path) -> np.ndarray:
         )
     if 0 in shape:
         raise DataError(f"{path}: found no data, shape {list(shape)}; expected at least one row")
-    # A plain ndarray on the same map: slices of np.memmap carry a subclass nobody needs.
+    # A plain ndarray on the same map: slices of an np.memmap would be np.memmap again.
     return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or a killed run, never sees half of it."""
+    """Write a file atomically: after a crash it has its old content or all of the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
     try:
         unfinished.write_bytes(content)
-    except OSError as error:  # of a full disk, which names no file
+    except OSError as error:  # a full disk, for example; that error names no file
         unfinished.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
     unfinished.replace(path)

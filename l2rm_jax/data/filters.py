@@ -1,7 +1,8 @@
-"""Dropping training pairs before training: the filtering baselines (RCL Tab. 8), for any method.
+"""Drop training pairs before training: the filtering baselines of RCL (Tab. 8), for any method.
 
-* `truth`: the pairs known to be mismatched are dropped, what no real data allows (SAF-C, SGR-C).
-* `score`, `share`: the pairs that a score file rates low are dropped (SAF+CLIP, SGR+CLIP).
+* `truth` drops the pairs known to be mismatched (SAF-C, SGR-C). Real data do not allow this.
+* `score` and `share` drop the pairs with low scores in a score file (SAF+CLIP, SGR+CLIP): `score`
+  keeps the pairs of at least a threshold, `share` keeps a share of the pairs, the best ones.
 """
 
 from pathlib import Path
@@ -17,44 +18,44 @@ FILTERS = ("none", "truth", "score", "share")
 
 
 def kept_pairs(config: Any, matched: Bool[np.ndarray, " pairs"]) -> Int[np.ndarray, " kept"]:
-    """Rows of the pairs that a filter leaves, in their order.
+    """Rows of the training pairs that the filter keeps, in ascending order.
 
     Args:
-      config: fields `filter`, `filter_scores`, `filter_value` and `train_images`, as in
-        `l2rm_jax.config`.
-      matched: which pairs are known to be right.
+      config: the `data` part of the config; reads `filter`, `filter_scores`, `filter_value` and
+        `train_images`.
+      matched: which pairs are matched.
 
     Raises:
-      ConfigError: an unknown filter, a share out of range, scores missing, scores or a value given
-        in vain.
-      DataError: the scores cannot be read or are not one finite number for each pair, no pair is
-        left, or no score is below the threshold.
+      ConfigError: an unknown filter, a share out of range, a missing score file, or a score file or
+        value that the filter does not use.
+      DataError: the scores cannot be read or are not one finite number for each pair; the filter
+        keeps no pair; or the threshold drops none.
     """
     check_settings(config)
     if config.filter == "none":
         return np.arange(len(matched))
     if config.filter == "truth":
-        kept, found = np.flatnonzero(matched), "all pairs mismatched"
+        kept, reason = np.flatnonzero(matched), "all pairs mismatched"
     else:
         scores = read_scores(config.filter_scores, len(matched), config.train_images)
-        kept, found = _best(scores, config), f"scores {scores.min():g} to {scores.max():g}"
+        kept, reason = _best_pairs(scores, config), f"scores {scores.min():g} to {scores.max():g}"
     if not len(kept):
         raise DataError(
             f"data.filter={config.filter} leaves none of the {len(matched)} training pairs: found "
-            f"{found}, data.filter_value is {config.filter_value:g}"
+            f"{reason}, data.filter_value is {config.filter_value:g}"
         )
     if config.filter == "score" and len(kept) == len(matched):
         raise DataError(
             f"data.filter_value is {config.filter_value:g} and drops none of the {len(matched)} "
-            f"training pairs: found {found}, expected a value above the lowest"
+            f"training pairs: found {reason}, expected a value above the lowest"
         )
     return kept
 
 
-def describe(
+def result_fields(
     config: Any, matched: Bool[np.ndarray, " pairs"], kept: Int[np.ndarray, " kept"]
 ) -> dict[str, object]:
-    """What a log line or a result row says about a filter."""
+    """Fields of a results row that describe the filter: name, share kept, mismatch rate left."""
     name = config.filter
     if config.filter_scores:
         name = f"{name} {config.filter_value:g} of {Path(config.filter_scores).name}"
@@ -66,7 +67,11 @@ def describe(
 
 
 def check_settings(config: Any) -> None:
-    """Raises `ConfigError` where the fields of the filter do not fit each other."""
+    """Check that the filter fields of the config fit each other.
+
+    Raises:
+      ConfigError: lists every field that does not fit.
+    """
     if config.filter not in FILTERS:
         raise ConfigError(f"data.filter is {config.filter!r}, expected one of {FILTERS}")
     by_score = config.filter in ("score", "share")
@@ -93,12 +98,13 @@ def check_settings(config: Any) -> None:
 
 
 def read_scores(path: str | Path, pairs: int, images: int = 0) -> Real[np.ndarray, " pairs"]:
-    """One score for each training pair as it is stored, higher where it looks better matched.
+    """Read one score for each stored training pair; a higher score means a better match.
 
     Args:
-      path: the file.
-      pairs: how many there are.
-      images: `data.train_images`, for the message where the file is of all images.
+      path: a `.npy` file.
+      pairs: number of training pairs.
+      images: `data.train_images`; the error message mentions it, because the file may cover all
+        images by mistake.
 
     Raises:
       DataError: as `kept_pairs`.
@@ -114,10 +120,10 @@ def read_scores(path: str | Path, pairs: int, images: int = 0) -> Real[np.ndarra
 
 
 def open_scores(path: str | Path) -> Real[np.ndarray, " scores"]:
-    """The scores of a file, of however many pairs.
+    """Read a score file without checking the number of scores.
 
     Raises:
-      DataError: the file cannot be read, or holds anything but one axis of finite numbers.
+      DataError: the file cannot be read, or holds anything but a vector of finite numbers.
     """
     scores = np.array(open_array(Path(path)))
     if scores.ndim != 1 or scores.dtype.kind not in "fiu":
@@ -131,8 +137,8 @@ def open_scores(path: str | Path) -> Real[np.ndarray, " scores"]:
     return scores
 
 
-def _best(scores: Real[np.ndarray, " pairs"], config: Any) -> Int[np.ndarray, " kept"]:
-    """Of equal scores at the edge of a share, the first pairs are kept."""
+def _best_pairs(scores: Real[np.ndarray, " pairs"], config: Any) -> Int[np.ndarray, " kept"]:
+    """Rows of the pairs with the best scores; of equal scores, the first pairs are kept."""
     if config.filter == "score":
         return np.flatnonzero(scores >= config.filter_value)
     order = np.argsort(-scores.astype(np.float64), kind="stable")

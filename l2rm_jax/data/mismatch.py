@@ -1,12 +1,13 @@
-"""Mismatched pairs: which image each training caption is stored with.
+"""Mismatched pairs: the image that each training caption is stored with.
 
-Two protocols exist, and numbers obtained under them do not compare. At rate 0.6, 40% of the images
-keep a right caption under the first and 92% under the second.
+Three protocols mismatch a data set on purpose:
 
-* `image` (RCL, DECL, L2RM): some images are permuted; all captions of an image move together.
-* `caption` (NCR, BiCro): the image assignments of some captions are permuted.
+* `image` (RCL, DECL, L2RM) permutes some images; all captions of an image move together.
+* `caption` (NCR, BiCro) permutes the images of some captions, caption by caption.
+* `semi_paired` (RCSL) permutes all images except a few, and tells the method which ones it kept.
 
-A third, `semi_paired` (RCSL), permutes all images but a few, and says which those are.
+Results under different protocols cannot be compared. With five captions an image and a rate of
+0.6, 40% of the images keep at least one matched caption under `image`, but 92% under `caption`.
 """
 
 import dataclasses
@@ -28,21 +29,21 @@ PROTOCOLS = ("image", "caption", SEMI_PAIRED)
 
 @dataclass(frozen=True)
 class Mismatch:
-    """The image that each caption is stored with, and how it came about.
+    """The image that each caption is stored with, and where this index came from.
 
     Attributes:
       protocol: one of `PROTOCOLS`.
-      rate_asked: the share that was permuted; None when the index was read from a file.
-      seed: of the generated permutation; None when the index was read from a file.
-      source: "generated", or the path of the file.
-      stored_image: [captions] row of the stored image.
+      rate_asked: share of images or captions that was permuted; None if read from a file.
+      seed: seed of the permutation; None if read from a file.
+      source: "generated", or the path of the index file.
+      stored_image: [captions] row of the image that each caption is stored with.
       image_count: number of images.
-      true_rate: share of captions whose stored image is not their own (a permutation may leave
-          some in place, so this is counted).
+      true_rate: share of captions that are stored with another image than their own. This is
+        counted, because a permutation may leave some in place.
       kept_share: share of images that keep at least one of their own captions.
-      filtered: what a row says of a filter that drops pairs from training; empty without one.
-      unpaired: [images] which images are known to be stored with captions at random; None where
-          nothing is known.
+      filtered: results fields of the filter that drops training pairs; empty without a filter.
+      unpaired: [images] which images are known to be stored with captions at random; None if
+        this is not known for any image.
     """
 
     protocol: str
@@ -57,7 +58,7 @@ class Mismatch:
     unpaired: Bool[np.ndarray, " images"] | None = None
 
     def row(self) -> dict[str, object]:
-        """What a log line or a result row says about the mismatch."""
+        """Fields of a results row that describe the mismatch and the filter."""
         return {
             "protocol": self.protocol,
             "rate_asked": self.rate_asked,
@@ -68,19 +69,23 @@ class Mismatch:
         }
 
     def __str__(self) -> str:
-        row = self.row().items()
-        return ", ".join(f"{k} {x:.4g}" if isinstance(x, float) else f"{k} {x}" for k, x in row)
+        fields = self.row().items()
+        return ", ".join(f"{k} {x:.4g}" if isinstance(x, float) else f"{k} {x}" for k, x in fields)
 
 
 def label(config: Any) -> str:
-    """`image0.4`, `semi_paired500`: the `mismatch` part of a config in a word."""
+    """Short name of the `mismatch` part of a config, such as `image0.4` or `semi_paired500`."""
     amount = config.paired_images if config.protocol == SEMI_PAIRED else config.rate
     return f"{config.protocol}{amount:g}"
 
 
 def check_settings(protocol: str, rate: float, seed: int, paired_images: int = 0) -> None:
-    """Raises `ConfigError` for an unknown protocol, a rate or a seed out of range, and images that
-    are to stay paired under another protocol than `semi_paired`: for all of these at once."""
+    """Check the settings that generate a mismatch.
+
+    Raises:
+      ConfigError: an unknown protocol, a rate or seed out of range, or paired images without
+        `semi_paired` (or none with it); lists every problem.
+    """
     wrong = []
     if protocol not in PROTOCOLS:
         wrong.append(f"mismatch.protocol is {protocol!r}, expected one of {PROTOCOLS}")
@@ -106,18 +111,19 @@ def generate(
     image_count: int,
     paired_images: int = 0,
 ) -> Mismatch:
-    """Permute a share of the images, or of the captions' image assignments.
+    """Generate a mismatch by permuting images, or the images of captions.
 
     Args:
       protocol: one of `PROTOCOLS`.
-      rate: the share, in [0, 1); 0 leaves every pair matched. Of no effect under `semi_paired`.
-      seed: of the permutation, 0 or more.
+      rate: share that is permuted, in [0, 1); 0 leaves every pair matched. `semi_paired` ignores
+        it.
+      seed: seed of the permutation, 0 or more.
       caption_image: [captions] row of each caption's own image.
       image_count: number of images.
-      paired_images: how many of them stay in place under `semi_paired`, else 0.
+      paired_images: number of images that stay in place under `semi_paired`, else 0.
 
     Raises:
-      ConfigError: unknown protocol, or a rate, a seed or a number of images out of range.
+      ConfigError: an unknown protocol, or a rate, seed or number of images out of range.
     """
     check_settings(protocol, rate, seed, paired_images)
     rng = np.random.default_rng(seed)
@@ -127,42 +133,23 @@ def generate(
         stored = _permute_some(np.arange(image_count), rate, rng)[caption_image]
     else:
         stored = _permute_some(np.asarray(caption_image), rate, rng)
-    return _measured(protocol, rate, seed, "generated", stored, caption_image, image_count)
-
-
-def _semi_paired(
-    paired_images: int,
-    seed: int,
-    rng: np.random.Generator,
-    caption_image: np.ndarray,
-    image_count: int,
-) -> Mismatch:
-    if paired_images > image_count:
-        raise ConfigError(
-            f"mismatch.paired_images is {paired_images}, expected at most {image_count}, the "
-            "training images"
-        )
-    chosen = rng.permutation(image_count)[paired_images:]
-    image = np.arange(image_count)
-    image[chosen] = rng.permutation(chosen)
-    unpaired = np.zeros(image_count, bool)
-    unpaired[chosen] = True
-    rate, stored = 1 - paired_images / image_count, image[caption_image]
-    found = _measured(SEMI_PAIRED, rate, seed, "generated", stored, caption_image, image_count)
-    return replace(found, unpaired=unpaired)
+    return _count_rates(protocol, rate, seed, "generated", stored, caption_image, image_count)
 
 
 def read(
     path: str | Path, caption_image: Int[np.ndarray, " captions"], image_count: int
 ) -> Mismatch:
-    """Read an index file of either published form, told apart by its length.
+    """Read a mismatch index file in either of the published formats.
 
-    Length `image_count`: caption k is stored with image `index[caption_image[k]]`. Length captions:
-    with image `index[k]`; where all captions of every image agree, this is the `image` protocol
-    written out caption by caption (as L2RM's files are).
+    The length of the index tells the formats apart:
+
+    * One entry per image: caption k is stored with image `index[caption_image[k]]`.
+    * One entry per caption: caption k is stored with image `index[k]`. If all captions of every
+      image agree, the protocol is `image`, written caption by caption as in L2RM's files.
 
     Raises:
-      DataError: missing, truncated, wrong rank, dtype or length, or a value out of range.
+      DataError: the file is missing or truncated, or has a wrong rank, dtype or length, or a value
+        out of range.
     """
     captions, index = len(caption_image), open_index(path)
     if len(index) not in (image_count, captions):
@@ -176,17 +163,18 @@ def read(
         raise DataError(*(f"{path}: entry {at} is {index[at]}, {expected}" for at in outside))
     index = index.astype(np.int64)
     stored = index[caption_image] if len(index) == image_count else index
-    of_image = np.zeros(image_count, np.int64)
-    of_image[caption_image] = stored
-    protocol = "image" if np.array_equal(of_image[caption_image], stored) else "caption"
-    return _measured(protocol, None, None, str(path), stored, caption_image, image_count)
+    image_of_last_caption = np.zeros(image_count, np.int64)
+    image_of_last_caption[caption_image] = stored
+    captions_agree = np.array_equal(image_of_last_caption[caption_image], stored)
+    protocol = "image" if captions_agree else "caption"
+    return _count_rates(protocol, None, None, str(path), stored, caption_image, image_count)
 
 
 def open_index(path: str | Path) -> Int[np.ndarray, " entries"]:
-    """An index file as it lies, of whichever length.
+    """Open an index file without checking its length and its values.
 
     Raises:
-      DataError: missing, truncated, wrong rank or dtype.
+      DataError: the file is missing or truncated, or has a wrong rank or dtype.
     """
     index = open_array(Path(path))
     if index.ndim != 1 or index.dtype.kind not in "iu":
@@ -197,21 +185,44 @@ def open_index(path: str | Path) -> Int[np.ndarray, " entries"]:
 
 
 def write(mismatch: Mismatch, path: str | Path) -> None:
-    """Write the index as int64, one entry per caption."""
+    """Write the index as a `.npy` file of int64, one entry per caption."""
     content = io.BytesIO()
     np.save(content, mismatch.stored_image, allow_pickle=False)
     replace_file(Path(path), content.getvalue())
 
 
 def _permute_some(values: np.ndarray, rate: float, rng: np.random.Generator) -> np.ndarray:
-    """Permute the values at int(rate * n) random places among themselves; some may stay."""
+    """Permute int(rate * n) randomly chosen values among themselves; some may stay in place."""
     chosen = rng.permutation(len(values))[: int(rate * len(values))]
     permuted = values.astype(np.int64)
     permuted[chosen] = permuted[rng.permutation(chosen)]
     return permuted
 
 
-def _measured(
+def _semi_paired(
+    paired_images: int,
+    seed: int,
+    rng: np.random.Generator,
+    caption_image: np.ndarray,
+    image_count: int,
+) -> Mismatch:
+    """Permute all images except `paired_images` randomly chosen ones."""
+    if paired_images > image_count:
+        raise ConfigError(
+            f"mismatch.paired_images is {paired_images}, expected at most {image_count}, the "
+            "number of training images"
+        )
+    chosen = rng.permutation(image_count)[paired_images:]
+    image = np.arange(image_count)
+    image[chosen] = rng.permutation(chosen)
+    unpaired = np.zeros(image_count, bool)
+    unpaired[chosen] = True
+    rate, stored = 1 - paired_images / image_count, image[caption_image]
+    made = _count_rates(SEMI_PAIRED, rate, seed, "generated", stored, caption_image, image_count)
+    return replace(made, unpaired=unpaired)
+
+
+def _count_rates(
     protocol: str,
     rate: float | None,
     seed: int | None,
@@ -220,7 +231,8 @@ def _measured(
     caption_image: np.ndarray,
     image_count: int,
 ) -> Mismatch:
-    right = stored == caption_image
+    """Make a `Mismatch` of an index, with the rates counted in it."""
+    matched = stored == caption_image
     return Mismatch(
         protocol=protocol,
         rate_asked=rate,
@@ -228,6 +240,6 @@ def _measured(
         source=source,
         stored_image=stored,
         image_count=image_count,
-        true_rate=float(1 - right.mean()),
-        kept_share=len(np.unique(caption_image[right])) / image_count,
+        true_rate=float(1 - matched.mean()),
+        kept_share=len(np.unique(caption_image[matched])) / image_count,
     )

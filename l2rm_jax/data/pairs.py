@@ -1,4 +1,4 @@
-"""Image-caption pairs: what a run trains, validates and tests on."""
+"""The image-caption pairs of a split, and the three splits of a run."""
 
 from dataclasses import dataclass, replace
 
@@ -10,23 +10,25 @@ from l2rm_jax.data.mismatch import Mismatch
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError
 
-Tokens = list[Int32[np.ndarray, " words"]] | RegionFeatures
+Tokens = list[Int32[np.ndarray, " words"]] | RegionFeatures  # word indices, or word vectors
 
 
 @dataclass(frozen=True)
 class PairDataset:
-    """The pairs of one split: caption k and the image that it is stored with.
+    """The pairs of one split. Pair k is caption k and the image that it is stored with.
 
     Attributes:
-      split: its name.
+      split: name of the split.
       images: features, each image once.
-      captions: [pairs] raw text, the captions of an image in a row; where there are only vectors,
-        their place in the file.
-      tokens: [pairs] word indices of each caption, `<start>` and `<end>` included; or its vectors.
-      caption_image: [pairs] row of the image that the caption was written for.
-      stored_image: [pairs] row of the image that it is stored with; the same unless mismatched.
-      unpaired: [images] which images are known to be stored with captions at random; None where
-        nothing is known.
+      captions: [pairs] raw text, captions of the same image next to each other. A caption of which
+        there are only vectors has its place in the file as text.
+      tokens: [pairs] word indices of each caption, including `<start>` and `<end>`, or its word
+        vectors.
+      caption_image: [pairs] row of the image that each caption was written for, ascending.
+      stored_image: [pairs] row of the image that each caption is stored with; equal to
+        `caption_image` unless the pair is mismatched.
+      unpaired: [images] which images are known to be stored with captions at random; None if this
+        is not known for any image.
     """
 
     split: str
@@ -42,13 +44,13 @@ class PairDataset:
 
     @property
     def captions_per_image(self) -> int | Int[np.ndarray, " images"]:
-        """Captions written for each image; one number where it is the same for all."""
+        """Number of captions of each image; a single number if it is the same for all images."""
         counts = np.bincount(self.caption_image, minlength=len(self.images))
         return int(counts[0]) if (counts == counts[0]).all() else counts
 
     @property
     def lengths(self) -> Int32[np.ndarray, " pairs"]:
-        """Words of each caption."""
+        """Number of words of each caption."""
         if isinstance(self.tokens, RegionFeatures):
             return self.tokens.counts
         return np.array([len(tokens) for tokens in self.tokens], np.int32)
@@ -60,16 +62,16 @@ class PairDataset:
 
     @property
     def paired(self) -> Bool[np.ndarray, " pairs"]:
-        """Which pairs a method may trust: all but those known to be stored at random."""
+        """Which pairs a method may trust: all except those of `unpaired` images."""
         if self.unpaired is None:
             return np.ones(len(self), bool)
         return ~self.unpaired[self.stored_image]
 
     def head(self, images: int) -> "PairDataset":
-        """The first `images` images with their captions, before any mismatch.
+        """Return the first `images` images with their captions.
 
         Raises:
-          DataError: there are fewer images, or captions are mismatched already.
+          DataError: there are fewer images, or captions are already mismatched.
         """
         if not self.matched.all():
             raise DataError(f"{self.split}: take the first images before mismatching captions")
@@ -77,7 +79,7 @@ class PairDataset:
         return replace(self.take(pairs), images=self.images.head(images))
 
     def take(self, pairs: Int[np.ndarray, " taken"]) -> "PairDataset":
-        """Some of the pairs; the images stay, whether a caption is left of theirs or not."""
+        """Return some of the pairs. All images stay, even those left without a caption."""
         vectors = isinstance(self.tokens, RegionFeatures)
         return replace(
             self,
@@ -88,7 +90,11 @@ class PairDataset:
         )
 
     def with_mismatch(self, mismatch: Mismatch) -> "PairDataset":
-        """The same captions stored with the images that `mismatch` says."""
+        """Return the same captions, stored with the images that `mismatch` assigns to them.
+
+        Raises:
+          DataError: the mismatch is for another number of captions or images.
+        """
         if len(mismatch.stored_image) != len(self) or mismatch.image_count != len(self.images):
             raise DataError(
                 f"{self.split}: mismatch of {len(mismatch.stored_image)} captions and "
@@ -99,9 +105,10 @@ class PairDataset:
 
 @dataclass(frozen=True)
 class Data:
-    """Everything a run reads. Only the training split is mismatched, and then filtered.
+    """The three splits of a run, its vocabulary and its mismatch.
 
-    The vocabulary is empty where captions are vectors.
+    Only the training split is mismatched and then filtered. The vocabulary is empty if captions are
+    given as vectors.
     """
 
     train: PairDataset

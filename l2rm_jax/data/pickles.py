@@ -1,4 +1,4 @@
-"""Python pickles of arrays and plain containers, read without running anything in them."""
+"""Read Python pickles of arrays and plain containers without running any code in them."""
 
 import collections
 import pickle
@@ -9,20 +9,20 @@ import numpy as np
 
 from l2rm_jax.errors import DataError
 
-# What NumPy itself names when it pickles an array, a number, and an array by protocol 5.
+# The functions that NumPy names in a pickle: of an array, of a scalar, of an array by protocol 5.
 _RECONSTRUCT = np.zeros(0).__reduce__()[0]
 _SCALAR = np.float64(0).__reduce__()[0]
 _FROM_BUFFER = np.zeros(0).__reduce_ex__(5)[0]
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """How Python 2's strings of bytes come back; no other codec is looked up."""
+    """Encode latin1 text, as pickled Python 2 byte strings need; refuse every other codec."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"bytes as {encoding}, expected latin1")
     return text.encode(encoding)
 
 
-# Every global that a pickle may name. NumPy 2 moved its own from numpy.core to numpy._core.
+# The only globals that a pickle may name. NumPy 2 moved its own from numpy.core to numpy._core.
 _ALLOWED = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
@@ -41,25 +41,25 @@ _ALLOWED = {
 
 
 def read_pickle(path: Path) -> Any:
-    """What a pickle of arrays, numbers, strings and plain containers holds.
+    """Read a pickle of arrays, numbers, strings and plain containers.
 
-    Strings of Python 2 are read as latin1, which NumPy's own arrays of that time need.
+    Strings written by Python 2 are read as latin1, which NumPy arrays pickled by it need.
 
     Raises:
-      DataError: no such file, a damaged one, or one that names any other class or function; that
-        one is neither imported nor called.
+      DataError: the file is missing or damaged, or names any other class or function, which is
+        neither imported nor called.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     with path.open("rb") as file:
         try:
             return _Unpickler(file, encoding="latin1").load()
-        except Exception as error:  # bytes that are no pickle may end in any of them
+        except Exception as error:  # unpickling damaged bytes can raise anything
             raise DataError(f"{path}: cannot be read as a pickle of arrays ({error})") from error
 
 
 class _Unpickler(pickle._Unpickler):
-    """Python's own form: the one in C takes memory for a memo of any size that a byte asks for."""
+    """Python's own unpickler, as the one in C allocates a memo of any size a file asks for."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:

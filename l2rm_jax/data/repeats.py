@@ -1,4 +1,7 @@
-"""Feature files that store each image once for each of its five captions."""
+"""Feature files that repeat each image: one row for each of its five captions.
+
+Some releases of precomputed features have this form.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -9,20 +12,19 @@ import numpy as np
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import DataError
 
-REPEATS = 5  # some releases store each image once for each of its five captions
-
-_SAMPLED_BLOCKS = 64
+REPEATS = 5  # rows of one image
+_SAMPLED_BLOCKS = 64  # blocks that are compared in full to detect repeats
 
 
 def undo_repeats(features: RegionFeatures) -> RegionFeatures:
-    """See each image once if the file stores blocks of five identical rows, one per caption.
+    """Make repeated images appear once; features without repeats are returned unchanged.
 
-    Whether it does is found by comparing rows: a sample of blocks whole and, if these agree, the
-    first region of every block.
+    A file counts as repeated if most of a sample of its blocks hold five identical rows. Then the
+    first region of every block is compared too.
 
     Raises:
-      DataError: most blocks are repeated images but some are not, or one image has several region
-        counts.
+      DataError: most blocks hold repeated images but some do not, or the rows of one image have
+        different region counts; lists every such block.
     """
     count, rest = divmod(len(features), REPEATS)
     if rest:
@@ -30,12 +32,12 @@ def undo_repeats(features: RegionFeatures) -> RegionFeatures:
     blocks = [features.array[start : start + REPEATS] for start in range(0, len(features), REPEATS)]
     sample = np.unique(np.linspace(0, count - 1, min(count, _SAMPLED_BLOCKS)).astype(int))
     counts = features.counts.reshape(count, REPEATS)
-    same = [_identical(blocks[block][:, : counts[block].min()]) for block in sample]
+    same = [_rows_are_identical(blocks[block][:, : counts[block].min()]) for block in sample]
     if 2 * sum(same) <= len(same):
         return features
     different = [block for block, ok in zip(sample, same, strict=True) if not ok]
-    different += [at for at, block in enumerate(blocks) if not _identical(block[:, 0])]
-    refuse_different(features.name, different)
+    different += [at for at, block in enumerate(blocks) if not _rows_are_identical(block[:, 0])]
+    raise_if_blocks_differ(features.name, different)
     uneven = np.flatnonzero((counts != counts[:, :1]).any(axis=1))
     if len(uneven):
         raise DataError(
@@ -51,8 +53,16 @@ def undo_repeats(features: RegionFeatures) -> RegionFeatures:
     return replace(features, stride=REPEATS)
 
 
-def refuse_different(name: str, blocks: Sequence[int]) -> None:
-    """Raises `DataError` if there are blocks whose rows differ among blocks of repeated rows."""
+def raise_if_blocks_differ(name: str, blocks: Sequence[int]) -> None:
+    """Raise an error if some blocks do not repeat one image although most do.
+
+    Args:
+      name: the feature file, for the message.
+      blocks: numbers of the blocks whose rows differ.
+
+    Raises:
+      DataError: `blocks` is not empty; lists the rows of each.
+    """
     if len(blocks):
         raise DataError(
             *(
@@ -63,7 +73,7 @@ def refuse_different(name: str, blocks: Sequence[int]) -> None:
         )
 
 
-def _identical(rows: np.ndarray) -> bool:
-    """Whether all rows have the same bytes (so that NaN equals NaN)."""
+def _rows_are_identical(rows: np.ndarray) -> bool:
+    """Whether all rows have the same bytes, so NaN equals NaN."""
     stored = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8)
     return bool((stored[1:] == stored[0]).all())

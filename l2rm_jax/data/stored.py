@@ -1,4 +1,4 @@
-"""Images and captions of a split, in whichever layout they are stored, before any vocabulary."""
+"""Open the images and captions of one split, in any layout, before captions are tokenized."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,16 +19,16 @@ _VIDEO_LAYOUTS = {"dual_encoding": video.read_dual_encoding, "experts": video.re
 
 @dataclass(frozen=True)
 class StoredSplit:
-    """Images and captions of a split; words are still text."""
+    """Images and captions of a split; the captions are still text."""
 
-    split: str
+    split: str  # name of the split
     images: RegionFeatures
     captions: list[str]
-    caption_image: Int[np.ndarray, " pairs"]  # ascending
-    vectors: RegionFeatures | None = None  # of the captions, where they are given by vectors
+    caption_image: Int[np.ndarray, " pairs"]  # image row of each caption, ascending
+    vectors: RegionFeatures | None = None  # word vectors of the captions, if the data have them
 
     def head(self, images: int) -> "StoredSplit":
-        """The first so many images with their captions."""
+        """Return the first `images` images with their captions."""
         pairs = int(np.searchsorted(self.caption_image, images))
         return replace(
             self,
@@ -40,80 +40,93 @@ class StoredSplit:
 
 
 def open_split(data_config: Any, split: str) -> StoredSplit:
-    """A split of the data set that the `data` part of a config names; features stay on disk.
+    """Open a split of the data set that the `data` part of a config describes.
+
+    Features stay on disk.
 
     Raises:
-      DataError, ConfigError: a file is missing or not what it should be; a field does not fit.
+      DataError: a file is missing or invalid.
+      ConfigError: a field does not fit the data set.
     """
     if data_config.name == "scenes":
-        return _scenes(data_config, split)
-    if _in_precomp(data_config):
+        return _generate_scenes(data_config, split)
+    if _has_precomp_layout(data_config):
         return read_files(data_config.path, split)
     read = _VIDEO_LAYOUTS[data_config.layout]
-    found = read(data_config.path, split, data_config.features, data_config.max_frames)
-    return StoredSplit(split, found.videos, found.captions, found.caption_video)
+    videos = read(data_config.path, split, data_config.features, data_config.max_frames)
+    return StoredSplit(split, videos.videos, videos.captions, videos.caption_video)
 
 
 def read_files(path: str | Path, split: str, in_words: bool = False) -> StoredSplit:
-    """A split in the layout of SCAN and NCR. With `in_words`, no vectors of captions are read.
+    """Open a split in the layout of SCAN and NCR: `{split}_ims.npy` and its captions.
+
+    Captions are `{split}_caps.npy` (vectors), if that file exists, else `{split}_caps.txt` or
+    `.tsv`. If there are both, the text is kept for reading.
+
+    Args:
+      path: directory of the files.
+      split: "train", "dev", "test", "testall".
+      in_words: ignore caption vectors.
 
     Raises:
-      DataError, ConfigError: as `open_split`; all that is wrong with the split's files at once.
+      DataError, ConfigError: as `open_split`; lists every problem of the split's files.
     """
     problems = Problems()
     attempt = problems.attempt
-    directory = _directory(path)
+    directory = _check_directory(path)
     images = attempt(RegionFeatures.read, _image_file(directory, split))
-    stored, vectors = _caption_vector_file(directory, split), None
-    as_vectors = stored.exists() and not in_words
+    vector_file, vectors = _caption_vector_file(directory, split), None
+    as_vectors = vector_file.exists() and not in_words
     if as_vectors:
-        vectors = attempt(RegionFeatures.read, stored)
+        vectors = attempt(RegionFeatures.read, vector_file)
     if as_vectors and not caption_files(directory, split):
-        file = attempt(_places_of, vectors)
+        file = attempt(_placeholder_captions, vectors)
     else:
         file = attempt(open_captions, directory, split)
     captions = attempt(parse_captions, file)
     if as_vectors:
         attempt(_check_vector_count, file, vectors)
-    images = attempt(_images_of, file, images)
-    problems.refuse()
-    return StoredSplit(split, images, captions, _evenly(captions, images), vectors)
+    images = attempt(_described_images, file, images)
+    problems.raise_all()
+    return StoredSplit(split, images, captions, _equal_blocks(captions, images), vectors)
 
 
 def open_images(data_config: Any, split: str) -> RegionFeatures:
-    """The features of a split alone, as they lie: repeated rows and all, impossible counts clipped.
+    """Open only the image features of a split, to check them when the captions cannot be read.
+
+    Repeated rows are kept, and region counts that are out of range are clipped.
 
     Raises:
       DataError, ConfigError: as `open_split`.
     """
-    if _in_precomp(data_config):
-        file = _image_file(_directory(data_config.path), split)
+    if _has_precomp_layout(data_config):
+        file = _image_file(_check_directory(data_config.path), split)
         return RegionFeatures.read(file, clip_counts=True)
     return open_split(data_config, split).images
 
 
 def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
-    """Likewise the vectors of its captions; None where captions are words.
+    """Open only the caption vectors of a split, with counts clipped; None if captions are words.
 
     Raises:
       DataError, ConfigError: as `open_split`.
     """
-    if not _in_precomp(data_config):
+    if not _has_precomp_layout(data_config):
         return None
-    file = _caption_vector_file(_directory(data_config.path), split)
+    file = _caption_vector_file(_check_directory(data_config.path), split)
     return RegionFeatures.read(file, clip_counts=True) if file.exists() else None
 
 
-def place_of(vectors: RegionFeatures, row: int) -> str:
-    """What stands for a caption of which there is no text."""
+def caption_placeholder(vectors: RegionFeatures, row: int) -> str:
+    """Text that stands for a caption of which only the vectors exist: its place in the file."""
     return f"{Path(vectors.name).name} row {row}"
 
 
-def check_alike(images: Sequence[RegionFeatures]) -> None:
-    """Refuses splits that differ in regions or dimensions: one model encodes them all.
+def check_feature_shapes(images: Sequence[RegionFeatures]) -> None:
+    """Check that all splits have the same number of regions and dimensions.
 
     Raises:
-      DataError: names the file that differs from the first.
+      DataError: lists every file that differs from the first.
     """
     problems = [
         f"{other.name}: found {other.shape[1]} regions x {other.shape[2]} features, expected "
@@ -125,11 +138,11 @@ def check_alike(images: Sequence[RegionFeatures]) -> None:
         raise DataError(*problems)
 
 
-def check_captions_alike(splits: Sequence[StoredSplit]) -> None:
-    """Refuses splits of which only some have vectors as captions, or vectors of other sizes.
+def check_caption_kinds(splits: Sequence[StoredSplit]) -> None:
+    """Check that the captions of all splits are words, or vectors with the same dimensions.
 
     Raises:
-      DataError: names the splits that differ.
+      DataError: lists every split that differs.
     """
     vectors = {split.split: split.vectors for split in splits if split.vectors is not None}
     if not vectors:
@@ -150,11 +163,11 @@ def check_captions_alike(splits: Sequence[StoredSplit]) -> None:
         raise DataError(*problems)
 
 
-def _in_precomp(config: Any) -> bool:
-    """Whether the data are the files of SCAN and NCR.
+def _has_precomp_layout(config: Any) -> bool:
+    """Whether the data are files in the layout of SCAN and NCR.
 
     Raises:
-      ConfigError: there is no such layout.
+      ConfigError: the layout is unknown.
     """
     layouts = ("precomp", *_VIDEO_LAYOUTS)
     if config.layout not in layouts:
@@ -162,18 +175,19 @@ def _in_precomp(config: Any) -> bool:
     return config.name != "scenes" and config.layout == "precomp"
 
 
-def _scenes(config: Any, split: str) -> StoredSplit:
+def _generate_scenes(config: Any, split: str) -> StoredSplit:
     if config.path:
         raise ConfigError(
-            f"data.path is {config.path!r}, but data.name is 'scenes', which is generated; "
-            "choose a config of files (--config=configs/f30k.py, say) or another data.name"
+            f"data.path is {config.path!r}, but data.name is 'scenes', the built-in data set, "
+            "which has no files; choose another data.name, or the config of a data set in files, "
+            "such as --config=configs/f30k.py"
         )
     made = scenes.generate(getattr(config, f"scenes_{split}", 0), config.scenes_seed, split)
     images = RegionFeatures.from_array(made.features, f"scenes/{split}")
-    return StoredSplit(split, images, made.captions, _evenly(made.captions, images))
+    return StoredSplit(split, images, made.captions, _equal_blocks(made.captions, images))
 
 
-def _directory(path: str | Path) -> Path:
+def _check_directory(path: str | Path) -> Path:
     expected = "expected the directory of train_ims.npy and train_caps.txt (or .tsv), dev and test"
     if not path:
         raise ConfigError(f"data.path is empty; {expected}")
@@ -190,9 +204,9 @@ def _caption_vector_file(directory: Path, split: str) -> Path:
     return directory / f"{split}_caps.npy"
 
 
-def _places_of(vectors: RegionFeatures) -> CaptionFile:
-    places = [place_of(vectors, row).encode() for row in range(len(vectors))]
-    return CaptionFile(Path(vectors.name), places)
+def _placeholder_captions(vectors: RegionFeatures) -> CaptionFile:
+    lines = [caption_placeholder(vectors, row).encode() for row in range(len(vectors))]
+    return CaptionFile(Path(vectors.name), lines)
 
 
 def _check_vector_count(file: CaptionFile, vectors: RegionFeatures) -> None:
@@ -203,10 +217,11 @@ def _check_vector_count(file: CaptionFile, vectors: RegionFeatures) -> None:
         )
 
 
-def _images_of(file: CaptionFile, images: RegionFeatures) -> RegionFeatures:
-    """The images that the captions describe, each once."""
+def _described_images(file: CaptionFile, images: RegionFeatures) -> RegionFeatures:
+    """Return the images that the captions describe, each once."""
     captions = len(file.lines)
-    # With one caption a row, rows may be repeats; a .tsv has one caption per image by design.
+    # Rows may repeat an image if there is one caption for each row. Not with a .tsv: that format
+    # has one caption an image.
     if captions == len(images) and file.path.suffix != ".tsv":
         return undo_repeats(images)
     if captions % len(images):
@@ -217,6 +232,6 @@ def _images_of(file: CaptionFile, images: RegionFeatures) -> RegionFeatures:
     return images
 
 
-def _evenly(captions: list[str], images: RegionFeatures) -> Int[np.ndarray, " pairs"]:
-    """The image of each caption, where all have the same number."""
+def _equal_blocks(captions: list[str], images: RegionFeatures) -> Int[np.ndarray, " pairs"]:
+    """Image row of each caption, if all images have the same number of captions."""
     return np.arange(len(captions)) // (len(captions) // len(images))

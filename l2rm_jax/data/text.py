@@ -1,4 +1,4 @@
-"""From a caption to word indices: tokenizer and vocabulary."""
+"""Turn captions into word indices: the tokenizer and the vocabulary."""
 
 import json
 import re
@@ -15,43 +15,45 @@ from nltk.tokenize.punkt import PunktTokenizer
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import ConfigError, DataError
 
-# Nine captions of ten are plain: there the rules only split at spaces and before the final full
-# stop, save for these words (can|not, gon|na), and a short cut is ten times faster.
-_PLAIN = re.compile(r"[a-z ]+\.?")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_SPLIT_WORDS = frozenset(["cannot", "gimme", "gonna", "gotta", "lemme", "wanna"])
-
-Splitter = Callable[[str], Iterable[str]]  # a text into its sentences
+SentenceSplitter = Callable[[str], Iterable[str]]  # maps a text to its sentences
 
 PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
 
+# About 90% of captions contain only these characters. The Treebank rules then split at spaces and
+# before the final full stop only, except inside the words of _SPLIT_WORDS (can|not, gon|na), so
+# `tokenize` takes a shortcut that is ten times faster.
+_PLAIN = re.compile(r"[a-z ]+\.?")
+_SPLIT_WORDS = frozenset(["cannot", "gimme", "gonna", "gotta", "lemme", "wanna"])
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
-def tokenize(caption: str, sentences: Splitter | None = None) -> list[str]:
+
+def tokenize(caption: str, split_sentences: SentenceSplitter | None = None) -> list[str]:
     """Split a caption into lower-case words by the Treebank rules.
 
-    The rules are those of the installed NLTK: 3.10 takes opening single quotes and long dashes off
-    a word, 3.9 does not. A full stop leaves the last word of a text only: "sits. then runs." gives
-    "sits.", "then", "runs", ".". The authors' code splits a caption into sentences first.
+    The installed NLTK defines the rules: 3.10 separates opening single quotes and long dashes from
+    a word, 3.9 does not. Only the last full stop of a sentence becomes a word of its own: taken as
+    one sentence, "sits. then runs." gives "sits.", "then", "runs", ".". The authors' code
+    therefore splits a caption into sentences first.
 
     Args:
       caption: raw text.
-      sentences: splits a lower-case text into sentences, as `punkt()` does; None takes a caption
-        for one sentence.
+      split_sentences: splits a lower-case text into sentences (see `load_sentence_splitter`); None
+        treats the caption as one sentence.
     """
     caption = caption.lower()
     if _PLAIN.fullmatch(caption):
         words = caption.removesuffix(".").split() + ["."] * caption.endswith(".")
         if _SPLIT_WORDS.isdisjoint(words):
             return words
-    parts = sentences(caption) if sentences else [caption]
+    parts = split_sentences(caption) if split_sentences else [caption]
     return [word for part in parts for word in word_tokenize(part, preserve_line=True)]
 
 
-def punkt() -> Splitter:
-    """NLTK's sentence splitter for English.
+def load_sentence_splitter() -> SentenceSplitter:
+    """Load NLTK's sentence splitter for English (the punkt model).
 
     Raises:
-      ConfigError: its model is not installed.
+      ConfigError: the model is not installed.
     """
     try:
         return PunktTokenizer("english").tokenize
@@ -64,10 +66,10 @@ def punkt() -> Splitter:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words and their indices, 0 to n - 1; `<pad>` is 0, so that padding is zeros.
+    """Words and their indices, 0 to n - 1. `<pad>` has index 0, so padding is zeros.
 
     Attributes:
-      word2idx: index of each word, the four special words included.
+      word2idx: index of each word, including the four special words.
     """
 
     word2idx: Mapping[str, int]
@@ -77,23 +79,23 @@ class Vocabulary:
 
     @classmethod
     def build(cls, captions: Iterable[str], min_count: int = 4) -> "Vocabulary":
-        """Take every word that occurs at least `min_count` times in the captions."""
+        """Build a vocabulary of all words that occur at least `min_count` times in the captions."""
         return cls.from_words(map(tokenize, captions), min_count)
 
     @classmethod
     def from_words(cls, tokenized: Iterable[Sequence[str]], min_count: int = 4) -> "Vocabulary":
-        """`build` for captions that are tokenized already."""
+        """Like `build`, for captions that are already tokenized."""
         counts = Counter(word for words in tokenized for word in words)
         kept = [word for word, count in counts.items() if count >= min_count]
         return cls({word: i for i, word in enumerate([PAD, START, END, UNKNOWN, *kept])})
 
     @classmethod
     def read(cls, path: str | Path) -> "Vocabulary":
-        """Read a json file with the keys `word2idx`, `idx2word` and `idx`.
+        """Read a json file with the keys `word2idx`, `idx2word` and `idx` (the format of SCAN).
 
         Raises:
-          DataError: the file is missing or is no such json, indices have gaps or contradict each
-              other, or a special word is missing.
+          DataError: the file is missing, is not json with these keys, lacks a special word, or has
+            indices with gaps or contradictions; lists every problem.
         """
         path = Path(path)
         try:
@@ -107,7 +109,7 @@ class Vocabulary:
         return cls(content["word2idx"])
 
     def write(self, path: str | Path) -> None:
-        """Write the json form that `read` reads."""
+        """Write the vocabulary as the json file that `read` reads."""
         content = {
             "word2idx": dict(self.word2idx),
             "idx2word": {str(index): word for word, index in self.word2idx.items()},
@@ -116,13 +118,16 @@ class Vocabulary:
         replace_file(Path(path), json.dumps(content, ensure_ascii=False).encode())
 
     def encode(
-        self, caption: str, sentences: Splitter | None = None
+        self, caption: str, split_sentences: SentenceSplitter | None = None
     ) -> Int32[np.ndarray, " words"]:
-        """Indices of a caption's words between those of `<start>` and `<end>`."""
-        return self.encode_words(tokenize(caption, sentences))
+        """Tokenize a caption and return its word indices, with `<start>` and `<end>` around them.
+
+        Words outside the vocabulary get the index of `<unk>`.
+        """
+        return self.encode_words(tokenize(caption, split_sentences))
 
     def encode_words(self, words: Sequence[str]) -> Int32[np.ndarray, " words"]:
-        """`encode` for a caption that is tokenized already."""
+        """Like `encode`, for a caption that is already tokenized."""
         index, unknown = self.word2idx, self.word2idx[UNKNOWN]
         inner = [index.get(word, unknown) for word in words]
         return np.array([index[START], *inner, index[END]], np.int32)
@@ -131,8 +136,8 @@ class Vocabulary:
 def _vocabulary_problems(content: object) -> Iterator[str]:
     keys = ("word2idx", "idx2word", "idx")
     if not isinstance(content, dict) or any(key not in content for key in keys):
-        found = sorted(content) if isinstance(content, dict) else type(content).__name__
-        yield f"found {found}, expected the keys {', '.join(keys)}"
+        actual = sorted(content) if isinstance(content, dict) else type(content).__name__
+        yield f"found {actual}, expected the keys {', '.join(keys)}"
         return
     word2idx, idx2word = content["word2idx"], content["idx2word"]
     if not isinstance(word2idx, dict) or not isinstance(idx2word, dict):
@@ -145,7 +150,7 @@ def _vocabulary_problems(content: object) -> Iterator[str]:
         yield "word2idx must map words to integers"
         return
     if broken := [word for word in word2idx if _SURROGATE.search(word)]:
-        yield f"word2idx has {broken[0]!a}, half a character"
+        yield f"word2idx has {broken[0]!a}, a lone surrogate; expected whole characters"
     if word2idx.get(PAD, 0) != 0:
         yield f"{PAD} has index {word2idx[PAD]}, expected 0"
     missing = set(range(len(word2idx))) - set(word2idx.values())

@@ -1,20 +1,27 @@
-"""Videos with captions, in the two layouts of the field. A frame is a region.
+"""Read videos with captions, in the two common layouts. A frame of a video is read as a region.
 
-* `dual_encoding` (Dong et al., 2019): `FeatureData/{features}/` with `feature.bin` (float32 rows),
-  `shape.txt` ("rows dimensions") and `id.txt` (a name for each row: the video's, or the video's and
-  a frame number, `video7_12`), `TextData/{set}.caption.txt` ("video7#0 a caption") and, if there,
-  `ImageSets/{set}.txt` (the videos in order). A set's name ends in train, val or test; the sets
-  may be collections of their own, side by side.
-* `experts` (Liu et al., 2019, collaborative experts): `{train,val,test}_list.txt`, `raw-captions`
-  (video -> captions, as strings or lists of words), one file an expert (video -> [dimensions] or
-  [frames, dimensions]), and for MSVD `dict_youtube_mapping` (video -> its name in the captions).
-  Each is a `.pkl` or `.pickle`, of which nothing is executed, or a `.npz` with an array a video.
-  They may lie in `structured-symlinks/`.
+`dual_encoding` (Dong et al., 2019) has these files, in one collection for all sets or in a
+collection (directory) for each set. The name of a set ends in train, val or test.
+
+* `FeatureData/{features}/feature.bin`: float32 rows, one for each frame or video.
+* `FeatureData/{features}/shape.txt`: "rows dimensions".
+* `FeatureData/{features}/id.txt`: name of each row, a video (`video7`) or a frame (`video7_12`).
+* `TextData/{set}.caption.txt`: lines such as "video7#0 a caption".
+* `ImageSets/{set}.txt`: the videos in order (optional).
+
+`experts` (Liu et al., 2019, collaborative experts) has these files, possibly in
+`structured-symlinks/`. All except the lists are a `.pkl` or `.pickle`, read without executing
+anything, or a `.npz` with one array for each video.
+
+* `{train,val,test}_list.txt`: the videos of a split.
+* `raw-captions`: captions of each video, as strings or lists of words.
+* `{features}`: features of each video from one expert, [dimensions] or [frames, dimensions].
+* `dict_youtube_mapping` (MSVD only): the name that each video has in `raw-captions`.
 """
 
 import glob
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,21 +29,21 @@ import numpy as np
 from jaxtyping import Float32, Int
 
 from l2rm_jax.data.captions import check_length
-from l2rm_jax.data.features import Gathered, RegionFeatures
+from l2rm_jax.data.features import LazyRows, RegionFeatures
 from l2rm_jax.data.pickles import read_pickle
 from l2rm_jax.errors import ConfigError, DataError
 
-_NAMES = {"dev": "val"}  # of the splits, where they differ from ours
-_SHOWN = 3
+_SPLIT_NAMES = {"dev": "val"}  # our name of a split -> its name in the files
+_MAX_EXAMPLES = 3  # in an error message
 
 
 class VideoSplit(NamedTuple):
-    """Videos of a split with their captions, any number each.
+    """Videos of a split with their captions, any number for each video.
 
     Attributes:
-      videos: features, a frame a region.
-      captions: [pairs] raw text, those of a video in a row.
-      caption_video: [pairs] row of the video of each, ascending.
+      videos: features; the regions are frames.
+      captions: [pairs] raw text, captions of the same video next to each other.
+      caption_video: [pairs] row of the video of each caption, ascending.
     """
 
     videos: RegionFeatures
@@ -45,73 +52,73 @@ class VideoSplit(NamedTuple):
 
 
 def read_dual_encoding(path: str | Path, split: str, features: str, max_frames: int) -> VideoSplit:
-    """A split of the `dual_encoding` layout.
+    """Read a split in the `dual_encoding` layout.
 
     Args:
-      path: directory of the collection, or of several.
-      split: "train", "dev" or "test"; a longer name of the test set works too.
-      features: directory under `FeatureData`; "" where there is only one.
-      max_frames: frames kept of a video, evenly spaced.
+      path: directory of one collection, or of several collections.
+      split: "train", "dev" or "test", or the longer name of a test set.
+      features: directory in `FeatureData`; "" if there is only one.
+      max_frames: number of evenly spaced frames kept of a longer video.
 
     Raises:
-      ConfigError, DataError: a file is missing or not what it should be, or a video of one file is
-        not in another.
+      ConfigError: a field does not fit the files.
+      DataError: a file is missing or invalid, or a video of one file is missing from another.
     """
-    text = _caption_file(_directory(path), _NAMES.get(split, split))
+    text = _find_caption_file(_check_directory(path), _SPLIT_NAMES.get(split, split))
     collection, name = text.parents[1], text.name.removesuffix(".caption.txt")
-    captions = _captions_by_video(text)
-    listed = collection / "ImageSets" / f"{name}.txt"
-    videos = _video_list(listed) if listed.is_file() else list(captions)
-    _refuse_missing(videos, captions, listed, text)
-    _refuse_missing(captions, videos, text, listed)
-    source = _feature_directory(collection / "FeatureData", features)
-    array, names = _big_file(source)
+    captions = _read_captions_by_video(text)
+    video_list = collection / "ImageSets" / f"{name}.txt"
+    videos = _read_video_list(video_list) if video_list.is_file() else list(captions)
+    _check_entries(videos, captions, video_list, text)
+    _check_entries(captions, videos, text, video_list)
+    directory = _find_feature_directory(collection / "FeatureData", features)
+    array, names = _open_feature_rows(directory)
     frames = _frames_by_video(names, videos)
-    _refuse_missing(videos, frames, text, source / "id.txt")
+    _check_entries(videos, frames, text, directory / "id.txt")
     rows = [frames[video] for video in videos]
-    where = f"{source / 'feature.bin'}, videos of {name}"
-    return _split(where, array, rows, max_frames, videos, captions)
+    where = f"{directory / 'feature.bin'}, videos of {name}"
+    return _make_split(where, array, rows, max_frames, videos, captions)
 
 
 def read_experts(path: str | Path, split: str, features: str, max_frames: int) -> VideoSplit:
-    """A split of the `experts` layout.
+    """Read a split in the `experts` layout.
 
     Args:
       path: directory of the data set.
       split: "train", "dev", "test".
-      features: file of the expert below the directory, without its ending.
-      max_frames: frames kept of a video, evenly spaced.
+      features: file of the expert in that directory, without its ending.
+      max_frames: number of evenly spaced frames kept of a longer video.
 
     Raises:
       ConfigError, DataError: as `read_dual_encoding`.
     """
-    directory = _directory(path)
+    directory = _check_directory(path)
     if (directory / "structured-symlinks").is_dir():
         directory /= "structured-symlinks"
     if not features:
         raise ConfigError("data.features is empty; expected the file of an expert, without ending")
-    listed = directory / f"{_NAMES.get(split, split)}_list.txt"
-    videos = _video_list(listed)
-    text, stored = _by_video(directory, "raw-captions")
-    mapped = {}
-    if any((directory / f"dict_youtube_mapping{end}").is_file() for end in _READERS):
-        mapped = _by_video(directory, "dict_youtube_mapping")[1]
-    of_video = {video: str(mapped.get(video, video)) for video in videos}
-    _refuse_missing(of_video.values(), stored, listed, text)
-    captions = {video: _sentences(stored[of_video[video]], text, video) for video in videos}
-    file, expert = _by_video(directory, features)
-    _refuse_missing(videos, expert, listed, file)
-    arrays = [_frames_of(expert[video], file, video) for video in videos]
+    video_list = directory / f"{_SPLIT_NAMES.get(split, split)}_list.txt"
+    videos = _read_video_list(video_list)
+    text, stored = _read_mapping(directory, "raw-captions")
+    mapping = {}
+    if any((directory / f"dict_youtube_mapping{ending}").is_file() for ending in _READERS):
+        mapping = _read_mapping(directory, "dict_youtube_mapping")[1]
+    caption_key = {video: str(mapping.get(video, video)) for video in videos}
+    _check_entries(caption_key.values(), stored, video_list, text)
+    captions = {video: _parse_captions(stored[caption_key[video]], text, video) for video in videos}
+    file, expert = _read_mapping(directory, features)
+    _check_entries(videos, expert, video_list, file)
+    arrays = [_parse_frames(expert[video], file, video) for video in videos]
     dimensions = {array.shape[1] for array in arrays}
     if len(dimensions) > 1:
         raise DataError(f"{file}: found features of {sorted(dimensions)} dimensions, expected one")
     ends = np.cumsum([len(array) for array in arrays])
     rows = [np.arange(end - len(array), end) for end, array in zip(ends, arrays, strict=True)]
-    where = f"{file}, videos of {listed.name}"
-    return _split(where, np.concatenate(arrays), rows, max_frames, videos, captions)
+    where = f"{file}, videos of {video_list.name}"
+    return _make_split(where, np.concatenate(arrays), rows, max_frames, videos, captions)
 
 
-def _split(
+def _make_split(
     name: str,
     array: Float32[np.ndarray, "rows dimensions"],
     rows: Sequence[Int[np.ndarray, " frames"]],
@@ -119,37 +126,37 @@ def _split(
     videos: Sequence[str],
     captions: Mapping[str, Sequence[str]],
 ) -> VideoSplit:
-    """The videos, `rows` of the array each, all with room for `max_frames`."""
+    """Make a split in which video k has the frames `rows[k]` of the array, at most `max_frames`."""
     if max_frames < 1:
         raise ConfigError(f"data.max_frames: {max_frames}, expected at least 1")
     index = np.zeros((len(videos), max_frames), np.int64)
-    counts = np.array([min(len(own), max_frames) for own in rows])
-    for line, own, count in zip(index, rows, counts, strict=True):
-        line[:count] = own[np.linspace(0, len(own) - 1, count).round().astype(int)]
-    features = RegionFeatures.from_array(Gathered(array, index), name, counts)
-    numbers = [len(captions[video]) for video in videos]
+    counts = np.array([min(len(frames), max_frames) for frames in rows])
+    for kept, frames, count in zip(index, rows, counts, strict=True):
+        kept[:count] = frames[np.linspace(0, len(frames) - 1, count).round().astype(int)]
+    features = RegionFeatures.from_array(LazyRows(array, index), name, counts)
+    caption_counts = [len(captions[video]) for video in videos]
     text = [caption for video in videos for caption in captions[video]]
-    return VideoSplit(features, text, np.repeat(np.arange(len(videos)), numbers))
+    return VideoSplit(features, text, np.repeat(np.arange(len(videos)), caption_counts))
 
 
-# Dual encoding
+# Parts of the layout `dual_encoding`
 
 
-def _caption_file(path: Path, name: str) -> Path:
+def _find_caption_file(path: Path, name: str) -> Path:
     name = glob.escape(name)
     patterns = f"TextData/*{name}.caption.txt", f"*/TextData/*{name}.caption.txt"
-    found = [file for pattern in patterns for file in sorted(path.glob(pattern))]
-    if len(found) != 1:
+    files = [file for pattern in patterns for file in sorted(path.glob(pattern))]
+    if len(files) != 1:
         raise DataError(
-            f"{path}: found {_some(found) or 'none'}, expected one file {patterns[0]}, here or "
+            f"{path}: found {_examples(files) or 'none'}, expected one file {patterns[0]}, here or "
             "in a directory below"
         )
-    return found[0]
+    return files[0]
 
 
-def _captions_by_video(path: Path) -> dict[str, list[str]]:
+def _read_captions_by_video(path: Path) -> dict[str, list[str]]:
     captions: dict[str, list[str]] = {}
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(_read_lines(path), 1):
         key, _, caption = line.partition(" ")
         video, mark, _ = key.partition("#")
         if not mark or not video or not caption.strip():
@@ -162,23 +169,23 @@ def _captions_by_video(path: Path) -> dict[str, list[str]]:
     return captions
 
 
-def _feature_directory(path: Path, features: str) -> Path:
-    found = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
-    if features in found or (not features and len(found) == 1):
-        return path / (features or found[0])
+def _find_feature_directory(path: Path, features: str) -> Path:
+    names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+    if features in names or (not features and len(names) == 1):
+        return path / (features or names[0])
     raise ConfigError(
-        f"data.features is {features!r}, expected one of {path}: {', '.join(found) or 'none there'}"
+        f"data.features is {features!r}, expected one of {path}: {', '.join(names) or 'none there'}"
     )
 
 
-def _big_file(path: Path) -> tuple[Float32[np.ndarray, "rows dimensions"], list[str]]:
-    """The rows of a `feature.bin`, memory-mapped, and their names."""
+def _open_feature_rows(path: Path) -> tuple[Float32[np.ndarray, "rows dimensions"], list[str]]:
+    """Memory-map the rows of a `feature.bin` and read their names."""
     shape, names, binary = path / "shape.txt", path / "id.txt", path / "feature.bin"
-    found = " ".join(_lines(shape)).split()
-    if len(found) != 2 or not all(word.isdecimal() and int(word) for word in found):
-        raise DataError(f"{shape}: found {' '.join(found)!r}, expected 'rows dimensions'")
-    rows, dimensions = map(int, found)
-    ids = " ".join(_lines(names)).split()
+    sizes = " ".join(_read_lines(shape)).split()
+    if len(sizes) != 2 or not all(size.isdecimal() and int(size) for size in sizes):
+        raise DataError(f"{shape}: found {' '.join(sizes)!r}, expected 'rows dimensions'")
+    rows, dimensions = map(int, sizes)
+    ids = " ".join(_read_lines(names)).split()
     if len(ids) != rows or len(set(ids)) != rows:
         raise DataError(
             f"{names}: found {len(ids)} names, {len(set(ids))} different ones, expected {rows} as "
@@ -194,7 +201,10 @@ def _big_file(path: Path) -> tuple[Float32[np.ndarray, "rows dimensions"], list[
 
 
 def _frames_by_video(names: Sequence[str], videos: Sequence[str]) -> dict[str, np.ndarray]:
-    """Rows of each video: the one of its own name, or those that add a frame's number to it."""
+    """Rows of each video, in the order of their frames.
+
+    A row is named after its video, or after its video and the number of the frame.
+    """
     known, frames = set(videos), {}
     for row, name in enumerate(names):
         video, _, frame = name.rpartition("_")
@@ -202,31 +212,31 @@ def _frames_by_video(names: Sequence[str], videos: Sequence[str]) -> dict[str, n
             frames.setdefault(name, []).append((-1, row))
         elif video in known and frame.isdecimal():
             frames.setdefault(video, []).append((int(frame), row))
-    return {video: np.array([row for _, row in sorted(own)]) for video, own in frames.items()}
+    return {video: np.array([row for _, row in sorted(rows)]) for video, rows in frames.items()}
 
 
-# Experts
+# Parts of the layout `experts`
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return dict(file)
-    except Exception as error:  # what is no such archive may end in any of them
+    except Exception as error:  # a damaged archive can raise anything
         raise DataError(f"{path}: cannot be read as arrays ({error})") from error
 
 
 _READERS = {".npz": _read_npz, ".pkl": read_pickle, ".pickle": read_pickle}
 
 
-def _by_video(directory: Path, name: str) -> tuple[Path, Mapping[str, Any]]:
-    """A file, whichever of its forms is there, and what it holds of each video."""
-    files = [directory / f"{name}{end}" for end in _READERS]
+def _read_mapping(directory: Path, name: str) -> tuple[Path, Mapping[str, Any]]:
+    """Read a file that maps each video to its data; return the file's path and the mapping."""
+    files = [directory / f"{name}{ending}" for ending in _READERS]
     present = [file for file in files if file.is_file()]
     if len(present) != 1:
         raise DataError(
-            f"{directory / name}: found {_some(present) or 'none'}, expected one file that ends in "
-            f"{', '.join(_READERS)}"
+            f"{directory / name}: found {_examples(present) or 'none'}, expected one file that "
+            f"ends in {', '.join(_READERS)}"
         )
     [path] = present
     content = _READERS[path.suffix](path)
@@ -235,7 +245,8 @@ def _by_video(directory: Path, name: str) -> tuple[Path, Mapping[str, Any]]:
     return path, content
 
 
-def _sentences(stored: Any, path: Path, video: str) -> list[str]:
+def _parse_captions(stored: Any, path: Path, video: str) -> list[str]:
+    """Check the captions of a video and return them as strings."""
     lines = stored.tolist() if isinstance(stored, np.ndarray) else stored
     kinds = (str, list, tuple)
     if not isinstance(lines, list | tuple) or not all(isinstance(line, kinds) for line in lines):
@@ -244,14 +255,15 @@ def _sentences(stored: Any, path: Path, video: str) -> list[str]:
     captions = [caption.strip() for caption in captions]
     if not captions or not all(captions):
         raise DataError(
-            f"{path}: {video}: found {len(captions)} captions, expected some, none empty"
+            f"{path}: {video}: found {len(captions)} captions, expected one or more, none empty"
         )
     for caption in captions:
         check_length(f"{path}: {video}", caption)
     return captions
 
 
-def _frames_of(stored: Any, path: Path, video: str) -> Float32[np.ndarray, "frames dimensions"]:
+def _parse_frames(stored: Any, path: Path, video: str) -> Float32[np.ndarray, "frames dimensions"]:
+    """Check the features of a video and return them as float32, one row for each frame."""
     try:
         array = np.asarray(stored)
     except ValueError as error:
@@ -261,27 +273,28 @@ def _frames_of(stored: Any, path: Path, video: str) -> Float32[np.ndarray, "fram
             f"{path}: {video}: found {array.dtype} {list(array.shape)}, expected numbers "
             "[dimensions] or [frames, dimensions]"
         )
-    with np.errstate(over="ignore"):  # infinite numbers are refused as they are read
+    with np.errstate(over="ignore"):  # infinities are reported when the features are read
         return np.atleast_2d(array).astype(np.float32)
 
 
-# Both
+# Parts of both layouts
 
 
-def _directory(path: str | Path) -> Path:
+def _check_directory(path: str | Path) -> Path:
     if not path:
         raise ConfigError("data.path is empty; expected the directory of the videos' files")
     if not Path(path).is_dir():
-        raise DataError(f"{path}: no such directory; expected that of the videos' files")
+        raise DataError(f"{path}: no such directory; expected the directory of the videos' files")
     return Path(path)
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
+    """Read the lines of a text file, stripped, without the empty ones."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     try:
-        # Not `splitlines`: a caption may hold what it takes for an end of line, U+2028 say. The
-        # carriage return of Windows goes as the lines are stripped.
+        # Not `splitlines`, which also splits at characters that captions may contain, such as
+        # U+2028. Stripping below removes the carriage returns of Windows.
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: byte {error.start + 1} is not UTF-8") from error
@@ -290,22 +303,27 @@ def _lines(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _video_list(path: Path) -> list[str]:
-    videos = _lines(path)
+def _read_video_list(path: Path) -> list[str]:
+    videos = _read_lines(path)
     repeated = [video for video, times in Counter(videos).items() if times > 1]
     if repeated:
-        raise DataError(f"{path}: {_some(repeated)}: found more than once, expected once")
+        raise DataError(f"{path}: {_examples(repeated)}: found more than once, expected once")
     return videos
 
 
-def _refuse_missing(asked: Any, found: Any, source: Path, target: Path) -> None:
-    missing = [video for video in asked if video not in found]
+def _check_entries(
+    videos: Iterable[str], entries: Container[str], source: Path, file: Path
+) -> None:
+    """Raise `DataError` if `file`, with these entries, lacks one of the videos of `source`."""
+    missing = [video for video in videos if video not in entries]
     if missing:
         raise DataError(
-            f"{target}: found nothing of {len(missing)} videos of {source.name}: {_some(missing)}"
+            f"{file}: found no entry for {len(missing)} videos of {source.name}: "
+            f"{_examples(missing)}"
         )
 
 
-def _some(items: Sequence[object]) -> str:
-    more = [f"{len(items) - _SHOWN} more"] if len(items) > _SHOWN else []
-    return ", ".join([*map(str, items[:_SHOWN]), *more])
+def _examples(items: Sequence[object]) -> str:
+    """The first few items, and how many more there are."""
+    more = [f"{len(items) - _MAX_EXAMPLES} more"] if len(items) > _MAX_EXAMPLES else []
+    return ", ".join([*map(str, items[:_MAX_EXAMPLES]), *more])

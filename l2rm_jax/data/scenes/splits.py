@@ -63,7 +63,7 @@ def bumps(value: float, centres: np.ndarray) -> np.ndarray:
     return np.exp(-(((value - centres) / (centres[1] - centres[0])) ** 2) * 2)
 
 
-def code_of(scene: Scene, thing: Thing | None, x: float, y: float) -> np.ndarray:
+def noiseless_code(scene: Scene, thing: Thing | None, x: float, y: float) -> np.ndarray:
     """What a region shows, float [CODE_DIM]: a thing, or only the background at (x, y)."""
     shown = (thing.colour, thing.shape, thing.texture) if thing else (scene.background,)
     groups = np.array([name in shown for name in CODE_GROUPS], float)
@@ -88,7 +88,7 @@ def region_codes(rng: np.random.Generator, scene: Scene) -> tuple[np.ndarray, np
     Every thing has at least one region; what background and clutter leave over are duplicates.
     """
     things = scene.things
-    looks = np.stack([code_of(scene, thing, thing.x, thing.y) for thing in things])
+    looks = np.stack([noiseless_code(scene, thing, thing.x, thing.y) for thing in things])
     looks += rng.normal(size=looks.shape) * APPEARANCE_NOISE
     duplicates = REGIONS - BACKGROUND_REGIONS - CLUTTER_REGIONS - len(things)
     shown = [*range(len(things)), *rng.integers(len(things), size=duplicates)]
@@ -97,11 +97,11 @@ def region_codes(rng: np.random.Generator, scene: Scene) -> tuple[np.ndarray, np
     hidden = rng.uniform(0, OCCLUSION, len(shown))[:, None]
     codes = [(1 - hidden) * looks[shown] + hidden * looks[gaps.argmin(1)[shown]]]
     for _ in range(BACKGROUND_REGIONS):
-        codes.append(code_of(scene, None, *rng.random(2))[None])
+        codes.append(noiseless_code(scene, None, *rng.random(2))[None])
     for _ in range(CLUTTER_REGIONS):
         x, y = rng.random(2)
         false = sample_thing(rng, x, y)
-        codes.append(CLUTTER_STRENGTH * code_of(scene, false, x, y)[None])
+        codes.append(CLUTTER_STRENGTH * noiseless_code(scene, false, x, y)[None])
     codes = np.concatenate(codes)
     codes += rng.normal(size=codes.shape) * REGION_NOISE
     order = rng.permutation(REGIONS)
