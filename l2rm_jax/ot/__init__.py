@@ -1,7 +1,7 @@
-"""Optimal transport: masked partial Sinkhorn, and the few fixed iterations of OMIT's matching.
+"""Optimal transport: masked partial Sinkhorn, and the few-iteration matching of OMIT.
 
-`partial.py` is the front door; `README.md` beside it has the mathematics. May import nothing of
-the rest of the package.
+Start reading at `partial.py`; `README.md` beside it explains the mathematics. May import nothing
+from the rest of l2rm_jax.
 """
 
 from l2rm_jax.ot.matching import match

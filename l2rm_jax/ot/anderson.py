@@ -11,25 +11,27 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-# Earlier steps remembered. Five need up to half as many iterations again; ten gain little more.
+# Number of earlier steps to remember. With five, up to half as many iterations more are needed; ten
+# gain little over eight.
 _MEMORY = 8
-# Relative weight of the zero solution: keeps float32's least squares from fitting rounding.
+# Relative weight of the ridge term: it keeps float32's least squares from fitting rounding errors.
 _REGULARISATION = 1e-7
-# A residual that grows by this factor means that the steps before say nothing about this place.
+# A residual that grows by this factor restarts the memory: earlier steps no longer inform this one.
 _GROWTH = 3.0
 
 
 class Memory(NamedTuple):
-    """What the steps before have shown; newest last, zero where there is none yet."""
+    """Differences between consecutive earlier steps, newest last; zero where there is none yet."""
 
-    residuals: Float[Array, "k m"]  # changes of the residual, weighted
+    residuals: Float[Array, "k m"]  # changes of the weighted residual
     outputs: Float[Array, "k m"]  # changes of the map's value
-    gram: Float[Array, "k k"]  # products of the changes of the residual
-    residual: Float[Array, " m"]  # the last one
+    gram: Float[Array, "k k"]  # inner products of `residuals`
+    residual: Float[Array, " m"]  # residual of the last step
     least: Float[Array, ""]  # smallest residual norm since the last restart
 
 
-def forget(residual: Float[Array, " m"]) -> Memory:
+def empty_memory(residual: Float[Array, " m"]) -> Memory:
+    """Memory without earlier steps, for residuals of this shape and dtype."""
     nothing = jnp.zeros((_MEMORY, *residual.shape), residual.dtype)
     gram = jnp.zeros((_MEMORY, _MEMORY), residual.dtype)
     return Memory(nothing, nothing, gram, residual, jnp.asarray(jnp.inf, residual.dtype))
@@ -38,32 +40,35 @@ def forget(residual: Float[Array, " m"]) -> Memory:
 def extrapolate(
     memory: Memory, residual: Float[Array, " m"], change: Float[Array, " m"], norm
 ) -> tuple[Memory, Float[Array, " m"]]:
-    """What to add to the map's value, from the residuals of this and the steps before.
+    """Compute the correction to add to the map's value.
 
     Args:
-        memory: of the steps before.
-        residual: the map's value less its argument, in a norm's coordinates.
-        change: the map's value less its value a step before.
-        norm: size of the residual, which decides on a restart.
+        memory: what earlier steps left behind.
+        residual: the map's value minus its argument, weighted as the least-squares norm demands.
+        change: the map's value minus its value at the previous step.
+        norm: size of the residual; if it has grown threefold, the memory restarts.
+
+    Returns:
+        The updated memory and the correction.
     """
     restart = ~(norm <= _GROWTH * memory.least)
-    first = jnp.isinf(memory.least) | restart
+    is_first = jnp.isinf(memory.least) | restart
 
     def remember(rows, row):
         rows = jnp.concatenate([rows[1:], row[None]])
-        return jnp.where(first, 0.0, rows)
+        return jnp.where(is_first, 0.0, rows)
 
     residuals = remember(memory.residuals, residual - memory.residual)
     outputs = remember(memory.outputs, change)
     least = jnp.where(restart, norm, jnp.minimum(norm, memory.least))
     newest = _product(residuals, residuals[-1])
     gram = remember(jnp.pad(memory.gram[:, 1:], ((0, 0), (0, 1))), newest).at[:, -1].set(newest)
-    right = _product(residuals, residual)
+    right_hand_side = _product(residuals, residual)
     size = jnp.maximum(jnp.trace(gram), jnp.finfo(gram.dtype).tiny)
     ridge = _REGULARISATION * jnp.eye(_MEMORY, dtype=gram.dtype)
-    weights = _solve(gram / size + ridge, right / size)
-    step = -_product(outputs.T, weights)
-    return Memory(residuals, outputs, gram, residual, least), step
+    weights = _solve(gram / size + ridge, right_hand_side / size)
+    correction = -_product(outputs.T, weights)
+    return Memory(residuals, outputs, gram, residual, least), correction
 
 
 def _product(matrix: Float[Array, "n m"], vector: Float[Array, " m"]) -> Float[Array, " n"]:
@@ -71,7 +76,10 @@ def _product(matrix: Float[Array, "n m"], vector: Float[Array, " m"]) -> Float[A
 
 
 def _solve(matrix: Float[Array, "k k"], right: Float[Array, " k"]) -> Float[Array, " k"]:
-    """Gauss-Jordan, unrolled: calling a library costs more than so small a definite system."""
+    """Solve a small positive definite system by unrolled Gauss-Jordan elimination.
+
+    For a system this small, calling a linear algebra library costs more.
+    """
     system = jnp.concatenate([matrix, right[:, None]], axis=1)
     for k in range(len(right)):
         pivot = system[k] / system[k, k]

@@ -1,4 +1,4 @@
-"""Many problems at once: leading axes."""
+"""Batches of problems: a function of one problem, mapped over leading axes."""
 
 import math
 from collections.abc import Callable
@@ -8,20 +8,29 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-# Entries of the cost matrices that a CPU iterates on at a time. Fewer stay closer to it, but the
-# many small operations of an iteration then start more often: 64 problems of 128 x 128 together
-# take 0.8 times as long as four times 16.
-_CLOSE = 2**20
+# Entries of the cost matrices that a CPU iterates on at a time, so that they stay in its caches.
+# Smaller chunks fit better but repeat the fixed cost of the many small operations of an iteration:
+# 64 problems of 128 x 128 solved together take 0.8 times as long as four chunks of 16.
+_CHUNK_ENTRIES = 2**20
 
 
-def over_leading_axes(function: Callable, *arrays: Array, ranks: tuple[int, ...]):
-    """Maps a function of arrays with these ranks over whatever axes they have before, broadcast.
+def map_leading_axes(function: Callable, *arrays: Array, ranks: tuple[int, ...]):
+    """Map a function of arrays with the given ranks over all axes before these.
 
-    An array without such axes is the same for all problems, and what follows from it alone is
-    computed once.
+    Leading axes broadcast against each other. An array without leading axes is shared by all
+    problems, and what depends on shared arrays alone is computed once.
 
-    An accelerator takes all problems at once. A CPU gains nothing by that once a few of them fill
-    its caches: it takes so many after another, and none waits for the slowest of the batch.
+    An accelerator solves all problems at once. A CPU gains nothing from that once a few problems
+    fill its caches: it solves one chunk of them after another, so that no chunk waits for the
+    slowest problem of the whole batch.
+
+    Args:
+        function: takes one array per rank and returns a pytree of arrays.
+        arrays: its arguments, each with any number of leading axes.
+        ranks: number of axes that `function` expects of each array.
+
+    Returns:
+        The results of `function`, with the broadcast leading axes in front.
     """
     splits = [array.ndim - rank for array, rank in zip(arrays, ranks, strict=True)]
     cores = [array.shape[split:] for array, split in zip(arrays, splits, strict=True)]
@@ -31,14 +40,14 @@ def over_leading_axes(function: Callable, *arrays: Array, ranks: tuple[int, ...]
     if not batch:
         return function(*arrays)
 
-    own = [k for k, split in enumerate(splits) if split > 0]
+    batched = [k for k, split in enumerate(splits) if split > 0]
 
-    def one(*values):
-        values = dict(zip(own, values, strict=True))
+    def solve_one(*values):
+        values = dict(zip(batched, values, strict=True))
         return function(*(values.get(k, array) for k, array in enumerate(arrays)))
 
-    flat = [jnp.broadcast_to(arrays[k], batch + cores[k]).reshape(-1, *cores[k]) for k in own]
-    results = _map(one, flat, max(1, _CLOSE // max(map(math.prod, cores))))
+    flat = [jnp.broadcast_to(arrays[k], batch + cores[k]).reshape(-1, *cores[k]) for k in batched]
+    results = _map(solve_one, flat, max(1, _CHUNK_ENTRIES // max(map(math.prod, cores))))
     return jax.tree.map(lambda result: result.reshape(batch + result.shape[1:]), results)
 
 

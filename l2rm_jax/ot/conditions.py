@@ -1,7 +1,7 @@
-r"""The optimality conditions of a plan, to first order: a linear system.
+r"""The optimality conditions of a plan, linearised: a symmetric linear system.
 
-With the potentials over epsilon, the plan is :math:`P = e^{f + g + \lambda - C}`, rows keep
-:math:`r = e^f`, columns :math:`c = e^g`. So weights and mass change with them by
+In units of epsilon, the plan is :math:`P = e^{f + g + \lambda - C}`, rows keep :math:`r = e^f` and
+columns keep :math:`c = e^g`. A small change of the potentials changes weights and mass by
 
 .. math::
 
@@ -10,13 +10,16 @@ With the potentials over epsilon, the plan is :math:`P = e^{f + g + \lambda - C}
     \begin{bmatrix} da + (P \circ dC) 1 \\ db + (P \circ dC)^\top 1 \\ ds + \langle P, dC \rangle
     \end{bmatrix},
 
-a symmetric system. It becomes singular where all of a side moves or nothing does, but without the
-longer side, which is eliminated, it is the Laplacian of a graph, and those keep their digits if no
-difference of large numbers is taken: the nodes are the shorter side's items and the mass, all but
-what they keep flows between them, and that is as if it went through one more node.
+where :math:`D_a` and :math:`D_b` are the weights on a diagonal. The system becomes singular if all
+of a side moves, or nothing does. With the longer side eliminated, it is the Laplacian of a graph,
+which can be solved without cancellation because its entries need no differences of large numbers.
+The nodes of that graph are the items of the shorter side and the mass. The plan links the items,
+through the eliminated side; the weight that the shorter side keeps also links them, as if through
+one further node; the weight that the longer side keeps links them to the mass.
 
-The implicit gradient solves it, as it is symmetric, for cotangents; a Newton step with `dC = 0`
-and, for `da`, what rows are still to move.
+The system serves two purposes. The implicit gradient solves it for cotangents, which is possible
+because it is symmetric. A Newton step solves it with `dC = 0` and with the weight that rows have
+yet to move as `da`.
 """
 
 import jax.numpy as jnp
@@ -26,53 +29,56 @@ from jaxtyping import Array, Float
 
 def solve(
     plan: Float[Array, "n m"],
-    rows_left: Float[Array, " n"],
-    columns_left: Float[Array, " m"],
-    rows_right: Float[Array, " n"],
-    columns_right: Float[Array, " m"],
+    rows_kept: Float[Array, " n"],
+    columns_kept: Float[Array, " m"],
+    rows_rhs: Float[Array, " n"],
+    columns_rhs: Float[Array, " m"],
 ) -> tuple[Float[Array, " n"], Float[Array, " m"], Float[Array, ""]]:
-    r"""Solves the system; for the mass, the right-hand side is the sum of either one given.
+    r"""Solve the linearised optimality conditions in time :math:`O(n m \min(n, m))`.
 
     Args:
-        plan: what moves.
-        rows_left: what the rows keep.
-        columns_left: what the columns keep.
-        rows_right: right-hand side of the rows' equations.
-        columns_right: of the columns', with the same sum.
+        plan: transport plan.
+        rows_kept: weight that each row keeps.
+        columns_kept: weight that each column keeps.
+        rows_rhs: right-hand side of the rows' equations.
+        columns_rhs: right-hand side of the columns' equations. It must have the same sum as
+            `rows_rhs`; that sum is the right-hand side of the mass's equation.
 
     Returns:
-        :math:`df`, :math:`dg` and :math:`d\lambda`. Takes time :math:`O(n m \min(n, m))`.
+        :math:`df`, :math:`dg` and :math:`d\lambda`.
     """
     if plan.shape[0] >= plan.shape[1]:
-        return _solve(plan, rows_left, columns_left, rows_right, columns_right)
-    columns, rows, mass = _solve(plan.T, columns_left, rows_left, columns_right, rows_right)
+        return _solve(plan, rows_kept, columns_kept, rows_rhs, columns_rhs)
+    columns, rows, mass = _solve(plan.T, columns_kept, rows_kept, columns_rhs, rows_rhs)
     return rows, columns, mass
 
 
-def _solve(plan, rows_left, columns_left, rows_right, columns_right):
-    # Stands for a weight of zero: the row of the system then means nothing instead of infinity.
+def _solve(plan, rows_kept, columns_kept, rows_rhs, columns_rhs):
+    # Replaces a weight of zero, so that the solution for such an item is finite; nobody reads it.
     tiny = jnp.finfo(plan.dtype).tiny
-    rows = jnp.maximum(plan.sum(1) + rows_left, tiny)
-    columns = jnp.maximum(plan.sum(0) + columns_left, tiny)
+    rows = jnp.maximum(plan.sum(1) + rows_kept, tiny)
+    columns = jnp.maximum(plan.sum(0) + columns_kept, tiny)
     shares = plan / rows[:, None]
-    # Between columns: through the rows, and through what stays; to the mass: what rows keep.
-    kept = columns_left / jnp.maximum(columns_left.sum(), tiny)
-    through = _product(plan.T, shares) + columns_left[:, None] * kept[None, :]
-    to_mass = _product(rows_left, shares)
+    # Columns are linked through the rows and through what the columns keep, and to the mass through
+    # what the rows keep.
+    kept_shares = columns_kept / jnp.maximum(columns_kept.sum(), tiny)
+    through = _product(plan.T, shares) + columns_kept[:, None] * kept_shares[None, :]
+    to_mass = _product(rows_kept, shares)
     links = jnp.pad(jnp.fill_diagonal(through, 0.0, inplace=False), (0, 1))
     links = links.at[-1, :-1].set(to_mass).at[:-1, -1].set(to_mass)
-    # Scaled to a unit diagonal; the null direction is lifted, which leaves the solution alone.
+    # Scale to a unit diagonal. Adding the null direction makes the matrix regular and does not
+    # change the differences of the solution, which are all that is read.
     scale = jnp.sqrt(jnp.maximum(links.sum(0), tiny))
     null = scale / jnp.linalg.norm(scale)
     system = jnp.eye(len(scale), dtype=plan.dtype) - links / scale[:, None] / scale[None, :]
-    right = columns_right - _product(rows_right, shares)
-    right = jnp.append(right, -jnp.sum(rows_left / rows * rows_right))
-    nodes = jnp.linalg.solve(system + jnp.outer(null, null), right / scale) / scale
-    both = nodes[:-1] - nodes[-1]  # the columns' solution and the mass's
-    rows_solution = (rows_right - _product(plan, both)) / rows
-    mass_solution = jnp.sum(kept * both)
+    rhs = columns_rhs - _product(rows_rhs, shares)
+    rhs = jnp.append(rhs, -jnp.sum(rows_kept / rows * rows_rhs))
+    nodes = jnp.linalg.solve(system + jnp.outer(null, null), rhs / scale) / scale
+    differences = nodes[:-1] - nodes[-1]  # the columns' solution plus the mass's
+    rows_solution = (rows_rhs - _product(plan, differences)) / rows
+    mass_solution = jnp.sum(kept_shares * differences)
     with_mass = _product(rows_solution + mass_solution, plan)
-    return rows_solution, (columns_right - with_mass) / columns, mass_solution
+    return rows_solution, (columns_rhs - with_mass) / columns, mass_solution
 
 
 def _product(left, right):

@@ -1,8 +1,8 @@
-"""The extended problem: partial transport as an ordinary one, with a dummy row and column.
+"""The extended problem: partial transport as ordinary transport with a dummy row and column.
 
-What is not moved of the columns comes from the dummy row, what is not moved of the rows goes to the
-dummy column (L2RM supplement Eq. 1-3, after Chapel et al. 2020). See README.md for what its costs
-mean.
+The dummy row supplies the weight that columns do not receive, and the dummy column takes the weight
+that rows do not send (L2RM supplement Eq. 1-3, after Chapel et al. 2020). README.md explains the
+costs of the dummies.
 
 References:
     Han et al., Learning to Rematch Mismatched Pairs for Robust Cross-Modal Retrieval, CVPR 2024.
@@ -15,16 +15,16 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-# Stands for a weight of zero, whose logarithm would be infinite.
+# Replaces a weight of zero, whose logarithm would be infinite.
 _NO_WEIGHT = 1e-20
 
 
 class Extended(NamedTuple):
-    """An ordinary transport problem: dummies last."""
+    """An ordinary transport problem whose last row and column are the dummies."""
 
     cost: Float[Array, "n+1 m+1"]
-    p: Float[Array, "n+1"]
-    q: Float[Array, "m+1"]
+    p: Float[Array, "n+1"]  # weights of the rows
+    q: Float[Array, "m+1"]  # weights of the columns
 
 
 def extend(
@@ -37,17 +37,17 @@ def extend(
     xi: float | Float[Array, ""] = 0.0,
     corner: float | Float[Array, ""] = jnp.inf,
 ) -> Extended:
-    """Adds the dummies.
+    """Add the dummy row and the dummy column.
 
     Args:
         cost: transport cost.
         mass: mass to move.
         a: weights of the rows.
         b: weights of the columns.
-        mask: True where transport is allowed; elsewhere the cost is infinite.
-        xi: what an item pays for staying. The plan does not depend on it.
-        corner: what the dummies pay, beyond 2 xi, for mass that they exchange: A. Less than
-            infinite lets more than `mass` move.
+        mask: True where transport is allowed; elsewhere the cost becomes infinite.
+        xi: cost between an item and a dummy. The plan does not depend on it.
+        corner: cost between the two dummies, on top of 2 xi: the A of the paper. If it is finite,
+            more than `mass` moves.
     """
     extended = jnp.pad(jnp.where(mask, cost, jnp.inf), ((0, 1), (0, 1)), constant_values=xi)
     extended = extended.at[-1, -1].set(2 * xi + corner)

@@ -1,10 +1,10 @@
 r"""Few-iteration matching of many small sets, as OMIT matches regions with words.
 
-A handful of alternating projections instead of a converged plan: cheap enough to run for every
-image-caption pair of a batch, and differentiable by unrolling. Sets of different sizes and
-dustbins need no other code: an item without weight takes no part, and a dustbin is an item.
-`partial_sinkhorn` in mode "fixed" searches for the mass at each of its iterations, in the log
-domain: other iterates than OMIT's, and several times the work.
+A handful of alternating projections replaces a converged plan. They are cheap enough to run for
+every image-caption pair of a batch, and differentiable by unrolling. Sets of different sizes and
+dustbins need no code of their own: an item without weight takes no part, and a dustbin is an item.
+`partial_sinkhorn` in mode "fixed" is no substitute: it searches for the mass in each iteration, in
+the log domain, so its iterates differ from OMIT's and cost several times the work.
 
 References:
     Pan et al., Learning Image-Text Matching with Optimal Partial Transport (OMIT), Eq. 3 and 4.
@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-# Added to sums that are divided by: nothing beside that of an item with a share of 1, and it keeps
-# the zeros of one without weight zeros, in the gradient too.
+# Added to every sum before dividing by it. It is negligible against the sum of an item with weight,
+# and the zeros of an item without weight stay zeros, in the gradient too.
 _FLOOR = 1e-12
 
 
@@ -28,39 +28,40 @@ def match(
     epsilon: float,
     iterations: int,
 ) -> Float[Array, "... n m"]:
-    r"""The plan after a few Bregman iterations from ``exp(-cost / epsilon)``.
+    r"""Run a few Bregman iterations from ``exp(-cost / epsilon)`` and return the plan.
 
-    Each iteration scales the rows to ``a``, then the columns to ``b``, so the columns' sums are
-    right and the rows' nearly; run long, it is the entropic plan. A dustbin is a further row and
-    column: OMIT's have the cost of a global vector and a weight as the others; with cost 0, an
-    infinite cost between the two and the weights ``|b| - s`` and ``|a| - s``, they leave mass ``s``
-    to the other items and the plan is that of `partial_sinkhorn`. Without weight, they are not
-    there.
+    Each iteration scales the rows to ``a``, then the columns to ``b``: column sums end exact, row
+    sums nearly so. Many iterations give the entropic plan.
 
-    Kernel-domain arithmetic: float32 is safe for any cost and ``epsilon`` while the iterations are
-    few (each can move a potential by no more than about ``epsilon log(n m)``).
+    A dustbin is one more row and one more column. In OMIT it has the cost of a global vector and a
+    weight like the other items. With cost 0, an infinite cost between the two and the weights
+    ``|b| - s`` and ``|a| - s``, dustbins leave mass ``s`` to the other items, and the plan is that
+    of `partial_sinkhorn`. Dustbins without weight have no effect.
+
+    The arithmetic is in the kernel domain. Float32 is safe for any cost and ``epsilon`` as long as
+    iterations are few: each can move a potential by no more than about ``epsilon log(n m)``.
 
     Args:
-        cost: cost of each pairing; infinite where it is forbidden, anything where one side has no
-            weight. Each item with weight needs a finite one.
+        cost: cost of each pair; infinite if the pair is forbidden, any value if one of its items
+            has no weight. Each item with weight needs a finite cost.
         a: weights of the rows, >= 0; a row of weight 0 is padding.
-        b: weights of the columns, likewise, of the same total.
+        b: weights of the columns, >= 0, with the same total as ``a``.
         epsilon: strength of the entropy, > 0, in units of the cost (lambda in OMIT).
         iterations: at least 1; OMIT runs 3.
 
     Returns:
-        The plan, exactly zero at items without weight.
+        The plan, exactly zero for items without weight.
     """
     total = jax.lax.stop_gradient(a.sum(-1, keepdims=True))
     unit = jnp.where(total > 0, total, 1.0)
     a, b = a / unit, b / unit
     cost = jnp.where((a > 0)[..., :, None] & (b > 0)[..., None, :], cost, jnp.inf)
-    # The plan does not depend on what is taken off a row or a column, but for the start, where
-    # the columns count. Off come the rows' minima, then the columns': an exponential of each row
-    # and of each column is then 1, and no sum vanishes.
-    fixed = jax.lax.stop_gradient(cost)
-    rows = _finite_min(fixed, axis=-1)
-    columns = _finite_min(fixed - rows, axis=-2)
+    # Subtract the rows' minima, then the columns': each row and each column of the kernel then has
+    # an entry of 1, so no sum underflows. A constant subtracted from a row does not change the
+    # iterates. One subtracted from a column changes the first row scaling alone: hence `start`.
+    constant_cost = jax.lax.stop_gradient(cost)
+    rows = _finite_min(constant_cost, axis=-1)
+    columns = _finite_min(constant_cost - rows, axis=-2)
     kernel = jnp.exp((rows + columns - cost) / epsilon)
     start = jnp.sum(kernel * jnp.exp(-columns / epsilon), axis=-1) + _FLOOR
     plan = _scale_columns(kernel * (a / start)[..., None], b, _FLOOR)
@@ -75,15 +76,15 @@ def project(
     iterations: int,
     floor: float = _FLOOR,
 ) -> Float[Array, "... n m"]:
-    """Scales the rows of a non-negative matrix to ``a`` and its columns to ``b``, in turn.
+    """Scale the rows of a non-negative matrix to ``a`` and its columns to ``b``, in turn.
 
     Args:
-        plan: where to start; at least one positive entry for each item with weight.
+        plan: matrix to start from, with a positive entry for each item with weight.
         a: weights of the rows, >= 0.
         b: weights of the columns, >= 0.
-        iterations: how often both are scaled.
-        floor: added to every sum. OMIT's authors have 1e-6, which holds back the items whose
-            entries are small beside the others'.
+        iterations: number of times that rows and then columns are scaled.
+        floor: added to every sum. OMIT's authors use 1e-6, which keeps items with small entries
+            from reaching their weight.
     """
     for _ in range(iterations):
         plan = plan * (a / (plan.sum(-1) + floor))[..., None]

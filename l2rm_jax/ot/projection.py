@@ -1,13 +1,15 @@
-r"""Half a Sinkhorn iteration of the partial problem: one side's marginals and the mass at once.
+r"""Half a Sinkhorn iteration of the partial problem: one side's weights and the mass at once.
 
-Given the columns' potentials, row :math:`i` sends :math:`e^{f_i} S_i` with
-:math:`S_i = \sum_j e^{g_j - C_{ij}}`, and keeps :math:`e^{f_i + \delta} r / s`, where
-:math:`\delta`, the potential of the dummy column, is common to all rows. Both together are the
-row's weight, so a row moves the share :math:`\sigma(\log S_i - \delta + \log (s / r))` of it, and
-:math:`\delta` follows from the mass: one equation in one unknown, whose left side is monotone. The
-columns and the dummy row likewise. The mass :math:`s` over what stays, :math:`r`, would be the odds
-of every item, were all alike; without that factor, :math:`\delta` needs few digits before the
-point, however little of a side moves.
+Given the columns' potentials, row :math:`i` moves :math:`e^{f_i} S_i` with
+:math:`S_i = \sum_j e^{g_j - C_{ij}}`, and keeps :math:`e^{f_i + \delta} r / s`. Here :math:`s` is
+the mass to move, :math:`r` the total weight that rows keep, and :math:`\delta`, the potential of
+the dummy column, is the same for all rows. Both together are the row's weight, so the row moves the
+share :math:`\sigma(\log S_i - \delta + \log (s / r))` of it. The shares must add up to the mass:
+one equation for the one unknown :math:`\delta`, whose left side is monotone. Columns and the
+potential of the dummy row follow in the same way.
+
+The factor :math:`s / r` is the odds of moving if all items were alike. With the factor split off,
+:math:`\delta` stays a number of moderate size even if very little of a side moves.
 """
 
 import jax.numpy as jnp
@@ -16,92 +18,94 @@ from jaxtyping import Array, Float
 
 from l2rm_jax.ot.problem import Side
 
-# Newton steps from nothing, at most, and the one after which two more are exact, the second in its
-# derivative too.
-_COLD_STEPS, _LAST_STEP = 100, 1e-3
-# A last step beyond this many units would leave the region in which the slope means something.
-_LONGEST_STEP = 3.0
-# What is too little, relatively, for a sum of differences to tell it from nothing.
-_LEAST = 1e-6 - 1
+# The search without a starting value: at most so many Newton steps, until a step is this small. Two
+# more steps are then exact, the second in its derivative too.
+_SEARCH_STEPS, _SMALL_STEP = 100, 1e-3
+# Steps after the search are clipped to this: beyond it the slope says nothing about the function.
+_MAX_STEP = 3.0
+# Lower bound of a relative excess, which cannot be below -1 and must not round to it.
+_LOWEST_EXCESS = 1e-6 - 1
 
 
-def shares(
+def split_weights(
     gap: Float[Array, " n"],
     side: Side,
     mass: Float[Array, ""],
     start: Float[Array, ""] | None = None,
     steps: int = 2,
 ) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, ""]]:
-    r"""Moves `mass` of a side.
+    r"""Split each item's weight into a moved and a kept part, so that `mass` moves in total.
 
     Args:
-        gap: :math:`\log S_i`, the ease of moving the item, less the ease of staying; any finite
-            value for an item without weight.
-        side: the weights and how much of them stays.
-        mass: to move.
-        start: a good guess of :math:`\delta`, such as the last iteration's; None to find it from
-            nothing.
-        steps: of Newton's, to improve it; the next iteration does the rest.
+        gap: :math:`\log S_i` minus the log of the same term for staying, per item; any finite value
+            for an item without weight.
+        side: weights, and the total weight that stays.
+        mass: mass to move.
+        start: guess of :math:`\delta`, such as the last iteration's; None to search without one.
+        steps: Newton steps that improve the guess. One or two suffice, because the next iteration
+            continues from the result.
 
     Returns:
-        What each item moves, what it keeps, and :math:`\delta`. All may be differentiated: the last
-        step's derivative is that of the root.
+        The moved part of each weight, the kept part, and :math:`\delta`. All are differentiable:
+        the derivative of the last step is that of the root.
     """
     mass = jnp.maximum(mass, jnp.finfo(gap.dtype).tiny)
-    fixed = lax.stop_gradient((gap, side, mass))
-    dummy = _search(*fixed) if start is None else lax.stop_gradient(start)
+    constants = lax.stop_gradient((gap, side, mass))
+    delta = _search(*constants) if start is None else lax.stop_gradient(start)
     for _ in range(steps - 1):
-        dummy = dummy + _short_step(*fixed, dummy)
-    dummy = dummy + _short_step(gap, side, mass, dummy)
-    go, stay = _split(gap, side, mass, dummy)
-    return side.weights * go, side.weights * stay, dummy
+        delta = delta + _clipped_newton_step(*constants, delta)
+    delta = delta + _clipped_newton_step(gap, side, mass, delta)
+    moved, kept = _shares(gap, side, mass, delta)
+    return side.weights * moved, side.weights * kept, delta
 
 
-def _split(gap, side, mass, dummy):
-    """The shares that items move and keep, each to its last digit."""
-    odds = gap - dummy
+def _shares(gap, side, mass, delta):
+    """Moved and kept share of each item, both to full relative precision."""
+    odds = gap - delta
     small = jnp.exp(jnp.where(odds > 0, -odds, odds))
-    go = mass * jnp.where(odds > 0, 1.0, small)
-    stay = side.left * jnp.where(odds > 0, small, 1.0)
-    return go / (go + stay), stay / (go + stay)
+    moved = mass * jnp.where(odds > 0, 1.0, small)
+    kept = side.kept * jnp.where(odds > 0, small, 1.0)
+    return moved / (moved + kept), kept / (moved + kept)
 
 
-def _step(gap, side, mass, dummy):
-    """Newton's: the log odds of the mass are a line in delta where all gaps are the same."""
-    go, stay = _split(gap, side, mass, dummy)
-    # Sums of differences, which vanish at the root: those of the terms would round by more.
-    whole = mass + side.left
-    more = jnp.sum(side.weights * (go - mass / whole)) / mass
-    fewer = jnp.sum(side.weights * (stay - side.left / whole)) / side.left
-    more, fewer = jnp.maximum(more, _LEAST), jnp.maximum(fewer, _LEAST)
-    rate = 1 / (mass * (1 + more)) + 1 / (side.left * (1 + fewer))
-    slope = lax.stop_gradient(jnp.maximum(rate * jnp.sum(side.weights * go * stay), 1e-6))
-    return (jnp.log1p(more) - jnp.log1p(fewer)) / slope
+def _newton_step(gap, side, mass, delta):
+    """Newton step on the log odds of the moved mass, which are linear in delta for equal gaps."""
+    moved, kept = _shares(gap, side, mass, delta)
+    # Sums of differences, which vanish at the root. Differences of sums would round by more.
+    whole = mass + side.kept
+    excess_moved = jnp.sum(side.weights * (moved - mass / whole)) / mass
+    excess_kept = jnp.sum(side.weights * (kept - side.kept / whole)) / side.kept
+    excess_moved = jnp.maximum(excess_moved, _LOWEST_EXCESS)
+    excess_kept = jnp.maximum(excess_kept, _LOWEST_EXCESS)
+    rate = 1 / (mass * (1 + excess_moved)) + 1 / (side.kept * (1 + excess_kept))
+    slope = lax.stop_gradient(jnp.maximum(rate * jnp.sum(side.weights * moved * kept), 1e-6))
+    return (jnp.log1p(excess_moved) - jnp.log1p(excess_kept)) / slope
 
 
-def _short_step(*values):
-    return jnp.clip(_step(*values), -_LONGEST_STEP, _LONGEST_STEP)
+def _clipped_newton_step(*values):
+    return jnp.clip(_newton_step(*values), -_MAX_STEP, _MAX_STEP)
 
 
 def _search(gap, side, mass):
-    """Newton's method between bounds; their middle where a step leaves them.
+    """Newton's method between bounds, with bisection where a step leaves them.
 
-    Were all gaps the same, delta would be the gap: it is between the least and the largest.
+    The bounds are the smallest and the largest gap: if all gaps were equal, delta would be the gap.
     """
     mean = jnp.sum(side.weights * gap) / jnp.maximum(side.weights.sum(), 1e-30)
-    alive = jnp.where(side.weights > 0, gap, mean)
+    movable = jnp.where(side.weights > 0, gap, mean)
 
-    def unfinished(state):
+    def is_unfinished(state):
         _, change, _, _, count = state
-        return (jnp.abs(change) > _LAST_STEP) & (count < _COLD_STEPS)
+        return (jnp.abs(change) > _SMALL_STEP) & (count < _SEARCH_STEPS)
 
     def iterate(state):
-        dummy, _, low, high, count = state
-        step = _step(gap, side, mass, dummy)
-        low, high = jnp.where(step > 0, dummy, low), jnp.where(step > 0, high, dummy)
-        inside = (low <= dummy + step) & (dummy + step <= high)  # the same where it is the root
-        new = jnp.where(inside, dummy + step, (low + high) / 2)
-        return new, new - dummy, low, high, count + 1
+        delta, _, low, high, count = state
+        step = _newton_step(gap, side, mass, delta)
+        low, high = jnp.where(step > 0, delta, low), jnp.where(step > 0, high, delta)
+        # The bounds count as inside, because delta equals one of them at the root.
+        is_inside = (low <= delta + step) & (delta + step <= high)
+        new = jnp.where(is_inside, delta + step, (low + high) / 2)
+        return new, new - delta, low, high, count + 1
 
-    start = mean, jnp.full_like(mean, jnp.inf), alive.min(), alive.max(), 0
-    return lax.while_loop(unfinished, iterate, start)[0]
+    start = mean, jnp.full_like(mean, jnp.inf), movable.min(), movable.max(), 0
+    return lax.while_loop(is_unfinished, iterate, start)[0]

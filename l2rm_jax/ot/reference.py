@@ -1,4 +1,4 @@
-"""The same problem for ott-jax, which is what the solver is tested and timed against."""
+"""The same problem for ott-jax, the reference that the solver is tested and timed against."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -19,9 +19,10 @@ def linear_problem(
     xi: float = 0.0,
     corner: float = jnp.inf,
 ) -> LinearProblem:
-    """Partial transport as a problem for ott-jax's Sinkhorn; `plan[:-1, :-1]` is the partial plan.
+    """Build the extended problem for ott-jax's Sinkhorn.
 
-    Arguments as in `l2rm_jax.ot.extended.extend`.
+    Of ott-jax's plan, `plan[:-1, :-1]` is the partial plan. Arguments are those of
+    `l2rm_jax.ot.extended.extend`; without `mask`, every pair is allowed.
     """
     mask = jnp.ones(cost.shape, bool) if mask is None else mask
     problem = extend(cost, mass, a, b, mask, xi=xi, corner=corner)

@@ -1,41 +1,47 @@
-"""Products and sums of matrices that keep float32's digits.
+"""Sums and products of matrices that keep float32's digits.
 
-Thousands of numbers added one after another lose a digit or two, most where they are equal and all
-roundings go one way. Here rows are added by blocks, whose sums are then added.
+Adding thousands of numbers one after another loses a digit or two, most of all if the numbers are
+equal, because all roundings then go one way. Here rows are summed in blocks, and the sums of the
+blocks are added.
 """
 
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-_ROWS = 32  # of a block
+_BLOCK_ROWS = 32
 
 
-def in_blocks(matrix: Float[Array, "n m"]) -> Float[Array, "B r m"]:
-    """Blocks of rows; rows of zeros fill the last one."""
+def split_into_blocks(matrix: Float[Array, "n m"]) -> Float[Array, "B r m"]:
+    """Split a matrix into blocks of rows; rows of zeros fill the last block."""
     n, m = matrix.shape
-    rows = min(n, _ROWS)
+    rows = min(n, _BLOCK_ROWS)
     return jnp.pad(matrix, ((0, -n % rows), (0, 0))).reshape(-1, rows, m)
 
 
-def row_sums(blocks: Float[Array, "B r m"], v: Float[Array, " m"], n: int) -> Float[Array, " n"]:
-    """`matrix @ v`: within a row, the hardware adds many parts at once."""
+def matrix_vector(
+    blocks: Float[Array, "B r m"], v: Float[Array, " m"], n: int
+) -> Float[Array, " n"]:
+    """Product `matrix @ v` of a matrix of `n` rows, given in blocks.
+
+    Within a row the hardware adds many partial sums at once, so rows need no blocks of their own.
+    """
     return jnp.einsum("brm,m->br", blocks, v, precision=lax.Precision.HIGHEST).ravel()[:n]
 
 
-def column_sums(u: Float[Array, " n"], blocks: Float[Array, "B r m"]) -> Float[Array, " m"]:
-    """`u @ matrix`."""
+def vector_matrix(u: Float[Array, " n"], blocks: Float[Array, "B r m"]) -> Float[Array, " m"]:
+    """Product `u @ matrix` of a matrix given in blocks."""
     count, rows, _ = blocks.shape
     u = jnp.pad(u, (0, count * rows - len(u))).reshape(count, rows)
-    of_blocks = jnp.einsum("br,brm->bm", u, blocks, precision=lax.Precision.HIGHEST)
-    return of_blocks.sum(0)
+    block_products = jnp.einsum("br,brm->bm", u, blocks, precision=lax.Precision.HIGHEST)
+    return block_products.sum(0)
 
 
-def total(matrix: Float[Array, "n m"]) -> Float[Array, ""]:
-    """The sum of all entries, row by row: the compiler would make one long sum of them."""
+def matrix_total(matrix: Float[Array, "n m"]) -> Float[Array, ""]:
+    """Sum of all entries, row by row; the barrier stops the compiler from fusing one long sum."""
     return lax.optimization_barrier(matrix.sum(1)).sum()
 
 
-def sum_of(vector: Float[Array, " n"]) -> Float[Array, ""]:
-    """The sum of a vector's entries, likewise."""
-    return total(in_blocks(vector[:, None])[..., 0])
+def vector_total(vector: Float[Array, " n"]) -> Float[Array, ""]:
+    """Sum of a vector's entries, block by block."""
+    return matrix_total(split_into_blocks(vector[:, None])[..., 0])

@@ -1,10 +1,10 @@
-"""Random transport problems, and plain NumPy solvers of them."""
+"""Random transport problems, and plain NumPy code that solves them."""
 
 import numpy as np
 
 
 def draw(n, m, seed=0, forbidden=0.2):
-    """A random cost and mask; every row and column keeps an allowed entry."""
+    """Draw a cost and a mask; every row and every column has an allowed pair."""
     rng = np.random.default_rng(seed)
     cost = rng.uniform(0, 1, (n, m)).astype(np.float32)
     mask = rng.uniform(size=(n, m)) >= forbidden
@@ -24,7 +24,7 @@ def logsumexp(x, axis):
 
 
 def sinkhorn(scaled_cost, p, q, iterations, threshold=0.0):
-    """Sinkhorn's iterations in float64 from zero potentials: the plan and how many were run."""
+    """Run Sinkhorn in float64 from zero potentials; return the plan and the iteration count."""
     log_p, log_q = (np.log(np.maximum(weights, 1e-20)) for weights in (p, q))
     g = np.zeros_like(log_q)
     for iteration in range(1, iterations + 1):  # noqa: B007

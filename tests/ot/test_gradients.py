@@ -1,4 +1,4 @@
-"""Gradients of plan, cost and value: finite differences in float64, and the edges."""
+"""Gradients of plan, cost and value: finite differences in float64, and edge cases."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import pytest
 from l2rm_jax.ot import partial_sinkhorn
 from tests.ot.problems import draw, weights
 
-SIZE = (5, 6)  # the implicit system is that of the rows; ott-jax's test has the other
+SIZE = (5, 6)  # rows are the shorter side here, columns in the tests against ott-jax
 STOP = {"converged": {"threshold": 1e-13}, "fixed": {"max_iterations": 7}}
 READ = np.random.default_rng(13).uniform(size=SIZE)
 
@@ -18,25 +18,26 @@ def solve(arguments, mask, mode, **stop):
     return partial_sinkhorn(cost, mass, epsilon=epsilon, a=a, b=b, mask=mask, mode=mode, **stop)
 
 
-def of_plan(arguments, mask, mode):
+def plan_score(arguments, mask, mode):
     result = solve(arguments, mask, mode, **STOP[mode])
     return jnp.sum(result.plan * READ) + result.cost
 
 
-def of_value(arguments, mask, mode):
+def value_score(arguments, mask, mode):
     return solve(arguments, mask, mode, **STOP[mode]).value
 
 
-def slope(both, arguments, steps):
-    def moved(size):
+def finite_difference(both, arguments, steps):
+    def score_at(size):
         return both(tuple(x + size * d for x, d in zip(arguments, steps, strict=True)))[0]
 
-    return (moved(1e-5) - moved(-1e-5)) / 2e-5
+    return (score_at(1e-5) - score_at(-1e-5)) / 2e-5
 
 
-# The value's gradient is that at the optimum, whatever the mode.
+# The gradient of the value holds at the optimum, so mode "fixed" is left out.
 @pytest.mark.parametrize(
-    ("score", "mode"), [(of_plan, "converged"), (of_plan, "fixed"), (of_value, "converged")]
+    ("score", "mode"),
+    [(plan_score, "converged"), (plan_score, "fixed"), (value_score, "converged")],
 )
 def test_finite_differences(score, mode):
     with jax.enable_x64(True):
@@ -49,16 +50,16 @@ def test_finite_differences(score, mode):
             arguments = [jnp.asarray(array, float) for array in (cost, a, b, mass, 0.2)]
             _, gradients = both(tuple(arguments))
             assert not gradients[0][~mask].any()
-            for index, (argument, found) in enumerate(zip(arguments, gradients, strict=True)):
+            for index, (argument, gradient) in enumerate(zip(arguments, gradients, strict=True)):
                 if mass == 1.0 and index in (1, 3):
-                    continue  # all of a moves: neither can change alone
+                    continue  # all of `a` moves: neither `a` nor the mass can change alone
                 step = [jnp.zeros_like(x) for x in arguments]
                 step[index] = jnp.asarray(rng.uniform(0.2, 1.0, argument.shape))
-                expected = slope(both, arguments, step)
+                expected = finite_difference(both, arguments, step)
                 np.testing.assert_allclose(
-                    jnp.sum(found * step[index]), expected, rtol=2e-6, atol=1e-8
+                    jnp.sum(gradient * step[index]), expected, rtol=2e-6, atol=1e-8
                 )
-        if score is of_plan:  # no mass has the slope of a little
+        if score is plan_score:  # almost no mass has the slope of a little mass
             none, little = ((*arguments[:3], jnp.asarray(mass), 0.2) for mass in (1e-9, 1e-5))
             np.testing.assert_allclose(both(none)[1][3], both(little)[0] / 1e-5, rtol=1e-3)
 
@@ -100,7 +101,7 @@ def test_everything_is_finite_at_the_edges(mode):
     def score(arguments, mask):
         result = solve(arguments, mask, mode, **count)
         total = jnp.sum(result.plan * READ) + result.cost + result.value
-        # So that a NaN in any of these shows too.
+        # Include the other fields, so that a NaN in any of them shows.
         return total + sum(jnp.sum(x) for x in (result.f, result.g, result.price, result.mass))
 
     for name, change in EDGES.items():
@@ -109,7 +110,7 @@ def test_everything_is_finite_at_the_edges(mode):
         cost = cost if "cost" not in change else np.full_like(cost, change["cost"])
         a[change.get("a", [])] = 0.0
         change.get("mask", lambda mask: None)(mask)
-        cost[~mask] = np.inf  # what is masked is never read
+        cost[~mask] = np.inf  # masked costs are never read
         mass, epsilon = change.get("mass", 0.4), change.get("epsilon", 0.1)
         arguments = tuple(jnp.asarray(x, jnp.float32) for x in (cost, a, b, mass, epsilon))
         value, gradients = score(arguments, mask)
@@ -139,22 +140,22 @@ def test_gradients_of_a_batch_are_those_of_its_problems(mode):
     one = jax.grad(score, argnums=(0, 1))
     batched = jax.vmap(one)(costs, masses)
     for k in range(2):
-        for found, expected in zip(batched, one(costs[k], masses[k]), strict=True):
-            np.testing.assert_allclose(found[k], expected, rtol=1e-4, atol=1e-5)
+        for gradients, expected in zip(batched, one(costs[k], masses[k]), strict=True):
+            np.testing.assert_allclose(gradients[k], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("mass", [0.1, 0.5])
 def test_a_constant_in_all_costs_changes_no_gradient(mass):
-    """What all entries cost is not the plan's concern, and must not cost its derivative digits."""
+    """A constant does not affect the plan, and must not cost its derivative any digits."""
     cost = np.random.default_rng(0).integers(0, 1024, size=(24, 20)).astype(np.float32) / 1024
 
     def gradients(cost):
         def solve(cost, epsilon):
             return partial_sinkhorn(cost, mass, epsilon=epsilon)
 
-        of_cost = jax.grad(lambda *numbers: solve(*numbers).cost)(cost, 0.05)
-        of_value = jax.grad(lambda *numbers: solve(*numbers).value, argnums=(0, 1))(cost, 0.05)
-        return of_cost, *of_value
+        cost_gradient = jax.grad(lambda *numbers: solve(*numbers).cost)(cost, 0.05)
+        value_gradients = jax.grad(lambda *numbers: solve(*numbers).value, (0, 1))(cost, 0.05)
+        return cost_gradient, *value_gradients
 
     for near, far in zip(gradients(cost), gradients(cost + 64), strict=True):
         np.testing.assert_allclose(near, far, rtol=0, atol=2e-4 * np.abs(near).max())

@@ -1,4 +1,4 @@
-"""Ends of ranges, weights of very different size, and what must not count."""
+"""Ends of ranges, weights of very different size, and values that must not matter."""
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +15,13 @@ MODES = ["converged", "fixed", "l2rm"]
 
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e7, 1e8])
 def test_weights_of_one_side_may_be_much_larger(scale):
-    """Rows alike: columns feel each other through the mass alone, whatever the rows weigh."""
+    """With rows all alike, columns affect each other through the mass alone."""
     cost = np.tile(np.arange(4.0), (3, 1))
     mass = min(1.0, scale)
     result = partial_sinkhorn(cost, mass, epsilon=0.1, a=np.full(3, scale), b=np.ones(4))
-    if scale > 1:  # no row is short, so column j keeps e^(10 j) times what it moves, by a factor
+    # If no row is short of weight, column j keeps e^(10 j) times what it moves, up to a factor that
+    # is the same for all columns.
+    if scale > 1:
         low, high = -100.0, 100.0
         for _ in range(100):
             delta = (low + high) / 2
@@ -48,9 +50,9 @@ def test_heavy_rows_do_not_hide_an_error(transposed):
         a, b = np.array([1e5, 1e5, *[0.5] * 6]), np.ones(6)
         problem = (cost.T, b, a) if transposed else (cost, a, b)
         exact = _solve(jnp.float64, *problem, threshold=1e-12, max_iterations=20000)
-        found = _solve(jnp.float32, *problem, threshold=1e-6, max_iterations=2000)
-    assert exact.converged and found.converged
-    assert np.abs(np.asarray(found.plan) - np.asarray(exact.plan)).sum() < 1e-5
+        result = _solve(jnp.float32, *problem, threshold=1e-6, max_iterations=2000)
+    assert exact.converged and result.converged
+    assert np.abs(np.asarray(result.plan) - np.asarray(exact.plan)).sum() < 1e-5
 
 
 def _solve(dtype, cost, a, b, **stop):
@@ -87,8 +89,8 @@ def test_the_gradient_in_the_mass_is_one_sided_at_both_ends(mode, wide):
             np.testing.assert_allclose(transported(end)[1], expected, rtol=1e-5 if wide else 1e-3)
 
 
-def test_the_value_s_gradient_in_the_mass_at_the_end():
-    """It grows without bound towards the ends; what is cut off is not halved."""
+def test_the_gradient_of_the_value_in_the_mass_at_both_ends():
+    """The gradient is unbounded towards the ends, where it is clipped, not halved."""
     cost, _ = draw(5, 4)
     for mass in (0.0, 1.0):
         slope = jax.grad(lambda mass: partial_sinkhorn(cost, mass, epsilon=0.1).value)(mass)
@@ -98,7 +100,7 @@ def test_the_value_s_gradient_in_the_mass_at_the_end():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_small_masses_have_gradients(dtype):
-    """A row's weight is felt in proportion to the mass, and to the last digits of it."""
+    """Gradients at a mass of 1e-7, divided by the mass, are those at a mass of 1e-3."""
     cost, _ = draw(5, 6)
 
     def slopes(mass, dtype):
@@ -112,8 +114,8 @@ def test_small_masses_have_gradients(dtype):
 
     with jax.enable_x64(True):
         expected = slopes(1e-3, jnp.float64)
-        for found, right in zip(slopes(1e-7, dtype), expected, strict=True):
-            np.testing.assert_allclose(found, right, rtol=0, atol=0.02 * np.abs(right).max())
+        for small, large in zip(slopes(1e-7, dtype), expected, strict=True):
+            np.testing.assert_allclose(small, large, rtol=0, atol=0.02 * np.abs(large).max())
 
 
 @pytest.mark.parametrize("content", [-50.0, 50.0, np.nan, np.inf])
@@ -124,13 +126,14 @@ def test_padding_changes_nothing(mode, content):
     wide = np.pad(cost, ((0, 2), (0, 3)), constant_values=content)
     padded = {"a": np.pad(a, (0, 2)), "b": np.pad(b, (0, 3))}
     padded["mask"] = np.pad(mask, ((0, 2), (0, 3)), constant_values=True)
-    found = partial_sinkhorn(wide, 0.3, epsilon=0.1, mode=mode, **padded)
+    padded_result = partial_sinkhorn(wide, 0.3, epsilon=0.1, mode=mode, **padded)
     expected = partial_sinkhorn(cost, 0.3, epsilon=0.1, a=a, b=b, mask=mask, mode=mode)
-    assert found.iterations == expected.iterations and found.converged and expected.converged
-    np.testing.assert_allclose(found.plan[:8, :6], expected.plan, rtol=2e-5, atol=1e-9)
-    np.testing.assert_allclose(found.value, expected.value, rtol=1e-5)
-    assert not found.plan[8:].any() and not found.plan[:, 6:].any()
-    assert not found.f[8:].any() and not found.g[6:].any()
+    assert padded_result.iterations == expected.iterations
+    assert padded_result.converged and expected.converged
+    np.testing.assert_allclose(padded_result.plan[:8, :6], expected.plan, rtol=2e-5, atol=1e-9)
+    np.testing.assert_allclose(padded_result.value, expected.value, rtol=1e-5)
+    assert not padded_result.plan[8:].any() and not padded_result.plan[:, 6:].any()
+    assert not padded_result.f[8:].any() and not padded_result.g[6:].any()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -155,15 +158,15 @@ def test_a_problem_that_is_all_padding_is_solved(mode):
     ],
     ids=["negative epsilon", "no epsilon", "negative weight", "more mass", "no number", "mask"],
 )
-def test_what_is_out_of_range_does_not_converge(mode, change):
+def test_arguments_out_of_range_do_not_converge(mode, change):
     problem = {"mass": 0.4, "epsilon": 0.1, **change}
     cost, _ = draw(3, 4)
     assert not partial_sinkhorn(cost, mode=mode, **problem).converged
 
 
-def test_all_of_many_weights_is_not_too_much():
+def test_the_rounded_sum_of_many_weights_is_a_possible_mass():
     a = weights(3000, 1)
-    mass = np.add.accumulate(a)[-1]  # one after another, which rounds most
+    mass = np.add.accumulate(a)[-1]  # adding one after another rounds most
     assert partial_sinkhorn(np.zeros((3000, 2)), mass, epsilon=0.1, a=a, b=np.ones(2)).converged
 
 
@@ -175,9 +178,9 @@ def test_an_infinite_cost_is_a_mask():
         result = partial_sinkhorn(cost, 0.4, epsilon=epsilon, **more)
         return result.cost + result.value
 
-    found = jax.value_and_grad(both, (0, 1))(0.1, infinite)
-    expected = jax.value_and_grad(both, (0, 1))(0.1, cost, mask=mask)
-    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    by_cost = jax.value_and_grad(both, (0, 1))(0.1, infinite)
+    by_mask = jax.value_and_grad(both, (0, 1))(0.1, cost, mask=mask)
+    jax.tree.map(np.testing.assert_array_equal, by_cost, by_mask)
 
 
 def test_items_without_weight_have_no_gradient():
@@ -187,8 +190,8 @@ def test_items_without_weight_have_no_gradient():
     def value(a):
         return partial_sinkhorn(cost, 0.3, epsilon=0.1, a=a).value
 
-    slope = jax.grad(value)(a)
-    assert slope[2] == 0 and (slope[jnp.array([0, 1, 3, 4])] != 0).all()
+    gradient = jax.grad(value)(a)
+    assert gradient[2] == 0 and (gradient[jnp.array([0, 1, 3, 4])] != 0).all()
 
 
 def test_the_cost_of_a_constant_plan_has_the_plan_as_gradient():
@@ -214,7 +217,7 @@ def test_forward_mode_goes_through_a_fixed_number_of_iterations():
 @pytest.mark.parametrize("n", [32, 128, 512])
 @pytest.mark.parametrize("kind", ["random", "learned"])
 def test_much_mass_at_a_small_epsilon(kind, n):
-    """Where nearly all moves, potentials have far to go: thousands of iterations without Newton."""
+    """Nearly all weight moves: without Newton steps, this takes thousands of iterations."""
     cost = solver.draw(kind, n, batch=1)
     for mass in (0.1, 0.5, 0.9, 0.999):
         for epsilon in (0.01, 0.003):
@@ -223,7 +226,7 @@ def test_much_mass_at_a_small_epsilon(kind, n):
 
 
 def test_a_tiny_epsilon_takes_few_newton_steps():
-    """Potentials that run far leave the kernel often; that alone must not call for a step."""
+    """The kernel is recomputed often, which alone must not trigger a Newton step."""
     cost = np.random.default_rng(0).uniform(size=(24, 24)).astype(np.float32)
     result = partial_sinkhorn(cost, 0.5, epsilon=1e-4)
     assert result.converged and result.iterations <= 400
@@ -237,8 +240,8 @@ def test_heavy_rows_do_not_mislead_a_newton_step(heavy):
     assert result.converged and result.iterations <= 90
 
 
-def test_where_the_mask_forbids_the_mass_the_iterations_end():
-    """Five rows share two columns, and must move three times what these take."""
+def test_an_impossible_mask_runs_to_the_last_iteration():
+    """Five rows share two columns and must move three times the weight of these columns."""
     cost, mask = np.random.default_rng(0).uniform(size=(24, 24)), np.ones((24, 24), bool)
     mask[:5, 2:] = False
     result = partial_sinkhorn(cost, 1.0, epsilon=0.05, mask=mask, max_iterations=300)
@@ -246,12 +249,12 @@ def test_where_the_mask_forbids_the_mass_the_iterations_end():
     assert all(np.isfinite(x).all() for x in (result.plan, result.f, result.g))
 
 
-@pytest.mark.parametrize("dear", [100.0, 1e5])
+@pytest.mark.parametrize("extra_cost", [100.0, 1e5])
 @pytest.mark.parametrize("side", [0, 1])
-def test_a_side_that_is_far_too_dear(dear, side):
-    """One row or column costs thousands of epsilons more: it stays if it can, and moves if not."""
+def test_a_very_expensive_item(extra_cost, side):
+    """A row or column that costs thousands of epsilons more stays unless it has to move."""
     cost = np.random.default_rng(0).uniform(size=(16, 16)).astype(np.float32)
-    cost = jnp.asarray(np.swapaxes(cost, 0, side)).at[3].add(dear)
+    cost = jnp.asarray(np.swapaxes(cost, 0, side)).at[3].add(extra_cost)
     cost = jnp.swapaxes(cost, 0, side)
     stays = partial_sinkhorn(cost, 0.1, epsilon=0.01)
     assert stays.converged
@@ -261,13 +264,13 @@ def test_a_side_that_is_far_too_dear(dear, side):
     assert jnp.isfinite(gradient).all()
     moves = partial_sinkhorn(cost, 0.95, epsilon=0.01)
     assert moves.converged and moves.iterations <= 200
-    kept = 0.05  # all that stays is of the dear item
+    kept = 0.05  # all the kept weight is the expensive item's
     assert moves.plan.sum(1 - side)[3] == pytest.approx(1 / 16 - kept, abs=1e-5)
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 3, 4])
 @pytest.mark.parametrize("side", [0, 1])
-def test_what_moves_too_little_to_be_seen_has_the_potential_of_its_weight(side, iterations):
+def test_an_item_whose_moved_weight_underflows_has_the_potential_of_its_weight(side, iterations):
     cost = np.random.default_rng(0).uniform(size=(16, 16)).astype(np.float32)
     np.swapaxes(cost, 0, side)[3] += 5.0  # 500 epsilons
     weights = np.where(np.arange(16) == 3, 20.0, 1 / 16).astype(np.float32)
@@ -288,7 +291,7 @@ def test_a_start_that_is_far_away(start):
 
 def test_a_problem_that_is_far_away_leaves_the_rest_of_its_batch_alone():
     costs = np.random.default_rng(0).uniform(size=(3, 16, 16)).astype(np.float32)
-    costs[1, :, 3] += 100.0  # must move, thousands of epsilons dearer
+    costs[1, :, 3] += 100.0  # must move, although it costs thousands of epsilons more
     batch = partial_sinkhorn(costs, 0.95, epsilon=0.01)
     alone = [partial_sinkhorn(cost, 0.95, epsilon=0.01) for cost in costs]
     assert batch.converged.all()
@@ -296,7 +299,7 @@ def test_a_problem_that_is_far_away_leaves_the_rest_of_its_batch_alone():
     np.testing.assert_allclose(batch.plan, [result.plan for result in alone], atol=1e-7)
 
 
-def test_a_pair_that_is_too_dear_is_not_a_forbidden_one():
+def test_a_very_expensive_pair_is_not_a_forbidden_one():
     cost = jnp.array([[0.0, 0.5], [1e19, 1.0]])
     mask = jnp.array([[True, True], [True, False]])
     result = partial_sinkhorn(cost, 1.0, epsilon=0.01, mask=mask)

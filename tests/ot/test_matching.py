@@ -22,7 +22,7 @@ B = RNG.dirichlet(np.full(5, 5), 3).astype(np.float32)
 
 
 def algorithm(cost, a, b, epsilon, iterations):
-    """The paper's iterations as they stand, in float64."""
+    """Run the paper's iterations as printed, in float64."""
     plan = np.exp(-np.float64(cost) / epsilon)
     for _ in range(iterations):
         plan *= (a / plan.sum(1))[:, None]
@@ -31,7 +31,7 @@ def algorithm(cost, a, b, epsilon, iterations):
 
 
 def with_dustbins(cost, a, b, mass):
-    """Dustbins first, as in OMIT Eq. 4, of the kind that leaves `mass` to the others."""
+    """Add dustbins in front, as in OMIT Eq. 4, with weights that leave `mass` to other items."""
     extended = np.pad(cost, ((1, 0), (1, 0)))
     extended[0, 0] = np.inf
     return extended, np.append(b.sum() - mass, a), np.append(a.sum() - mass, b)
@@ -39,48 +39,48 @@ def with_dustbins(cost, a, b, mass):
 
 @pytest.mark.parametrize("epsilon", [0.02, 0.5])
 @pytest.mark.parametrize("iterations", [1, 3])
-def test_is_the_paper_s_algorithm(epsilon, iterations):
-    found = match(COST, A, B, epsilon=epsilon, iterations=iterations)
+def test_equals_the_algorithm_of_the_paper(epsilon, iterations):
+    plan = match(COST, A, B, epsilon=epsilon, iterations=iterations)
     expected = [algorithm(*x, epsilon, iterations) for x in zip(COST, A, B, strict=True)]
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-7)
-    np.testing.assert_allclose(found.sum(-2), B, rtol=1e-5)
+    np.testing.assert_allclose(plan, expected, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(plan.sum(-2), B, rtol=1e-5)
 
 
 def test_costs_that_underflow():
-    """A word that no region is near, and a kernel whose largest entry float32 calls zero."""
+    """One word is far from every region, and the kernel's largest entry underflows float32."""
     cost = np.array([[0.0, 1.9, 1.95], [0.1, 2.0, 1.9]], np.float32) + 1.0
     a, b = np.full(2, 1 / 2), np.full(3, 1 / 3)
-    found = match(cost, a, b, epsilon=0.01, iterations=3)
-    np.testing.assert_allclose(found, algorithm(cost, a, b, 0.01, 3), rtol=1e-4, atol=1e-7)
+    plan = match(cost, a, b, epsilon=0.01, iterations=3)
+    np.testing.assert_allclose(plan, algorithm(cost, a, b, 0.01, 3), rtol=1e-4, atol=1e-7)
 
 
-def test_run_long_it_is_the_partial_plan():
+def test_many_iterations_give_the_partial_plan():
     mass = 0.4
     problems = [with_dustbins(*x, mass) for x in zip(COST, A, B, strict=True)]
     cost, a, b = (np.stack(x).astype(np.float32) for x in zip(*problems, strict=True))
-    found = match(cost, a, b, epsilon=EPSILON, iterations=3)
+    plan = match(cost, a, b, epsilon=EPSILON, iterations=3)
     for _ in range(100):
-        found = project(found, a, b, iterations=3)
-    found = found[:, 1:, 1:]
+        plan = project(plan, a, b, iterations=3)
+    plan = plan[:, 1:, 1:]
     ours = jax.vmap(partial(partial_sinkhorn, epsilon=EPSILON))
     solved = ours(COST, jnp.full(3, mass), a=A, b=B)
-    np.testing.assert_allclose(found, solved.plan, atol=2e-5 * np.max(solved.plan))
+    np.testing.assert_allclose(plan, solved.plan, atol=2e-5 * np.max(solved.plan))
     theirs = linear.solve(Geometry(cost[0], epsilon=EPSILON), a[0], b[0], threshold=1e-6)
-    np.testing.assert_allclose(found[0], theirs.matrix[1:, 1:], atol=2e-5)
+    np.testing.assert_allclose(plan[0], theirs.matrix[1:, 1:], atol=2e-5)
 
 
-def test_dustbins_without_weight_are_not_there():
+def test_dustbins_without_weight_have_no_effect():
     extended = np.pad(COST, ((0, 0), (1, 0), (1, 0)))
     a, b = (np.pad(x, ((0, 0), (1, 0))) for x in (A, B))
-    found = match(extended, a, b, epsilon=EPSILON, iterations=3)
-    full = match(COST, A, B, epsilon=EPSILON, iterations=3)
-    np.testing.assert_allclose(found[:, 1:, 1:], full, rtol=1e-6)
-    assert not found[:, 0].any() and not found[:, :, 0].any()
+    plan = match(extended, a, b, epsilon=EPSILON, iterations=3)
+    without = match(COST, A, B, epsilon=EPSILON, iterations=3)
+    np.testing.assert_allclose(plan[:, 1:, 1:], without, rtol=1e-6)
+    assert not plan[:, 0].any() and not plan[:, :, 0].any()
 
 
 @pytest.mark.parametrize("content", [0.0, -50.0, np.inf, np.nan])
 def test_padding_changes_nothing(content):
-    """Nor the gradient, whatever stands there."""
+    """Neither the plan nor its gradient depends on the content of the padding."""
 
     def value(cost, a, b):
         return jnp.sum(match(cost, a, b, epsilon=EPSILON, iterations=3) ** 2)
@@ -99,12 +99,12 @@ def test_padding_changes_nothing(content):
 
 @pytest.mark.parametrize("total", [1e-9, 1e9])
 def test_scale_of_the_weights_does_not_matter(total):
-    found = match(COST, total * A, total * B, epsilon=EPSILON, iterations=3)
+    scaled = match(COST, total * A, total * B, epsilon=EPSILON, iterations=3)
     plan = match(COST, A, B, epsilon=EPSILON, iterations=3)
-    np.testing.assert_allclose(found, total * plan, rtol=1e-5)
+    np.testing.assert_allclose(scaled, total * plan, rtol=1e-5)
 
 
-def test_order_of_the_items_moves_the_plan_along():
+def test_reordered_items_give_the_reordered_plan():
     rows, columns = RNG.permutation(7), RNG.permutation(5)
     moved = match(
         COST[:, rows][:, :, columns], A[:, rows], B[:, columns], epsilon=EPSILON, iterations=3
@@ -114,7 +114,7 @@ def test_order_of_the_items_moves_the_plan_along():
 
 
 def test_gradient_is_that_of_the_unrolled_iterations():
-    """Finite differences of the float64 algorithm."""
+    """Compare with finite differences of the float64 algorithm."""
     weights = RNG.normal(size=(7, 5))
 
     def value(cost):
@@ -125,7 +125,7 @@ def test_gradient_is_that_of_the_unrolled_iterations():
         change = np.zeros((7, 5))
         change[at] = step
         expected[at] = (value(COST[0] + change) - value(COST[0] - change)) / (2 * step)
-    found = jax.grad(
+    gradient = jax.grad(
         lambda cost: jnp.sum(weights * match(cost, A[0], B[0], epsilon=EPSILON, iterations=3))
     )(COST[0])
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+    np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())

@@ -1,4 +1,4 @@
-"""Masked partial Sinkhorn: properties of plans, what is reported, batches."""
+"""Masked partial Sinkhorn: properties of plans, reported errors, batches."""
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,7 @@ def test_equal_costs_move_the_mass_evenly():
 
 
 @pytest.mark.parametrize("mode", ["converged", "l2rm"])
-def test_items_that_nothing_may_reach_stay(mode):
+def test_items_without_an_allowed_pair_stay(mode):
     cost, mask = draw(8, 6, seed=8)
     mask[3], mask[:, 2] = False, False
     result = partial_sinkhorn(cost, 0.4, epsilon=0.1, mask=mask, mode=mode)
@@ -146,8 +146,8 @@ def test_a_traced_number_of_fixed_iterations_is_refused():
 
 
 def test_lists_are_arrays():
-    found = partial_sinkhorn([[0.0, 1.0], [1.0, 0.0]], 0.5, epsilon=0.1)
-    assert found.converged and found.plan[0, 0] > 0.24
+    result = partial_sinkhorn([[0.0, 1.0], [1.0, 0.0]], 0.5, epsilon=0.1)
+    assert result.converged and result.plan[0, 0] > 0.24
 
 
 def test_cost_grows_with_the_mass():
@@ -157,7 +157,7 @@ def test_cost_grows_with_the_mass():
     ]
     assert all(result.converged for result in results)
     assert (np.diff([result.cost for result in results]) > 0).all()
-    # Convex: what the next bit costs grows too.
+    # The cost is convex in the mass: its slope grows too.
     assert (np.diff([result.price for result in results]) > 0).all()
 
 
@@ -203,8 +203,7 @@ def test_scale_of_the_weights_does_not_matter():
     assert large.converged and large.marginal_error < 1e-6
 
 
-def test_the_result_explains_itself():
-    """Plan and what stays, from the potentials and the price."""
+def test_plan_and_kept_weights_follow_from_the_potentials():
     cost, mask = draw(8, 6, seed=9)
     a, b = weights(8, 1, total=1.5), weights(6, 2)
     mask[2], a[3] = False, 0.0
@@ -227,15 +226,15 @@ def test_warm_start():
 
 
 @pytest.mark.parametrize("mode", ["converged", "fixed", "l2rm"])
-def test_a_cost_that_is_no_number_is_reported(mode):
+def test_a_nan_cost_is_reported(mode):
     cost, mask = draw(8, 6, seed=2)
     mask[3, 4] = True
     cost[3, 4] = np.nan
     assert not partial_sinkhorn(cost, 0.3, epsilon=0.1, mask=mask, mode=mode).converged
 
 
-def test_a_mask_that_no_count_refutes_is_reported():
-    """Rows and columns weigh enough, but all pairs share one row or one column."""
+def test_a_mask_that_is_impossible_in_a_subtle_way_is_reported():
+    """Rows and columns have enough weight, but all allowed pairs share one row or one column."""
     cost, mask = draw(8, 6)
     mask[1:, 1:] = False
     mask[0], mask[:, 0] = True, True
@@ -244,7 +243,7 @@ def test_a_mask_that_no_count_refutes_is_reported():
     assert max(result.marginal_error, result.mass_error) > 0.1
 
 
-def test_fixed_mode_runs_as_asked_and_moves_the_mass():
+def test_fixed_mode_runs_all_iterations_and_moves_the_mass():
     cost, mask = draw(8, 6, seed=4)
     result = partial_sinkhorn(cost, 0.7, epsilon=0.02, mask=mask, mode="fixed", max_iterations=5)
     assert result.iterations == 5 and not result.converged
@@ -252,8 +251,8 @@ def test_fixed_mode_runs_as_asked_and_moves_the_mass():
     np.testing.assert_array_less(result.plan.sum(0), 1 / 6 + 1e-6)
 
 
-def test_one_cheap_pair_among_dear_ones():
-    """Hundreds of epsilons lie between what the one row and what the others gain by moving."""
+def test_one_cheap_pair_among_expensive_ones():
+    """The cheap row gains hundreds of epsilons more by moving than any other row."""
     cost = jnp.ones((8, 8)).at[0, 0].set(0.0)
     epsilons = jnp.asarray([2e-3, 1e-3, 1e-4])
     fixed = partial_sinkhorn(cost, 0.01, epsilon=epsilons, mode="fixed")
@@ -262,7 +261,7 @@ def test_one_cheap_pair_among_dear_ones():
     assert partial_sinkhorn(cost, 0.01, epsilon=epsilons).iterations.max() < 5
 
 
-def test_one_iteration_is_the_same_in_both_modes_and_reported_as_it_is():
+def test_one_iteration_is_the_same_in_both_modes_and_its_error_is_reported():
     cost, mask = draw(8, 6, seed=4)
     problem = {"epsilon": 0.02, "mask": mask, "max_iterations": 1}
     accelerated = partial_sinkhorn(cost, 0.7, **problem)
@@ -293,44 +292,44 @@ def test_batch_equals_a_loop(mode):
         np.testing.assert_allclose(together.value[i, k], alone.value, rtol=1e-5)
 
 
-def test_one_after_another_equals_alone(monkeypatch):
-    """What a CPU does with a batch of large problems, here of small ones."""
+def test_chunks_of_a_batch_equal_single_problems(monkeypatch):
+    """A CPU solves a batch of large problems in chunks; here the problems are small."""
     costs, _ = several(5)  # a batch that no other test has compiled
-    monkeypatch.setattr(batch, "_CLOSE", 8 * 6)
-    found = partial_sinkhorn(costs, 0.5, epsilon=0.1)
+    monkeypatch.setattr(batch, "_CHUNK_ENTRIES", 8 * 6)
+    together = partial_sinkhorn(costs, 0.5, epsilon=0.1)
     for i, cost in enumerate(costs):
         alone = partial_sinkhorn(cost, 0.5, epsilon=0.1)
-        assert found.iterations[i] == alone.iterations
-        np.testing.assert_allclose(found.plan[i], alone.plan, atol=1e-7)
+        assert together.iterations[i] == alone.iterations
+        np.testing.assert_allclose(together.plan[i], alone.plan, atol=1e-7)
 
 
-@pytest.mark.parametrize("close", [batch._CLOSE, 2 * 8 * 6])
-def test_what_a_batch_shares_has_the_sum_of_the_gradients(monkeypatch, close):
-    """One cost and many masses, all at once and two at a time."""
-    monkeypatch.setattr(batch, "_CLOSE", close)
+@pytest.mark.parametrize("entries", [batch._CHUNK_ENTRIES, 2 * 8 * 6])
+def test_a_shared_cost_gets_the_sum_of_the_gradients(monkeypatch, entries):
+    """One cost and many masses, solved all at once and two at a time."""
+    monkeypatch.setattr(batch, "_CHUNK_ENTRIES", entries)
     cost, mask = draw(8, 6, seed=9)
-    masses = jnp.linspace(0.1, 0.9, 5 if close == batch._CLOSE else 6)
+    masses = jnp.linspace(0.1, 0.9, 5 if entries == batch._CHUNK_ENTRIES else 6)
 
     def moved(cost, mass):
         return partial_sinkhorn(cost, mass, epsilon=0.1, mask=mask).cost.sum()
 
-    found, alone = moved(cost, masses), [moved(cost, mass) for mass in masses]
-    np.testing.assert_allclose(found, sum(alone), rtol=1e-5)
+    together, alone = moved(cost, masses), [moved(cost, mass) for mass in masses]
+    np.testing.assert_allclose(together, sum(alone), rtol=1e-5)
     gradients = [jax.grad(moved)(cost, mass) for mass in masses]
     np.testing.assert_allclose(jax.grad(moved)(cost, masses), sum(gradients), atol=1e-6)
 
 
 @pytest.mark.slow
-def test_gradient_of_some_after_others(monkeypatch):
+def test_gradient_through_chunks_of_a_batch(monkeypatch):
     costs, _ = several(7)
-    monkeypatch.setattr(batch, "_CLOSE", 2 * 8 * 6)  # two at a time, and one left over
+    monkeypatch.setattr(batch, "_CHUNK_ENTRIES", 2 * 8 * 6)  # two at a time, and one left over
 
     def score(cost):
         return jnp.sum(partial_sinkhorn(cost, 0.5, epsilon=0.1).plan ** 2)
 
-    found = jax.grad(score)(costs)
+    gradients = jax.grad(score)(costs)
     for i, cost in enumerate(costs):
-        np.testing.assert_allclose(found[i], jax.grad(score)(cost), atol=1e-6)
+        np.testing.assert_allclose(gradients[i], jax.grad(score)(cost), atol=1e-6)
 
 
 def test_four_devices_equal_one():

@@ -1,4 +1,4 @@
-"""Masked partial Sinkhorn against solvers that share nothing with it."""
+"""Masked partial Sinkhorn against solvers that share no code with it."""
 
 from functools import partial
 from pathlib import Path
@@ -111,7 +111,7 @@ def test_exact_partial_transport_of_pot():
 def _linear_programme(cost, mass, a, b, mask) -> float:
     n, m = cost.shape
     rows, columns = np.kron(np.eye(n), np.ones(m)), np.kron(np.ones(n), np.eye(m))
-    found = linprog(
+    solution = linprog(
         cost.ravel(),
         A_ub=np.concatenate([rows, columns]),
         b_ub=np.concatenate([a, b]),
@@ -120,8 +120,8 @@ def _linear_programme(cost, mass, a, b, mask) -> float:
         bounds=[(0, None if allowed else 0) for allowed in mask.ravel()],
         method="highs",
     )
-    assert found.success
-    return found.fun
+    assert solution.success
+    return solution.fun
 
 
 def test_a_few_iterations_with_a_dustbin():
@@ -147,8 +147,10 @@ KINDS = {
 
 
 def _check_float32(kind, n, mass, epsilon):
-    """Errors below 1e-6 in at most twice the iterations of float64 Sinkhorn, where that converges;
-    where it does not, ours does all the same."""
+    """Check errors below 1e-6, in at most twice the iterations of float64 Sinkhorn.
+
+    The solver must converge even if float64 Sinkhorn does not.
+    """
     cost = KINDS[kind](np.random.default_rng(n), n).astype(np.float32)
     mask = ~np.eye(n, dtype=bool)
     extended = np.pad(np.where(mask, cost / epsilon, np.inf), ((0, 1), (0, 1)))
@@ -199,8 +201,8 @@ def test_learned_costs_of_a_run():
     result = partial_sinkhorn(costs, mass, epsilon=epsilon, mask=mask)
     assert result.converged.all() and result.iterations.max() <= 120
     assert result.marginal_error.max() <= 1e-6 and result.mass_error.max() <= 1e-6
-    # The plan is the exponential that its potentials make, has the marginals and the mass: these
-    # are the conditions of the optimum.
+    # The conditions of the optimum: the plan is the exponential of its potentials, and it has the
+    # right marginals and mass.
     f, g, price = (np.asarray(x, np.float64) for x in (result.f, result.g, result.price))
     exponents = f[:, :, None] + g[:, None, :] + price[:, None, None] - costs.astype(np.float64)
     plans = np.where(mask, np.exp(exponents / epsilon), 0.0)
