@@ -1,10 +1,22 @@
 """The built-in data set `scenes`: pictures, region features and captions, generated from a seed.
 
-`world` draws the pictures, `captions` words them, `splits` makes features that imitate a
-detector's. Nothing of the rest of the package is needed but `errors`.
+`world` samples random scenes, `captions` describes them in English, `drawing` draws them, and
+`splits` generates whole splits with features that imitate an object detector's. May import only
+`errors` of the other rooms.
 """
 
-from l2rm_jax.data.scenes.splits import Scenes, generate
-from l2rm_jax.data.scenes.world import Scene, Thing, draw, write_png
+from l2rm_jax.data.scenes.drawing import draw, write_png
+from l2rm_jax.data.scenes.splits import NOTHING, REGIONS, SPLITS, Scenes, generate
+from l2rm_jax.data.scenes.world import Scene, Thing
 
-__all__ = ["Scene", "Scenes", "Thing", "draw", "generate", "write_png"]
+__all__ = [
+    "NOTHING",
+    "REGIONS",
+    "SPLITS",
+    "Scene",
+    "Scenes",
+    "Thing",
+    "draw",
+    "generate",
+    "write_png",
+]

@@ -1,8 +1,8 @@
-"""English captions for the pictures of the built-in data set `scenes`.
+"""English captions for the scenes of the built-in data set.
 
-A caption is made in two steps: `plan_caption` chooses what is said (which things, which of their
-attributes, a relation, a place, the background) and `word_caption` chooses how (synonyms, word
-order, sentence form). Whatever is said is true; most of what could be said is left out.
+A caption is made in two steps. `plan_caption` chooses what to say: which things, which of their
+attributes, a relation, places, the background. `word_caption` chooses how to say it: synonyms, word
+order, form of the sentence. Captions are true, but leave most of a scene unsaid.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,14 @@ from l2rm_jax.data.scenes.world import GRID, Scene, Thing, pick
 CAPTIONS_PER_PICTURE = 5
 SHORTEST, LONGEST = 4, 18  # words
 
-# What is left unsaid. Higher shares, or fewer things, make a caption fit more pictures (harder).
+# How many things a caption mentions (relative frequencies), and probabilities of leaving an
+# attribute out (OMIT) or of saying something (SAY, SAID). The less captions say, the more pictures
+# they fit, and the harder retrieval becomes.
 MENTIONED_THINGS = {1: 2, 2: 5, 3: 3}
 OMIT_COLOUR = 0.25
 OMIT_SHAPE = 0.1
 OMIT_SIZE = 0.6
-OMIT_TEXTURE = 0.6  # plain things are called plain only with PLAIN_SAID
+OMIT_TEXTURE = 0.6  # of a thing that is not plain
 PLAIN_SAID = 0.05
 MEDIUM_SAID = 0.05
 SAY_RELATION = 0.5
@@ -27,7 +29,8 @@ SAY_PLACE = 0.3
 SAY_BACKGROUND = 0.35
 SAY_COUNT = 0.08
 
-# Vocabulary breadth: more and likelier synonyms need more training pairs.
+# Words for each value, with relative frequencies. More, and more frequent, synonyms need more
+# training pairs.
 COLOUR_WORDS = {
     "red": {"red": 8, "crimson": 1, "scarlet": 1},
     "blue": {"blue": 8, "navy": 1},
@@ -106,7 +109,7 @@ FURTHER = {"and also": 2, "plus": 1, "together with": 1}
 
 @dataclass(frozen=True)
 class Mention:
-    """What a caption says of one thing: None where it is silent."""
+    """What a caption says about one thing; None for attributes that it leaves out."""
 
     colour: str | None
     shape: str | None
@@ -117,16 +120,16 @@ class Mention:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a caption says."""
+    """What a caption says about a scene; None for what it leaves out."""
 
     mentions: tuple[Mention, ...]
-    relation: str | None  # of the first thing mentioned to the second
+    relation: str | None  # from the first mentioned thing to the second
     background: str | None
-    count: int | None
+    count: int | None  # number of things in the scene
 
 
 def relations(scene: Scene, first: int, second: int) -> list[str]:
-    """Every relation that holds from thing `first` to thing `second`."""
+    """All relations that hold from thing `first` to thing `second`."""
     a, b = scene.things[first], scene.things[second]
     if a.inside == second:
         return ["inside"]
@@ -141,7 +144,7 @@ def relations(scene: Scene, first: int, second: int) -> list[str]:
 
 
 def places(thing: Thing) -> list[str]:
-    """Every name of the part of the picture where `thing` is."""
+    """All names of the part of the picture where `thing` is."""
     column = ("left", "", "right")[int(thing.x * GRID)]
     row = ("top", "", "bottom")[int(thing.y * GRID)]
     if not column and not row:
@@ -150,7 +153,7 @@ def places(thing: Thing) -> list[str]:
 
 
 def plan_mention(rng: np.random.Generator, thing: Thing, place: bool) -> Mention:
-    """Choose what is said of one thing: at least its colour or its shape."""
+    """Choose what to say about one thing: at least its colour or its shape."""
     shape = None if rng.random() < OMIT_SHAPE else thing.shape
     colour = None if shape and rng.random() < OMIT_COLOUR else thing.colour
     say_size = MEDIUM_SAID if thing.size == "medium" else 1 - OMIT_SIZE
@@ -162,7 +165,7 @@ def plan_mention(rng: np.random.Generator, thing: Thing, place: bool) -> Mention
 
 
 def plan_caption(rng: np.random.Generator, scene: Scene) -> Plan:
-    """Choose what one caption says of `scene`; larger things are likelier to be mentioned."""
+    """Choose what one caption says about `scene`; it mentions larger things more often."""
     keys = rng.random(len(scene.things)) ** (1 / np.array([t.radius for t in scene.things]))
     chosen = np.argsort(-keys)[: pick(rng, MENTIONED_THINGS)].tolist()  # weighted, no repeats
     held = relations(scene, *chosen[:2]) if len(chosen) > 1 else []
@@ -179,14 +182,14 @@ def plan_caption(rng: np.random.Generator, scene: Scene) -> Plan:
 
 
 def with_article(rng: np.random.Generator, phrase: str) -> str:
-    """`phrase` with "a" or "an", now and then "one" in place of it."""
+    """Put "a", "an" or, rarely, "one" before a phrase."""
     if rng.random() < 0.08:
         return f"one {phrase}"
     return f"{'an' if phrase[0] in 'aeiou' else 'a'} {phrase}"
 
 
 def word_mention(rng: np.random.Generator, mention: Mention) -> str:
-    """A noun phrase: "a small striped red ball", "an object with dots", "a star that is blue"."""
+    """Word a noun phrase: "a small striped red ball", "a star that is blue"."""
     before, after = [], []
     if mention.colour:
         word = pick(rng, COLOUR_WORDS[mention.colour])
@@ -207,7 +210,7 @@ def word_mention(rng: np.random.Generator, mention: Mention) -> str:
 
 
 def word_list(rng: np.random.Generator, phrases: list[str]) -> str:
-    """Things side by side: "a, b and c" or "a with b and c"."""
+    """Join noun phrases: "a, b and c" or "a with b and c"."""
     if len(phrases) == 1:
         return phrases[0]
     if rng.random() < 0.3:
@@ -216,7 +219,7 @@ def word_list(rng: np.random.Generator, phrases: list[str]) -> str:
 
 
 def word_caption(rng: np.random.Generator, plan: Plan) -> str:
-    """One sentence, in lower case and without a full stop, that says what `plan` holds."""
+    """Word a plan as one sentence, in lower case and without a full stop."""
     phrases = [word_mention(rng, mention) for mention in plan.mentions]
     background = pick(rng, BACKGROUND_WORDS[plan.background]) if plan.background else None
     background_first = background and rng.random() < 0.25
@@ -242,7 +245,7 @@ def word_caption(rng: np.random.Generator, plan: Plan) -> str:
 
 
 def describe(rng: np.random.Generator, scene: Scene) -> list[str]:
-    """Five different captions of `scene`, each of 4 to 18 words."""
+    """Sample five different captions of a scene, each of 4 to 18 words."""
     captions: list[str] = []
     while len(captions) < CAPTIONS_PER_PICTURE:
         caption = word_caption(rng, plan_caption(rng, scene))

@@ -1,10 +1,9 @@
-"""The built-in data set `scenes`: pictures, region features and captions, made from a seed.
+"""Generate splits of the built-in data set `scenes`: scenes, region features and captions.
 
-No download: the pictures are random scenes (`scene_world`), the captions are worded from them
-(`scene_captions`), and the region features imitate a detector's output: each region is a dense,
-nonlinear, noisy function of what it shows, often mixed with a neighbour, among regions that show
-only background or clutter. A model has to learn which directions mean "red" and which region a
-word speaks of.
+The region features imitate the output of an object detector. The feature of a region is a dense,
+nonlinear, noisy function of what the region shows, often mixed with the nearest other thing. Some
+regions show only background or clutter. A model has to learn which directions in feature space
+mean "red", and which region a word refers to.
 """
 
 from dataclasses import dataclass
@@ -31,18 +30,19 @@ SPLITS = ("train", "dev", "test")
 REGIONS = 12
 FEATURE_DIM = 64
 
-# Difficulty of the features (all noise is Gaussian; a present attribute has code 1, an absent 0).
-APPEARANCE_NOISE = 0.1  # shared by all regions of a thing: sets the ceiling, cannot be averaged
-REGION_NOISE = 0.12  # in the code, drawn anew for each region
-PIXEL_NOISE = 0.25  # in the features, which have about unit variance without it
-OCCLUSION = 0.35  # a region shows up to this share of the nearest other thing instead of its own
+# Difficulty of the features. Noise is Gaussian (standard deviations below); in a code, an attribute
+# is 1 if present and 0 if absent.
+APPEARANCE_NOISE = 0.1  # of a thing's code, the same in all its regions: limits any model's recall
+REGION_NOISE = 0.12  # of the code of each region
+PIXEL_NOISE = 0.25  # of the features, which have about unit variance without it
+OCCLUSION = 0.35  # largest share of a region's code that comes from the nearest other thing
 BACKGROUND_REGIONS = 2
-CLUTTER_REGIONS = 2  # false detections: a random thing, faintly
-CLUTTER_STRENGTH = 0.4
-NOTHING = -1  # what a region of background or clutter shows
-NONLINEARITY = 0.35  # gain before the tanh: higher bends the code more
+CLUTTER_REGIONS = 2  # false detections, each a faint random thing
+CLUTTER_STRENGTH = 0.4  # factor of their codes
+NOTHING = -1  # index of the thing that a region of background or clutter shows
+NONLINEARITY = 0.35  # scale of the weights before the tanh
 HIDDEN = 128
-DETECTOR_SEED = 20240  # one detector for every seed and split
+DETECTOR_SEED = 20240  # the detector is the same for every seed and split
 
 CODE_GROUPS = (*COLOURS, *SHAPES, *TEXTURES, *BACKGROUNDS)
 CODE_DIM = len(CODE_GROUPS) + len(RADIUS) + 2 * GRID
@@ -50,30 +50,31 @@ CODE_DIM = len(CODE_GROUPS) + len(RADIUS) + 2 * GRID
 
 @dataclass(frozen=True)
 class Scenes:
-    """A split of the data set."""
+    """A generated split."""
 
     features: Float32[np.ndarray, "pictures regions dim"]
-    captions: list[str]  # five per picture, in the order of the pictures
+    captions: list[str]  # five captions a picture, in the order of the pictures
     scenes: list[Scene]
-    shown: Int[np.ndarray, "pictures regions"]  # the thing of each region, or NOTHING
+    shown: Int[np.ndarray, "pictures regions"]  # index of the thing in each region, or NOTHING
 
 
-def bumps(value: float, centres: np.ndarray) -> np.ndarray:
-    """A smooth one-hot code of a number: 1 at a centre, near 0 at the next one."""
+def soft_one_hot(value: float, centres: np.ndarray) -> np.ndarray:
+    """Smooth one-hot code of a number: 1 if it is at a centre, near 0 if it is at the next one."""
     return np.exp(-(((value - centres) / (centres[1] - centres[0])) ** 2) * 2)
 
 
 def noiseless_code(scene: Scene, thing: Thing | None, x: float, y: float) -> np.ndarray:
-    """What a region shows, float [CODE_DIM]: a thing, or only the background at (x, y)."""
+    """Code, float [CODE_DIM], of a region at (x, y) that shows a thing, or only the background."""
     shown = (thing.colour, thing.shape, thing.texture) if thing else (scene.background,)
     groups = np.array([name in shown for name in CODE_GROUPS], float)
-    size = bumps(thing.radius, np.array(list(RADIUS.values()))) if thing else np.zeros(len(RADIUS))
+    radii = np.array(list(RADIUS.values()))
+    size = soft_one_hot(thing.radius, radii) if thing else np.zeros(len(radii))
     board = (np.arange(GRID) + 0.5) / GRID
-    return np.concatenate([groups, size, bumps(x, board), bumps(y, board)])
+    return np.concatenate([groups, size, soft_one_hot(x, board), soft_one_hot(y, board)])
 
 
-def detector() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Weights of the fixed random map from codes to features."""
+def detector_weights() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights of the detector, a fixed random map from codes to features."""
     rng = np.random.default_rng(DETECTOR_SEED)
     first = rng.normal(size=(CODE_DIM, HIDDEN)) * NONLINEARITY
     bias = rng.normal(size=HIDDEN) * NONLINEARITY
@@ -82,10 +83,14 @@ def detector() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def region_codes(rng: np.random.Generator, scene: Scene) -> tuple[np.ndarray, np.ndarray]:
-    """Noisy codes of the regions of a picture in random order, float [REGIONS, CODE_DIM], and the
-    thing that each shows, int [REGIONS].
+    """Sample noisy codes of the regions of a picture, in random order.
 
-    Every thing has at least one region; what background and clutter leave over are duplicates.
+    Every thing has at least one region. Regions left over by background and clutter show random
+    things again.
+
+    Returns:
+      codes float [REGIONS, CODE_DIM], and the index of the thing that each region shows, or
+      `NOTHING`, int [REGIONS].
     """
     things = scene.things
     looks = np.stack([noiseless_code(scene, thing, thing.x, thing.y) for thing in things])
@@ -109,15 +114,15 @@ def region_codes(rng: np.random.Generator, scene: Scene) -> tuple[np.ndarray, np
 
 
 def generate(pictures: int, seed: int, split: str) -> Scenes:
-    """The first `pictures` pictures of a split, with five captions each.
+    """Generate the first `pictures` pictures of a split, with five captions each.
 
     Args:
-      pictures: how many, at least 1; the first n are the same whatever number is asked for.
-      seed: a non-negative integer; another seed gives other pictures seen by the same detector.
-      split: "train", "dev" or "test": separate draws from the same world.
+      pictures: number of pictures, at least 1; a larger split begins with the smaller one.
+      seed: 0 or more; another seed gives other pictures, seen by the same detector.
+      split: "train", "dev" or "test", which are independent samples of the same distribution.
 
     Returns:
-      features float32 [pictures, 12, 64], captions (5 * pictures), the scenes themselves and what
+      Features float32 [pictures, 12, 64], 5 * pictures captions, the scenes, and the things that
       their regions show.
 
     Raises:
@@ -129,16 +134,16 @@ def generate(pictures: int, seed: int, split: str) -> Scenes:
         raise DataError(
             f"scenes: pictures = {pictures} and seed = {seed}, expected at least 1 and at least 0"
         )
-    first, bias, second = detector()
+    first, bias, second = detector_weights()
     features = np.empty((pictures, REGIONS, FEATURE_DIM), np.float32)
     captions, scenes, shown = [], [], []
     for index in range(pictures):
-        # Separate streams: a change of the captions' settings leaves the pictures as they were.
+        # Separate random streams, so that other caption settings do not change the pictures.
         streams = np.random.default_rng([seed, SPLITS.index(split), index]).spawn(3)
         scene = sample_scene(streams[0])
         captions += describe(streams[1], scene)
         codes, things = region_codes(streams[2], scene)
-        # One product per picture: a larger one could round differently with the number asked for.
+        # One product for each picture: the rounding of a larger one could depend on `pictures`.
         clean = np.tanh(codes @ first + bias) @ second
         features[index] = clean + streams[2].normal(size=clean.shape) * PIXEL_NOISE
         scenes.append(scene)

@@ -1,7 +1,5 @@
-"""The built-in data set: reproducible, true to its pictures, varied, and with shared concepts."""
+"""The built-in data set: reproducible splits, true captions, varied words, shared concepts."""
 
-import struct
-import zlib
 from collections import Counter
 from functools import cache
 from itertools import combinations
@@ -9,7 +7,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from l2rm_jax.data import scene_captions, scene_world, scenes
+from l2rm_jax.data import scenes
+from l2rm_jax.data.scenes import captions as scene_captions
+from l2rm_jax.data.scenes.splits import noiseless_code, region_codes
 from l2rm_jax.errors import DataError
 
 
@@ -42,8 +42,8 @@ def test_shapes(pictures, name):
 def test_a_region_looks_like_the_thing_it_shows():
     rng, right = np.random.default_rng(0), []
     for scene in split().scenes[:40]:
-        looks = np.stack([scenes.code_of(scene, thing, thing.x, thing.y) for thing in scene.things])
-        codes, shown = scenes.region_codes(rng, scene)
+        looks = np.stack([noiseless_code(scene, thing, thing.x, thing.y) for thing in scene.things])
+        codes, shown = region_codes(rng, scene)
         nearest = np.linalg.norm(codes[:, None] - looks, axis=-1).argmin(1)
         right += list((nearest == shown)[shown != scenes.NOTHING])
     assert np.mean(right) > 0.97
@@ -186,7 +186,7 @@ def test_backgrounds_and_counts_in_captions_are_true():
 
 
 def thing(x, y, inside=None):
-    return scene_world.Thing("red", "ball", "large", "plain", x, y, 0.13, inside)
+    return scenes.Thing("red", "ball", "large", "plain", x, y, 0.13, inside)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def thing(x, y, inside=None):
     ],
 )
 def test_relations(first, second, expected):
-    scene = scene_world.Scene("sand", (first, second))
+    scene = scenes.Scene("sand", (first, second))
     assert scene_captions.relations(scene, 0, 1) == expected
 
 
@@ -252,61 +252,3 @@ def test_pictures_share_concepts():
     )
     assert held["red", "ball"] >= 8
     assert sum(count >= 2 for count in held.values()) > 0.6 * len(held)
-
-
-# Drawing -----------------------------------------------------------------------------------------
-
-
-def read_png(path):
-    """A minimal reader of 8-bit RGB files without filters; checks every checksum."""
-    data = path.read_bytes()
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    chunks, at = {}, 8
-    while at < len(data):
-        (length,) = struct.unpack(">I", data[at : at + 4])
-        body = data[at + 4 : at + 8 + length]
-        assert struct.unpack(">I", data[at + 8 + length : at + 12 + length])[0] == zlib.crc32(body)
-        chunks[body[:4]] = body[4:]
-        at += 12 + length
-    width, height, *rest = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
-    assert rest == [8, 2, 0, 0, 0]
-    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, 1 + 3 * width)
-    assert (rows[:, 0] == 0).all()
-    return rows[:, 1:].reshape(height, width, 3)
-
-
-def test_png_holds_the_drawing(tmp_path):
-    scene = split().scenes[0]
-    scenes.write_png(scene, tmp_path / "scene.png")
-    image = scenes.draw(scene)
-    assert image.dtype == np.uint8 and image.shape == (192, 192, 3)
-    np.testing.assert_array_equal(read_png(tmp_path / "scene.png"), image)
-    matplotlib_image = pytest.importorskip("matplotlib.image")
-    back = matplotlib_image.imread(tmp_path / "scene.png")
-    np.testing.assert_array_equal((back[..., :3] * 255).round().astype(np.uint8), image)
-
-
-@pytest.mark.parametrize("shape", sorted(scene_world.SHAPES))
-@pytest.mark.parametrize("colour", ["red", "white"])
-def test_things_are_drawn_where_and_as_they_are(shape, colour):
-    there = scene_world.Thing(colour, shape, "large", "plain", 0.2, 0.7, 0.13)
-    image = scenes.draw(scene_world.Scene("night", (there,))).astype(int)
-    same = (np.abs(image - scene_world.RGB[colour]) < 8).all(-1)
-    rows, columns = np.nonzero(same)
-    assert same.sum() > 400
-    assert abs(columns.mean() / 192 - 0.2) < 0.07  # a moon is lopsided
-    assert abs(rows.mean() / 192 - 0.7) < 0.05
-
-
-def test_shapes_and_textures_look_different():
-    drawn = [
-        scenes.draw(
-            scene_world.Scene(
-                "snow", (scene_world.Thing("red", shape, "large", texture, 0.5, 0.5, 0.13),)
-            )
-        )
-        for shape in scene_world.SHAPES
-        for texture in scene_world.TEXTURES
-    ]
-    for one, other in combinations(drawn, 2):
-        assert (one != other).any(-1).sum() > 100
