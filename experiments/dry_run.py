@@ -1,17 +1,18 @@
-"""Compiles a training step for devices that are not there: will it compile, and fit in them?
+"""Compile a training step for absent accelerators: does it compile, and does it fit in memory?
 
-pip install "jax[tpu]"       # a TPU's compiler; it needs no TPU
-pip install "jax[cuda13]"    # a GPU's; it needs no GPU and no driver
+pip install "jax[tpu]"       # the TPU compiler, which needs no TPU
+pip install "jax[cuda13]"    # the GPU compiler, which needs neither GPU nor driver
 python -m experiments.dry_run --machine=v5e --batch=1024
 python -m experiments.dry_run --machine=h200 --devices=1 --batch=128 --set model.head=saf
 
-The step after the warm-up, as a run of the config would compile it on each of so many devices,
-every caption padded to --words words. Columns: what the step takes (state and batch), what it works
-with beside that, and what a device has, in GiB; seconds of the compilation here; and, of a TPU, the
-milliseconds that its compiler expects: cycles of all operations at the device's clock, loops as
-often as they turn, those that the data end (transport, gradients of hardest negatives) once, and no
-exchange between devices. Nothing is run, so that is no measurement. A GPU's products are those of
-cuBLAS, as nothing can be tried out without one.
+Compiles the step after the warm-up as a run of the config would, with every caption padded to
+--words words. Columns, for one device: "given" is the memory of the step's inputs (state and
+batch), "working" the memory it needs beside them, "of" the memory that the device has, all in GiB;
+then the seconds that the compilation took here. "expected ms" is the TPU compiler's own estimate of
+a step: the cycles of all operations at the device's clock, without communication between devices. A
+loop counts as often as it runs; a loop whose end depends on the data (transport, gradients of
+hardest negatives) counts once. Nothing is run, so this is not a measurement. For a GPU, matrix
+products are those of cuBLAS, because other kernels would have to be tried on a GPU.
 """
 
 import os
@@ -27,13 +28,14 @@ from ml_collections import ConfigDict
 
 from experiments.hlo import estimated_cycles
 from experiments.machines import MACHINES, Machine
-from experiments.scaling import config_of, machines_of, parser, step_inputs
+from experiments.scaling import config_of, machines_of, parser
 from experiments.sweep import start, with_changes
+from experiments.work import step_inputs
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.base import skip_non_finite
 
-# What NVIDIA's data sheet and CUDA's limits of Hopper say, in the form that XLA reads.
+# H200: NVIDIA's data sheet and CUDA's limits for Hopper, in the format that XLA reads.
 HOPPER = """
 gpu_device_info {{
   cuda_compute_capability {{ major: 9 minor: 0 }}
@@ -50,32 +52,32 @@ runtime_version {{ major: 13 minor: 0 }}
 dnn_version_info {{ major: 9 minor: 12 }}
 device_description_str: "NVIDIA {kind}"
 """
-# Without a GPU the compiler cannot choose among Triton's products, and its first choice may fail.
+# Without a GPU the compiler cannot time Triton's kernels, and the one it takes may not compile.
 GPU_OPTIONS = {"xla_gpu_enable_triton_gemm": False}
 
 
 class Device(NamedTuple):
-    """What a model asks of the device that it runs on."""
+    """Stands in for a `jax.Device` in the code of the heads."""
 
     platform: str
-    memory: float
+    memory: float  # bytes
 
     def memory_stats(self) -> dict[str, int]:
         return {"bytes_limit": int(self.memory)}
 
 
 class Compiled(NamedTuple):
-    """Of one device: bytes, seconds of the compilation, and those that a step should take."""
+    """A compiled step: memory of one device in bytes, times in seconds."""
 
-    given: int  # the state and the batch
-    working: int
+    given: int  # state and batch
+    working: int  # all else
     compilation: float
-    step: float | None
+    step: float | None  # the compiler's estimate; None for a GPU
 
 
 def main() -> None:
     flags = parser(__doc__).parse_args()
-    _look_for_no_device()
+    _use_cpu_only()
     config = config_of(flags)
     shapes = flags.words, flags.regions, flags.features
     print("machine  devices  batch  given GiB  working GiB  of GiB  compiled in s  expected ms")
@@ -92,17 +94,17 @@ def main() -> None:
                 print(f"{start_of_row}  {_row(sized, machine, devices, shapes)}", flush=True)
 
 
-def _look_for_no_device() -> None:
-    """Before JAX looks for any: a CPU is enough, of this machine or of a real accelerator's.
+def _use_cpu_only() -> None:
+    """Keep JAX and libtpu from looking for accelerators; call it before JAX is used.
 
-    Programs of absent devices can be kept, but not read again.
+    The compilation cache is off: it can store programs of absent devices but not load them.
     """
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_enable_compilation_cache", False)
     settings = {
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # one process at a time may hold a TPU; none is held
-        "TPU_SKIP_MDS_QUERY": "1",  # no question to the cloud about a TPU of this machine
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no TPU is held, so processes need not take turns
+        "TPU_SKIP_MDS_QUERY": "1",  # do not ask the cloud about a TPU of this machine
         "TPU_ACCELERATOR_TYPE": "v5litepod-1",
         "TPU_WORKER_HOSTNAMES": "localhost",
     }
@@ -111,23 +113,23 @@ def _look_for_no_device() -> None:
 
 
 def absent_devices(machine: Machine, count: int) -> list[jax.Device]:
-    """So many devices that can be compiled for.
+    """Return descriptions of `count` devices that a program can be compiled for.
 
     Raises:
-      ConfigError: the machine's compiler is not installed, or knows no such number of devices.
+      ConfigError: the compiler is not installed, or it does not know that many devices.
     """
     try:
         if machine.platform == "tpu":
-            found = topologies.get_topology_desc(_slice(count), "tpu")
+            topology = topologies.get_topology_desc(_slice(count), "tpu")
         else:
             target = {"topology": f"1x1x{count}", "target_config": HOPPER.format(kind=machine.kind)}
-            found = topologies.get_topology_desc(machine.kind, "cuda", **target)
-        devices = list(found.devices)[:count]
+            topology = topologies.get_topology_desc(machine.kind, "cuda", **target)
+        devices = list(topology.devices)[:count]
     except (RuntimeError, NotImplementedError) as error:
         extra = {"tpu": "tpu", "gpu": "cuda13"}[machine.platform]
         raise ConfigError(
-            f"no compiler for {count} devices of {machine.kind}; expected that of "
-            f'`pip install "jax[{extra}]"`, which says: {error}'
+            f"cannot compile for {count} devices of {machine.kind}; this needs "
+            f'`pip install "jax[{extra}]"`: {error}'
         ) from error
     if len(devices) < count:
         raise ConfigError(f"{count} devices of {machine.kind}: expected at most {len(devices)}")
@@ -135,7 +137,7 @@ def absent_devices(machine: Machine, count: int) -> list[jax.Device]:
 
 
 def _slice(count: int) -> str:
-    """The least slice of a v5e that has so many chips: 2 x 2, 2 x 4, 4 x 4."""
+    """Return the smallest v5e slice with at least `count` chips: 2x2, 2x4, 4x4 and so on."""
     doublings = max(2, (count - 1).bit_length())
     return f"v5e:{2 ** (doublings // 2)}x{2 ** (doublings - doublings // 2)}"
 
@@ -143,22 +145,25 @@ def _slice(count: int) -> str:
 def compile_step(
     config: ConfigDict, machine: Machine, devices: list[jax.Device], shapes: tuple[int, int, int]
 ) -> Compiled:
-    """The step of the config on these devices, whose batch they share.
+    """Compile the step of the config for devices that share its batch.
 
     Args:
-      shapes: words of a caption, regions of an image, features of a region.
+      config: a config of the package.
+      machine: the kind of the devices.
+      devices: what `absent_devices` returns.
+      shapes: words per caption, regions per image, features per region.
 
     Raises:
-      jax.errors.JaxRuntimeError: a TPU's compiler finds that the step does not fit.
+      jax.errors.JaxRuntimeError: the TPU compiler says that the step does not fit in memory.
     """
     method, *inputs = step_inputs(config, len(devices), *shapes)
 
-    def on_each(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    def per_device(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((len(devices), *x.shape), x.dtype)
 
     step = Replicas(devices).map(skip_non_finite(method.step), donate=True).function
-    with matmul_precision(config.precision), _as_if_on(machine):
-        lowered = step.lower(*jax.tree.map(on_each, inputs))
+    with matmul_precision(config.precision), _pretending_to_run_on(machine):
+        lowered = step.lower(*jax.tree.map(per_device, inputs))
     begin = time.perf_counter()
     on_gpu = machine.platform == "gpu"
     compiled = lowered.compile(compiler_options=GPU_OPTIONS if on_gpu else None)
@@ -171,9 +176,12 @@ def compile_step(
 
 
 @contextmanager
-def _as_if_on(machine: Machine) -> Iterator[None]:
-    """Heads choose how many captions they score at once, and what they keep, by the device that
-    JAX names; within a step nobody can hand them another."""
+def _pretending_to_run_on(machine: Machine) -> Iterator[None]:
+    """Make `jax.local_devices` return a stand-in for the machine's device.
+
+    Heads ask it how much memory there is, to choose how many captions to score at once and what to
+    keep for the backward pass. Within a step there is no other way to tell them.
+    """
     device = Device(machine.platform, machine.memory)
     with mock.patch.object(jax, "local_devices", lambda *_, **__: [device]):
         yield
@@ -181,14 +189,14 @@ def _as_if_on(machine: Machine) -> Iterator[None]:
 
 def _row(config: ConfigDict, machine: Machine, devices: list, shapes: tuple) -> str:
     try:
-        found = compile_step(config, machine, devices, shapes)
+        compiled = compile_step(config, machine, devices, shapes)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         return f"does not fit: {_first_line(error)}"
-    given, working, of = (x / 2**30 for x in (found.given, found.working, machine.memory))
-    expected = "" if found.step is None else f"{found.step * 1e3:.1f}"
-    line = f"{given:9.2f}  {working:11.2f}  {of:6.1f}  {found.compilation:13.0f}  {expected:>11}"
+    given, working, of = (x / 2**30 for x in (compiled.given, compiled.working, machine.memory))
+    expected = "" if compiled.step is None else f"{compiled.step * 1e3:.1f}"
+    line = f"{given:9.2f}  {working:11.2f}  {of:6.1f}  {compiled.compilation:13.0f}  {expected:>11}"
     return line if given + working <= of else f"{line}  does not fit"
 
 
@@ -197,4 +205,4 @@ def _first_line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    start(main, prepare=False)  # flags for a CPU would end a TPU's compiler
+    start(main, prepare=False)  # the TPU compiler refuses the CPU flags that `prepare` sets

@@ -1,4 +1,4 @@
-"""What all figures share: their looks, and rows of `results.csv` as means over seeds."""
+"""Style of all figures, and rows of `results.csv` averaged over seeds."""
 
 import csv
 from collections import defaultdict
@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from l2rm_jax.errors import DataError
 from l2rm_jax.methods import METHODS
 
-# Okabe and Ito's palette, which colour-blind readers tell apart; its yellow is too faint for lines.
+# Okabe and Ito's palette for colour-blind readers, without yellow, which is too faint for lines.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MATCHED, MISMATCHED = PALETTE[0], PALETTE[1]
 MARKERS = "osD^vPX"
@@ -39,20 +39,20 @@ Row = dict[str, str]
 
 
 def method_style(method: str) -> dict:
-    """The same colour and marker for a method in every figure."""
-    place = list(METHODS).index(method) % len(PALETTE)
-    return {"color": PALETTE[place], "marker": MARKERS[place], "label": method}
+    """Return colour, marker and label of a method, the same in every figure."""
+    number = list(METHODS).index(method) % len(PALETTE)
+    return {"color": PALETTE[number], "marker": MARKERS[number], "label": method}
 
 
 def save(figure: Figure, out: Path, name: str) -> None:
-    """Writes `out/name.png` and says so."""
+    """Write `out/name.png` and print its path."""
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / f"{name}.png")
     print(out / f"{name}.png")
 
 
 def read_rows(files: Iterable[Path], columns: Sequence[str]) -> list[Row]:
-    """The rows of several `results.csv`.
+    """Return the rows of several `results.csv`.
 
     Raises:
       DataError: a file is missing, has no row or lacks one of `columns`.
@@ -62,55 +62,59 @@ def read_rows(files: Iterable[Path], columns: Sequence[str]) -> list[Row]:
         if not file.is_file():
             raise DataError(f"{file}: no such file")
         with file.open(newline="") as lines:
-            found = list(csv.DictReader(lines))
-        missing = [column for column in columns if not found or column not in found[0]]
+            table = list(csv.DictReader(lines))
+        missing = [column for column in columns if not table or column not in table[0]]
         if missing:
             raise DataError(
-                f"{file}: {len(found)} rows, without {', '.join(missing)}; a config key has a "
-                "column where the runs differ in it"
+                f"{file}: {len(table)} rows without the column {', '.join(missing)}; a config "
+                "field has a column only if the runs differ in it"
             )
-        rows += found
+        rows += table
     return rows
 
 
-def groups(rows: Iterable[Row], *columns: str) -> dict[tuple[str, ...], list[Row]]:
-    """Rows with equal values of `columns` together."""
-    found = defaultdict(list)
+def group_rows(rows: Iterable[Row], *columns: str) -> dict[tuple[str, ...], list[Row]]:
+    """Return the rows by their values of `columns`."""
+    groups = defaultdict(list)
     for row in rows:
-        found[tuple(row[column] for column in columns)].append(row)
-    return dict(found)
+        groups[tuple(row[column] for column in columns)].append(row)
+    return dict(groups)
 
 
 def curve(rows: Iterable[Row], x: str, y: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ascending values of column `x`; mean over seeds and standard deviation of `y` (0 of one).
+    """Return the ascending values of column `x`, and mean and deviation of `y` over seeds.
+
+    The standard deviation of a single seed is 0.
 
     Raises:
-      DataError: a row has no `x` (a mismatch index file has no asked rate), or a seed occurs twice
-        at a value of it: the rows differ in more than the seed.
+      DataError: a row has no value of `x` (a run with a mismatch index file has no `rate_asked`);
+        or a seed occurs twice at one value of `x`, so the runs differ in more than the seed.
     """
     rows = list(rows)
     for row in rows:
         if not row[x]:
             raise DataError(f"{x}: empty in a row of {row['method']}, seed {row['seed']}")
-    values = sorted(
-        ((float(at), of) for (at,), of in groups(rows, x).items()), key=lambda pair: pair[0]
+    points = sorted(
+        ((float(value), group) for (value,), group in group_rows(rows, x).items()),
+        key=lambda point: point[0],
     )
-    for at, of in values:
-        seeds = [row["seed"] for row in of]
+    for value, group in points:
+        seeds = [row["seed"] for row in group]
         if len(set(seeds)) < len(seeds):
             raise DataError(
-                f"{x} {at:g}: found rows of seeds {', '.join(seeds)}, expected each once; the runs "
-                "differ in something else, so give tables that hold one setting"
+                f"{x} {value:g}: found rows of seeds {', '.join(seeds)}, expected each seed once; "
+                "the runs differ in another config field, so select those that share it"
             )
-    sets = [[float(row[y]) for row in of] for _, of in values]
-    deviations = [np.std(s, ddof=1) if len(s) > 1 else 0.0 for s in sets]
-    return np.array([at for at, _ in values]), np.array([*map(np.mean, sets)]), np.array(deviations)
+    samples = [[float(row[y]) for row in group] for _, group in points]
+    deviations = [np.std(each, ddof=1) if len(each) > 1 else 0.0 for each in samples]
+    means = [*map(np.mean, samples)]
+    return np.array([value for value, _ in points]), np.array(means), np.array(deviations)
 
 
 def setting(rows: Sequence[Row]) -> str:
-    """Data, head, protocol and seeds of rows, for a title."""
+    """Return data, head, protocol and seeds of the rows, as a title."""
     names = [{row[column] for row in rows} for column in ("data", "head", "protocol")]
-    data, head, protocol = (", ".join(sorted(found)) for found in names)
+    data, head, protocol = (", ".join(sorted(values)) for values in names)
     seeds = sorted({int(row["seed"]) for row in rows})
     return (
         f"{data}, head {head.upper()}, protocol {protocol}, "
@@ -119,7 +123,7 @@ def setting(rows: Sequence[Row]) -> str:
 
 
 def title(config: ConfigDict) -> str:
-    """What was trained on what, for a figure of one run."""
+    """Return data, method, head, mismatch and seed of a run, as a title."""
     return (
         f"{config.data.name}, {config.method}, head {config.model.head.upper()}, protocol "
         f"{config.mismatch.protocol}, mismatch rate {config.mismatch.rate:g}, seed {config.seed}"

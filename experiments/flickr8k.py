@@ -1,14 +1,14 @@
-"""Flickr8k with grid features, 10,000 training pairs: a real-data check beside the authors' code.
+"""Flickr8k with grid features, 10,000 training pairs: our results beside the authors' code.
 
 python -m experiments.flickr8k --path=DIR --out=runs/flickr8k --vary seed=0,1,2
 python -m experiments.flickr8k --path=DIR --out=runs/flickr8k --set mismatch.rate=0.6 \
     --vary method=l2rm,triplet --vary model.head=saf,sgr
 python -m experiments.flickr8k --out=runs/flickr8k --report
 
-The settings of configs/flickr8k.py, validated on the first 200 dev images, with a vocabulary of all
-30,000 training captions (kept in --out, one for all runs there). Stops and continues as
-`experiments.sweep`, which it is built on. --report trains nothing and prints what the runs under
---out, finished or not, have reached; last, the test recalls of all side by side.
+Runs use the settings of configs/flickr8k.py, are validated on the first 200 dev images, and share
+the vocabulary of all 30,000 training captions, which is kept in --out. The grid stops and continues
+like `experiments.sweep`. --report trains nothing: it prints the results so far of all runs under
+--out, finished or not, then a table of their test recalls.
 """
 
 import argparse
@@ -24,8 +24,8 @@ from ml_collections import ConfigDict
 from experiments.sweep import (
     RECALLS,
     add_settings,
-    differ_in_seed_alone,
-    epochs,
+    differ_only_in_seed,
+    epoch_records,
     grid,
     load_config,
     run_grid,
@@ -40,10 +40,10 @@ from l2rm_jax.run.config_file import read_config, with_changes
 
 CONFIG = Path(__file__).parents[1] / "configs" / "flickr8k.py"
 DEV_IMAGES = 200
-WORDS = {"data.path", "data.min_count", "data.split_sentences"}  # what decides the vocabulary
+VOCABULARY_FIELDS = {"data.path", "data.min_count", "data.split_sentences"}
 
 HEAD = [f"{way} R@{k}" for way in ("i2t", "t2i") for k in RECALL_AT] + ["rSum"]
-CURVES = (  # quantity of an epoch, its title, its form
+CURVES = (  # key of an epoch record, title, number format
     ("rsum", "rSum after epoch", "{:.1f}"),
     ("split_accuracy", "split accuracy", "{:.3f}"),
     ("split_precision", "precision of matched set", "{:.3f}"),
@@ -53,7 +53,7 @@ CURVES = (  # quantity of an epoch, its title, its form
 REFERENCE_GROUP = ("l2rm", "saf", "image0.4")
 REFERENCE = {
     "best": ("22.5", "49.0", "61.5", "14.2", "36.3", "48.7", "232.2"),
-    "rsum": ("", "150", "190", "206", "220"),  # and no other epoch
+    "rsum": ("", "150", "190", "206", "220"),  # epochs 2 to 5; others are not known
     "split_accuracy": ("", "", "", "", "0.796 to 0.804 over the epochs"),
     "split_precision": ("", "", "", "", "0.764 to 0.779 over the epochs"),
 }
@@ -83,18 +83,21 @@ def main() -> None:
 def shared_vocabulary(
     config: ConfigDict, out: Path, vary: Mapping[str, Sequence], settings: Mapping[str, Any]
 ) -> Path:
-    """The vocabulary file of all training captions, not only of those that are trained on.
+    """Return the file `vocabulary.json` of all training captions, and write it if it is missing.
+
+    The vocabulary includes the captions of training images that the runs leave out.
 
     Args:
-      config: of all runs, before `settings`.
-      out: where the file is, or is written.
-      vary: what the runs differ in.
-      settings: what the runs have in place of the config's.
+      config: config of all runs, before `settings`.
+      out: directory of the runs and of the file.
+      vary: config fields in which the runs differ.
+      settings: config fields that replace those of `config` in all runs.
 
     Raises:
-      ConfigError: the runs differ in what decides the words, or `out` has another vocabulary.
+      ConfigError: the runs differ in a field that decides the vocabulary, or the file in `out`
+        holds another vocabulary.
     """
-    if varied := sorted(WORDS & vary.keys()):
+    if varied := sorted(VOCABULARY_FIELDS & vary.keys()):
         raise ConfigError(
             f"--vary {varied[0]}: the runs under {out} share a vocabulary, expected --set, and an "
             "--out for each value"
@@ -116,11 +119,11 @@ def shared_vocabulary(
 
 
 class Run(NamedTuple):
-    """What is there of a run, finished or not."""
+    """A run, finished or not, and its results so far."""
 
     name: str
     config: ConfigDict
-    records: list[dict]  # of its epochs so far
+    records: list[dict]  # one for each epoch so far
     test: dict | None  # recalls, once it is finished
 
     @property
@@ -138,44 +141,48 @@ class Run(NamedTuple):
 
 
 def report(out: Path) -> str:
-    """What the runs under `out` have reached, by method, head and mismatch.
+    """Return the results so far of the runs under `out`, by method, head and mismatch.
 
     Raises:
       ConfigError: no run has finished an epoch.
     """
     groups = defaultdict(list)
     for workdir in sorted(path.parent for path in out.glob("*/metrics.jsonl")):
-        if records := epochs(workdir):
+        if records := epoch_records(workdir):
             run = Run(workdir.name, read_config(workdir), records, test_recalls(workdir))
             groups[run.group].append(run)
     if not groups:
         raise ConfigError(f"{out}: no run has finished an epoch")
     groups = dict(sorted(groups.items()))
-    return "\n\n".join([*(describe(group, runs) for group, runs in groups.items()), tests(groups)])
+    tables = [validation_tables(group, runs) for group, runs in groups.items()]
+    return "\n\n".join([*tables, test_table(groups)])
 
 
 def test_recalls(workdir: Path) -> dict | None:
+    """Return the test recalls of a run, or None if it is not finished."""
     file = workdir / "results.json"
     if not file.exists():
         return None
     return next(iter(json.loads(file.read_text())["test"].values()))
 
 
-def tests(groups: Mapping[tuple, Sequence[Run]]) -> str:
-    """All groups side by side: test recalls of the epoch that validated best, means over seeds."""
+def test_table(groups: Mapping[tuple, Sequence[Run]]) -> str:
+    """Return one line per group: test recalls at its best validation epoch, mean over seeds."""
     lines = [f"{'test of that epoch':<32}" + "".join(f"{cell:>9}" for cell in [*HEAD, "seeds"])]
     for group, runs in groups.items():
         tested = [run for run in runs if run.test]
-        if tested and differ_in_seed_alone(run.config for run in tested):
+        if tested and differ_only_in_seed(run.config for run in tested):
             mean = np.mean([[run.test[column] for column in RECALLS] for run in tested], axis=0)
             cells = [*map("{:.1f}".format, mean), str(len(tested))]
             lines.append(f"{'  '.join(group):<32}" + "".join(f"{cell:>9}" for cell in cells))
     return "\n".join(lines)
 
 
-def describe(group: tuple[str, str, str], runs: Sequence[Run]) -> str:
-    """The tables of a group; mean and deviation are over its finished runs alone, where these
-    differ in nothing but the seed."""
+def validation_tables(group: tuple[str, str, str], runs: Sequence[Run]) -> str:
+    """Return the validation tables of a group: best epochs, then one table per quantity.
+
+    Mean and standard deviation are over finished runs, and only if these differ only in the seed.
+    """
     reference = REFERENCE if group == REFERENCE_GROUP else {}
     width = 2 + max(len(name) for name in ["precision of matched set", *(run.name for run in runs)])
 
@@ -190,7 +197,7 @@ def describe(group: tuple[str, str, str], runs: Sequence[Run]) -> str:
         lines.append(row(run.name, map("{:.1f}".format, values), f"{run.best['epoch']:>5}{more}"))
     finished = [run for run in runs if len(run.records) == run.epochs]
     bests = [[run.best[column] for column in RECALLS] for run in finished]
-    if bests and not differ_in_seed_alone(run.config for run in finished):
+    if bests and not differ_only_in_seed(run.config for run in finished):
         lines.append("no mean: the runs differ in more than the seed")
     elif bests:
         mean = np.mean(bests, axis=0)
@@ -202,7 +209,7 @@ def describe(group: tuple[str, str, str], runs: Sequence[Run]) -> str:
         lines.append(row("authors' code", reference["best"], "one seed"))
     for column, title, form in CURVES:
         if not any(column in record for run in runs for record in run.records):
-            continue  # a baseline splits nothing, nor does a warm-up
+            continue  # a method without a split, or a run that is still in its warm-up
         longest = max(run.epochs for run in runs)
         lines += ["", row(title, map(str, range(1, longest + 1)))]
         for run in runs:

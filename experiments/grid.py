@@ -1,12 +1,12 @@
 """Every method with every head on the built-in data set, as one table.
 
-python -m experiments.grid --quick --json=grid.json    # an epoch a cell, to see that all work
+python -m experiments.grid --quick --json=grid.json    # one epoch per cell, to see that all work
 python -m experiments.grid --json=grid.json --vary mismatch.rate=0,0.4,0.8
 python -m experiments.grid --json=grid.json --vary method=rcsl_nc,l2rm --vary model.head=saf,vse
 
-RCSL must be told which images are paired: at a mismatch rate r, a share 1 - r of them are, the
-others are known not to be (protocol semi_paired). Stops and continues as `experiments.sweep`, which
-it is built on.
+RCSL must be told which images are paired (protocol semi_paired): at a mismatch rate r, it is told
+that a share 1 - r is paired and the rest is not. The grid stops and continues like
+`experiments.sweep`.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from experiments import sweep
 from l2rm_jax.data.mismatch import SEMI_PAIRED
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import METHODS
-from l2rm_jax.models.retrieval import HEADS
+from l2rm_jax.models import HEADS
 from l2rm_jax.run.results import write_json
 
 CONFIG = Path(__file__).parents[1] / "configs" / "scenes.py"
@@ -32,29 +32,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="little data, one epoch a cell")
-    parser.add_argument("--json", required=True, type=Path, help="file for the cells")
+    parser.add_argument("--quick", action="store_true", help="little data, one epoch per cell")
+    parser.add_argument("--json", required=True, type=Path, help="file to write the cells to")
     parser.add_argument("--out", type=Path, help="directory of the runs (runs/grid[-quick])")
     sweep.add_settings(parser, "vary", "set")
     arguments = parser.parse_args()
     quick = arguments.quick
     config = sweep.load_config(f"{CONFIG}:quick" if quick else str(CONFIG))
-    whole = {"method": [*METHODS], "model.head": [*HEADS]}
-    for key in whole.keys() & arguments.set.keys():
+    complete = {"method": [*METHODS], "model.head": [*HEADS]}
+    for key in complete.keys() & arguments.set.keys():
         raise ConfigError(f"--set {key}: the grid has all of them; expected --vary {key}=...")
-    vary = {**whole, **arguments.vary}
+    vary = {**complete, **arguments.vary}
     settings = {**(ONE_EPOCH if quick else {}), **arguments.set}
-    runs = [cell(each, vary) for _, each in sweep.grid(config, vary, settings)]
+    runs = [named_config(each, vary) for _, each in sweep.grid(config, vary, settings)]
     workdirs = sweep.run_grid(
         runs, arguments.out or Path("runs", "grid-quick" if quick else "grid")
     )
-    cells = [row(workdir) for workdir in workdirs]
+    cells = [cell(workdir) for workdir in workdirs]
     write_json(arguments.json, {"cells": cells})
     print(table(cells))
 
 
-def cell(config: ConfigDict, vary: Mapping[str, Sequence]) -> tuple[str, ConfigDict]:
-    """Name and config of a run."""
+def named_config(config: ConfigDict, vary: Mapping[str, Sequence]) -> tuple[str, ConfigDict]:
+    """Return name and config of a run, with paired images for RCSL."""
     if config.method == "rcsl":
         images = round((1 - config.mismatch.rate) * config.data.scenes_train)
         paired = {"mismatch.protocol": SEMI_PAIRED, "mismatch.paired_images": images}
@@ -62,16 +62,18 @@ def cell(config: ConfigDict, vary: Mapping[str, Sequence]) -> tuple[str, ConfigD
     return sweep.run_name(config, vary), config
 
 
-def row(workdir: Path) -> dict[str, Any]:
-    """What is kept of a finished run."""
+def cell(workdir: Path) -> dict[str, Any]:
+    """Return the record of a finished run that --json keeps."""
     result = json.loads((workdir / "results.json").read_text())
-    found = sweep.row_of(result, sweep.epochs(workdir))
+    row = sweep.result_row(result, sweep.epoch_records(workdir))
     names = ("method", "head", "protocol", "rate_asked", "seed", *sweep.RECALLS, "seconds")
-    return {"run": workdir.name, **{name: found[name] for name in names}}
+    return {"run": workdir.name, **{name: row[name] for name in names}}
 
 
 def table(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Test rSum, a line for each method and rate, a column for each head; means over seeds.
+    """Return a Markdown table of the test rSum by method and rate (rows) and head (columns).
+
+    A cell is the mean over seeds.
 
     Raises:
       ConfigError: the runs of a cell differ in more than the seed.
@@ -80,13 +82,13 @@ def table(cells: Sequence[Mapping[str, Any]]) -> str:
     lines = list(dict.fromkeys(map(_line, cells)))
 
     def rsum(method: str, rate: str, head: str) -> str:
-        found = [c for c in cells if (*_line(c), c["head"]) == (method, rate, head)]
-        if len({cell["seed"] for cell in found}) < len(found):
+        runs = [c for c in cells if (*_line(c), c["head"]) == (method, rate, head)]
+        if len({cell["seed"] for cell in runs}) < len(runs):
             raise ConfigError(
-                f"--json has the cells, but no table shows them: {method}, {head}, rate {rate}: "
-                f"the runs {', '.join(cell['run'] for cell in found)} differ in more than the seed"
+                f"the cells are in --json, but there is no table: {method}, {head}, rate {rate}: "
+                f"the runs {', '.join(cell['run'] for cell in runs)} differ in more than the seed"
             )
-        return f"{sum(cell['rsum'] for cell in found) / len(found):.1f}" if found else ""
+        return f"{sum(cell['rsum'] for cell in runs) / len(runs):.1f}" if runs else ""
 
     rows = [["method", "rate", *heads], ["---"] * (2 + len(heads))]
     rows += [[*line, *(rsum(*line, head) for head in heads)] for line in lines]

@@ -1,25 +1,25 @@
-"""Accelerators by name, as their makers describe them."""
+"""Accelerators by name, with the numbers of their makers' data sheets."""
 
 from typing import NamedTuple
 
 
 class Machine(NamedTuple):
-    """Accelerators of one kind, and how many of them are meant where nobody says."""
+    """A number of accelerators of one kind."""
 
     platform: str
-    kind: str  # what JAX's name of the device contains
-    devices: int
-    peak: dict[str, float]  # operations a second, by precision
-    link: float  # bytes a second that a device receives from the others
+    kind: str  # part of the name that JAX gives the device
+    devices: int  # how many, unless told otherwise
+    peak: dict[str, float]  # floating-point operations per second, by precision
+    link: float  # bytes per second that a device receives from the others
     memory: float  # bytes that a program may use
-    clock: float | None = None  # cycles a second, where a compiler counts in them
+    clock: float | None = None  # cycles per second; None if the compiler estimates no cycles
 
 
-# Makers' data sheets: cloud.google.com/tpu/docs/v5e (1600 Gbit/s between chips); NVIDIA H200
-# (bfloat16 without sparsity, NVLink in one direction). A TPU makes a product in all digits of
-# float32 from six in bfloat16; a GPU makes it outside its tensor cores. Of its memory, a TPU's
-# compiler leaves 15.75 GiB of 16; JAX takes three quarters of a GPU's.
-# A v5e's clock is its peak, over what its four units of 128 x 128 do in a cycle.
+# Sources: cloud.google.com/tpu/docs/v5e (1600 Gbit/s between chips) and NVIDIA's data sheet of the
+# H200 (bfloat16 without sparsity, NVLink in one direction).
+# float32: a TPU computes such a product as six bfloat16 products, a GPU outside its tensor cores.
+# Memory: the TPU compiler leaves 15.75 of 16 GiB to a program; JAX takes 3/4 of a GPU's memory.
+# Clock: the peak of a v5e divided by the operations of its four 128 x 128 units in one cycle.
 MACHINES = {
     "v5e": Machine(
         platform="tpu",

@@ -1,10 +1,10 @@
-"""Memory of the trainer beside the size of the features: `python -m experiments.memory`.
+"""Memory of training against the size of the feature file: `python -m experiments.memory`.
 
-Trains a small model for a few steps on a small and on a huge feature file, each run a process of
-its own as a user starts it, and prints the peaks of its memory. Anonymous memory (RssAnon) is what
-a program holds; pages of the mapped file (RssFile) are the system's cache, given back when needed.
-The huge file is sparse: it takes no room on the disk, and what a step reads of it are zeros.
-Linux only; some minutes.
+Trains a small model for a few steps, first on a small and then on a huge feature file, each in a
+process of its own, and prints the peak memory of each process. Anonymous memory (RssAnon) is what
+the program holds. Pages of the mapped file (RssFile) are the system's cache, which it frees when
+memory is needed. The huge file is sparse: it takes no room on the disk and reads as zeros.
+Linux only; takes some minutes.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-ROW = (64, 32768)  # regions x features of an image: few captions make a huge file
+ROW = (64, 32768)  # regions x features of an image: large, so that few images make a huge file
 ROW_BYTES = 4 * ROW[0] * ROW[1]  # 8 MiB
 SETTINGS = (
     *("data.name=sparse", "train.batch_size=4", "evaluation.batch_size=4", "train.log_steps=1"),
@@ -55,18 +55,21 @@ def parse() -> argparse.Namespace:
         "--large", type=float, default=10 * ram, help="GB of the large file (10 x the RAM)"
     )
     parser.add_argument("--steps", type=int, default=20, help="training steps on each")
-    parser.add_argument("--dir", help="where the files go while it runs (the system's default)")
+    parser.add_argument("--dir", help="directory for the temporary files (default: the system's)")
     return parser.parse_args()
 
 
 def uneven(images: int) -> int:
-    """About so many: the images are all alike, and of a multiple of 5 they would be taken for one
-    repeated for each caption, which is another way of reading."""
+    """Return `images`, plus one for a multiple of 5.
+
+    All images are equal. With a multiple of 5, the reader would take five in a row for one image
+    that is stored once for each of its captions, and read the file in another way.
+    """
     return images + (images % 5 == 0)
 
 
 def write_data(directory: Path, images: int) -> None:
-    """A data set with one caption an image, its features a hole in the disk."""
+    """Write a data set with one caption per image and a sparse feature file."""
     for split, count in (("train", images), ("dev", 8), ("test", 8)):
         with (directory / f"{split}_ims.npy").open("wb") as file:
             header = {"descr": "<f4", "fortran_order": False, "shape": (count, *ROW)}
@@ -77,7 +80,7 @@ def write_data(directory: Path, images: int) -> None:
 
 
 def train(directory: Path, steps: int) -> dict[str, int]:
-    """Peaks in KiB of a training process that is stopped after some steps."""
+    """Train for some steps and return the peaks of RssAnon and RssFile in KiB."""
     fields = [f"--config.{setting}" for setting in (*SETTINGS, f"data.path={directory}")]
     command = [sys.executable, "-m", "l2rm_jax.main", *fields]
     log, peaks = directory / "run" / "metrics.jsonl", {"RssAnon": 0, "RssFile": 0}

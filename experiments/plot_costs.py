@@ -1,11 +1,11 @@
-"""Learned transport costs of matched and mismatched training pairs while training (L2RM Fig. 6).
+"""Learned transport costs of matched and mismatched pairs during training (L2RM Fig. 6).
 
 python -m experiments.plot_costs --config=configs/scenes.py --workdir=runs/costs \
     --set mismatch.rate=0.6 --out=figures
 
-Trains (and continues) the run in --workdir. After every epoch each training pair meets the learned
-cost in a shuffled batch; its own entry is kept in `costs/epoch<n>.npz` of the work directory. The
-picture shows the first epoch, the end of the warm-up, the middle of the rest and the end.
+Trains or continues the run in --workdir. After every epoch, the learned cost of each training pair
+(its diagonal entry in a shuffled batch) is written to `costs/epoch<n>.npz` of the work directory.
+The figure shows the first epoch, the end of the warm-up, the middle of the rest and the last epoch.
 """
 
 import argparse
@@ -36,12 +36,15 @@ def main() -> None:
     )
     parser.add_argument("--config", required=True, help="FILE.py or FILE.py:VARIANT")
     parser.add_argument("--workdir", required=True, type=Path, help="directory of the run")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the picture")
+    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     add_settings(parser, "set")
     arguments = parser.parse_args()
     config = with_changes(load_config(arguments.config), arguments.set)
     if (config.method, config.l2rm.cost) != ("l2rm", "learned"):
-        raise ConfigError("method and l2rm.cost: expected 'l2rm' and 'learned'; no other has costs")
+        raise ConfigError(
+            f"method and l2rm.cost: found {config.method!r} and {config.l2rm.cost!r}, expected "
+            "'l2rm' and 'learned'; nothing else learns a cost"
+        )
     check_workdir(arguments.workdir, config)
     if not (arguments.workdir / "results.json").exists():
         train(config, arguments.workdir, on_epoch=recorder(arguments.workdir))
@@ -49,11 +52,11 @@ def main() -> None:
 
 
 def recorder(workdir: Path) -> Callable[[Run, int], None]:
-    """The hook that keeps every pair's cost."""
-    own_cost = functools.cache(_own_cost)  # one function a run: one compilation
+    """Return a hook that writes the cost of every pair after an epoch."""
+    pair_cost = functools.cache(_pair_cost)  # one function per run, so that it compiles once
 
     def record(run: Run, epoch: int) -> None:
-        values = run.score_pairs(epoch)(own_cost(run))
+        values = run.score_pairs(epoch)(pair_cost(run))
         file = costs_file(workdir, epoch)
         file.parent.mkdir(exist_ok=True)
         np.savez(file, cost=values, matched=run.data.train.matched)
@@ -61,9 +64,9 @@ def recorder(workdir: Path) -> Callable[[Run, int], None]:
     return record
 
 
-def _own_cost(run: Run) -> Callable:
+def _pair_cost(run: Run) -> Callable:
     def score(state, batch):
-        """Cost between each pair's stored image and its caption, [B]."""
+        """Return the cost between each pair's image and its stored caption, [B]."""
         return jnp.diagonal(cost(state.own["cost"], base.evaluate(run.model, state, batch)))
 
     return score
@@ -74,7 +77,7 @@ def costs_file(workdir: Path, epoch: int) -> Path:
 
 
 def phases(warmup: int, epochs: int) -> dict[int, str]:
-    """Epochs to show and their titles."""
+    """Return the titles of the epochs to show, by epoch."""
     shown = {
         1: "epoch 1",
         warmup: f"epoch {warmup}, end of the warm-up",
@@ -85,20 +88,24 @@ def phases(warmup: int, epochs: int) -> dict[int, str]:
 
 
 def plot(config: ConfigDict, workdir: Path) -> Figure:
-    """Raises `DataError` where an epoch's costs were not kept."""
+    """Plot the histograms.
+
+    Raises:
+      DataError: the costs of an epoch were not written.
+    """
     shown = phases(config.train.warmup_epochs, config.train.epochs)
     for epoch in shown:
         if not costs_file(workdir, epoch).exists():
             raise DataError(
                 f"{costs_file(workdir, epoch)}: no such file; the run was trained without this "
-                "script, so its costs were not kept: use another workdir"
+                "script, which writes the costs: use another --workdir"
             )
-    kept = {epoch: np.load(costs_file(workdir, epoch)) for epoch in shown}
-    bins = np.linspace(0, max(file["cost"].max() for file in kept.values()), BINS)
+    files = {epoch: np.load(costs_file(workdir, epoch)) for epoch in shown}
+    bins = np.linspace(0, max(file["cost"].max() for file in files.values()), BINS)
     figure = Figure(figsize=(3.4 * len(shown), 3.7))
     figure.suptitle(title(config))
     for axes, (epoch, file) in zip(
-        figure.subplots(1, len(shown), squeeze=False)[0], kept.items(), strict=True
+        figure.subplots(1, len(shown), squeeze=False)[0], files.items(), strict=True
     ):
         for which, colour, name in [
             (file["matched"], MATCHED, "matched"), (~file["matched"], MISMATCHED, "mismatched"),
@@ -107,7 +114,7 @@ def plot(config: ConfigDict, workdir: Path) -> Figure:
             style = {"bins": bins, "density": True, "histtype": "stepfilled", "edgecolor": colour}
             axes.hist(values, facecolor=(colour, 0.4), label=label, **style)
         axes.set(xlabel="transport cost of the pair", title=shown[epoch])
-    figure.axes[0].set_ylabel("density (each panel its own scale)")
+    figure.axes[0].set_ylabel("density (scaled per panel)")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 

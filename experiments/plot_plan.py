@@ -1,13 +1,13 @@
-"""Which regions of a picture a caption's words are matched with, by a run with the head `omit`.
+"""Which regions of a picture the head `omit` matches each word of a caption with (OMIT Fig. 6).
 
 python -m l2rm_jax.main --config=configs/scenes.py --config.method=triplet \\
     --config.model.head=omit --config.mismatch.rate=0 --workdir=runs/omit
 python -m experiments.plot_plan runs/omit --out=figures --picture=3 --caption=1
 
-A picture of the test split with its things numbered, and the plan of the run's best model: each
-column is a word and shows how its weight is spread over the regions, by the thing that a region
-shows, and the dustbin. The last column is what of each region goes to the caption's dustbin. Only
-`scenes` has pictures to show.
+Shows a test picture with its objects numbered, beside the transport plan of the run's best model.
+Each column is a word and shows how its weight is spread over the regions, which are sorted by the
+object they show, and over the dustbin. The last column is the share of each region that goes to the
+caption's dustbin. Only `scenes` has pictures to show.
 """
 
 import argparse
@@ -36,28 +36,28 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("workdir", type=Path, help="a finished run on scenes, head omit")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the picture")
+    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     parser.add_argument("--picture", type=int, default=0, help="row of the test split")
-    parser.add_argument("--caption", type=int, default=0, help="of the picture, from 0")
+    parser.add_argument("--caption", type=int, default=0, help="caption of the picture, from 0")
     arguments = parser.parse_args()
     config = ConfigDict(read_config(arguments.workdir))
     if config.data.name != "scenes" or config.model.head != "omit":
         raise ConfigError(
-            f"{arguments.workdir}: a run on {config.data.name} with head {config.model.head}, "
-            "expected one on scenes with head omit"
+            f"{arguments.workdir}: found a run on {config.data.name} with head "
+            f"{config.model.head}, expected one on scenes with head omit"
         )
-    plan, words = plan_of(config, arguments.workdir, arguments.picture, arguments.caption)
+    plan, words = matching_plan(config, arguments.workdir, arguments.picture, arguments.caption)
     figure = plot(config, plan, words, arguments.picture)
     save(figure, arguments.out, f"plan_{arguments.picture}_{arguments.caption}")
 
 
-def plan_of(
+def matching_plan(
     config: ConfigDict, workdir: Path, picture: int, caption: int
 ) -> tuple[np.ndarray, list[str]]:
-    """The plan `[regions + 1, words + 1]`, dustbins first, and the words.
+    """Return the plan `[regions + 1, words + 1]`, dustbins first, and the words.
 
     Raises:
-      ConfigError: there is no such picture or caption.
+      ConfigError: `picture` or `caption` is out of range.
     """
     replicas = Replicas(jax.local_devices()[:1])
     with open_run(config, read_data(config, workdir), workdir, replicas) as run:
@@ -68,7 +68,7 @@ def plan_of(
                 f"{test.captions_per_image}"
             )
         run.restore_best()
-        model = make_model(config.model, len(vocabulary))
+        model = make_model(config, len(vocabulary))
         row = picture * test.captions_per_image + caption
         tokens, rows = test.tokens[row], np.array([picture], np.int32)
         batch = Batch(
@@ -90,23 +90,25 @@ def plan_of(
             return nn.apply(plans, model)(variables, batch)
 
         plan = np.asarray(run.apply(apply, batch))[0]
-    word_of = {index: word for word, index in vocabulary.word2idx.items()}
-    return plan, [word_of[int(token)] for token in tokens]
+    words = {index: word for word, index in vocabulary.word2idx.items()}
+    return plan, [words[int(token)] for token in tokens]
 
 
 def plot(config: ConfigDict, plan: np.ndarray, words: list[str], picture: int) -> Figure:
+    """Plot the picture and its plan, as `matching_plan` returns it."""
     data = config.data
     world = scenes.generate(picture + 1, data.scenes_seed, "test")
     scene, shown = world.scenes[picture], world.shown[picture]
     order = np.argsort(np.where(shown == scenes.NOTHING, len(scene.things), shown), kind="stable")
-    # Dustbins last; a word's column is divided by its weight, the dustbin's by that of a region.
+    # Dustbins last. A word's column is divided by the word's weight, the dustbin's column by the
+    # weight of each region.
     rows, columns = [*(1 + order), 0], [*range(1, len(words) + 1), 0]
     shares = plan[rows][:, columns]
     shares[:, :-1] /= shares[:, :-1].sum(0)
     shares[:, -1] /= plan.sum(1)[rows]
 
     figure = Figure(figsize=(4.2 + 0.42 * len(columns), 5.0))
-    figure.suptitle(f"{title(config)}\ntest picture {picture}: where each word finds its answer")
+    figure.suptitle(f"{title(config)}\ntest picture {picture}: the regions that match each word")
     left, right = figure.subplots(1, 2, width_ratios=[3.4, 0.42 * len(columns)])
     left.imshow(scenes.draw(scene), extent=(0, 1, 1, 0))
     left.set(xticks=[], yticks=[])
@@ -122,7 +124,7 @@ def plot(config: ConfigDict, plan: np.ndarray, words: list[str], picture: int) -
     right.set_yticks(range(len(rows)), [*labels, "dustbin"], fontsize=8)
     right.set_xticks(range(len(columns)), [*words, "dustbin"], fontsize=8, rotation=60, ha="right")
     right.grid(False)
-    for edge in np.flatnonzero(np.diff(shown[order])) + 0.5:  # between one thing and the next
+    for edge in np.flatnonzero(np.diff(shown[order])) + 0.5:  # between two objects
         right.axhline(edge, color="grey", linewidth=0.6)
     right.axhline(len(order) - 0.5, color="black", linewidth=1.2)
     right.axvline(len(words) - 0.5, color="black", linewidth=1.2)

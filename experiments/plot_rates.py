@@ -1,9 +1,9 @@
-"""Test rSum against the mismatch rate, a line per method (cf. L2RM Tab. 1).
+"""Test rSum against the mismatch rate, one line per method (cf. L2RM Tab. 1).
 
 python -m experiments.plot_rates runs/scenes/results.csv --out=figures
 
-Reads one or several `results.csv` of `experiments.sweep`; a panel for each data set, head and
-protocol, the standard deviation over seeds as a bar.
+Reads one or more `results.csv` of `experiments.sweep`. Each combination of data set, head and
+protocol gets a panel; error bars are standard deviations over seeds.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from experiments.figure import Row, curve, groups, method_style, read_rows, save, setting
+from experiments.figure import Row, curve, group_rows, method_style, read_rows, save, setting
 from experiments.sweep import start
 
 
@@ -20,19 +20,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("results", nargs="+", type=Path, help="results.csv of a sweep")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the picture")
+    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     arguments = parser.parse_args()
     save(plot(read_rows(arguments.results, ["rate_asked", "rsum"])), arguments.out, "rates")
 
 
 def plot(rows: list[Row]) -> Figure:
-    panels = groups(rows, "data", "head", "protocol")
+    panels = group_rows(rows, "data", "head", "protocol")
     figure = Figure(figsize=(5.2 * len(panels), 3.8))
     for axes, panel in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels.values(), strict=True
     ):
-        for (method,), of in groups(panel, "method").items():
-            x, mean, deviation = curve(of, "rate_asked", "rsum")
+        for (method,), runs in group_rows(panel, "method").items():
+            x, mean, deviation = curve(runs, "rate_asked", "rsum")
             axes.errorbar(x, mean, deviation, **method_style(method))
         axes.set(xlabel="mismatch rate", ylabel="test rSum (of 600)", title=setting(panel))
         axes.set_xticks(sorted({float(row["rate_asked"]) for row in panel}))

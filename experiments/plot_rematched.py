@@ -1,11 +1,12 @@
-"""Pictures of mismatched pairs with the captions that transport finds for them (L2RM Fig. 5).
+"""Pictures of mismatched pairs with their stored and their rematched captions (L2RM Fig. 5).
 
 python -m experiments.plot_rematched runs/scenes/l2rm-saf-image0.6-seed0 --out=figures
 
-Of the pairs that the run's best model calls mismatched, the transported ones: the picture, the
-caption stored with it, and the caption in its batch that receives most of its mass, beside the
-picture which that one was written for. Half of the examples, drawn at random, are such where the
-two pictures are the same; the title says how many there are. Only `scenes` has pictures to show.
+Shows random pairs that the run's best model calls mismatched and whose mass was transported. The
+upper row has the picture with its stored caption. The lower row has the caption of the batch that
+received most of the picture's mass, under the picture that this caption was written for. In half of
+the examples both pictures are the same; the title says how often that happens among all transported
+pairs. Only `scenes` has pictures to show.
 """
 
 import argparse
@@ -23,17 +24,17 @@ from l2rm_jax.data import scenes
 from l2rm_jax.errors import ConfigError
 
 EXAMPLES = 6
-LINE = 27  # letters
+LINE_WIDTH = 27  # characters
 MARKS = {True: ("✓", MATCHED), False: ("✗", MISMATCHED)}
 
 
 class Example(NamedTuple):
-    """A transported pair: rows of its picture and captions, and the share of mass."""
+    """A transported pair."""
 
-    image: int
-    stored: int
-    found: int
-    share: float
+    image: int  # row of its picture
+    stored: int  # row of its stored caption
+    rematched: int  # row of the caption that received most of the mass
+    share: float  # share of the image's moved mass which that caption received
 
 
 def main() -> None:
@@ -41,15 +42,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("workdir", type=Path, help="a finished run on scenes")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the picture")
+    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     arguments = parser.parse_args()
     save(plot(rematch(arguments.workdir)), arguments.out, "rematched")
 
 
-def examples(found: Rematched) -> list[Example]:
-    """Every transported pair; images of a longer queue have no caption in the batch."""
+def transported_pairs(rematched: Rematched) -> list[Example]:
+    """Return every transported pair; images of the queue have no pair in the batch."""
     examples = []
-    for batch in found.alignments:
+    for batch in rematched.alignments:
         for row in np.flatnonzero(batch.transported[: len(batch.pairs)]):
             best = int(batch.targets[row].argmax())
             share = float(batch.targets[row, best])
@@ -61,43 +62,47 @@ def examples(found: Rematched) -> list[Example]:
     return examples
 
 
-def plot(found: Rematched) -> Figure:
-    """Raises `ConfigError` where nothing is transported or there are no pictures."""
-    data = found.config.data
+def plot(rematched: Rematched) -> Figure:
+    """Plot random examples.
+
+    Raises:
+      ConfigError: nothing is transported, or the data are not `scenes`.
+    """
+    data = rematched.config.data
     if data.name != "scenes":
         raise ConfigError(f"data.name is {data.name!r}: only scenes has pictures to show")
-    every = examples(found)
-    if not every:
+    pairs = transported_pairs(rematched)
+    if not pairs:
         raise ConfigError("no pair had more than half of its mass transported: nothing to show")
-    own = found.train.caption_image  # the picture that each caption was written for
-    right = [example for example in every if own[example.found] == example.image]
-    wrong = [example for example in every if own[example.found] != example.image]
-    shown = _draw(right, wrong, np.random.default_rng(found.config.seed))
+    own = rematched.train.caption_image  # the picture that each caption was written for
+    right = [pair for pair in pairs if own[pair.rematched] == pair.image]
+    wrong = [pair for pair in pairs if own[pair.rematched] != pair.image]
+    shown = _draw(right, wrong, np.random.default_rng(rematched.config.seed))
     world = scenes.generate(data.scenes_train, data.scenes_seed, "train").scenes
     figure = Figure(figsize=(2.2 * len(shown), 6.6), dpi=100)
     figure.suptitle(
-        f"{title(found.config)}\n{len(every)} transported pairs, {len(right)} of them to a caption "
-        "of the same picture; ✓ written for the upper picture, ✗ for another"
+        f"{title(rematched.config)}\n{len(pairs)} transported pairs, {len(right)} of them to a "
+        "caption of the same picture; ✓ written for the upper picture, ✗ for another"
     )
     panels = figure.subplots(2, len(shown), squeeze=False)
     panels[0, 0].set_ylabel("picture of the pair")
     panels[1, 0].set_ylabel("picture of the rematched caption")
     for (upper, lower), example in zip(panels.T, shown, strict=True):
-        described = world[own[example.found]]
-        for axes, scene, name, pair in [
+        described = world[own[example.rematched]]
+        for axes, scene, name, caption in [
             (upper, world[example.image], "stored", example.stored),
-            (lower, described, f"rematched, {example.share:.2f}", example.found),
+            (lower, described, f"rematched, {example.share:.2f}", example.rematched),
         ]:
             axes.imshow(scenes.draw(scene))
             axes.set(xticks=[], yticks=[])
-            mark, colour = MARKS[bool(own[pair] == example.image)]
-            text = textwrap.fill(found.train.captions[pair], LINE)
+            mark, colour = MARKS[bool(own[caption] == example.image)]
+            text = textwrap.fill(rematched.train.captions[caption], LINE_WIDTH)
             axes.set_xlabel(f"{mark} {name}:\n{text}", color=colour, fontsize=8)
     return figure
 
 
 def _draw(right: list, wrong: list, rng: np.random.Generator) -> list[Example]:
-    """Half of each kind, or what there is."""
+    """Draw `EXAMPLES` pairs, half of each kind if there are enough of both."""
     few = min(len(right), max(EXAMPLES // 2, EXAMPLES - len(wrong)))
     kinds = [(right, few), (wrong, min(len(wrong), EXAMPLES - few))]
     return [kind[i] for kind, n in kinds for i in rng.choice(len(kind), n, replace=False)]

@@ -1,4 +1,4 @@
-"""Test recalls against rho, the share of the mass that is transported (L2RM Fig. 4).
+"""Test recalls against rho, the transported share of the mass (L2RM Fig. 4).
 
 python -m experiments.sweep --config=configs/scenes.py --out=runs/rho --set mismatch.rate=0.6 \
     --vary l2rm.rho=0.05,0.1,0.3,0.5,0.7,0.9 --vary seed=0,1
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from experiments.figure import MARKERS, PALETTE, Row, curve, groups, read_rows, save, setting
+from experiments.figure import MARKERS, PALETTE, Row, curve, group_rows, read_rows, save, setting
 from experiments.sweep import start
 from l2rm_jax.errors import DataError
 from l2rm_jax.evaluation.recall import RECALL_AT
@@ -23,17 +23,21 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("results", type=Path, help="results.csv of a sweep over l2rm.rho")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the picture")
+    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     arguments = parser.parse_args()
     save(plot(read_rows([arguments.results], ["l2rm.rho"])), arguments.out, "rho")
 
 
 def plot(rows: list[Row]) -> Figure:
-    """Raises `DataError` for rows that differ in more than rho and the seed."""
-    settings = groups(rows, "data", "method", "head", "protocol", "rate_asked")
+    """Plot one panel per direction.
+
+    Raises:
+      DataError: the rows differ in more than rho and the seed.
+    """
+    settings = group_rows(rows, "data", "method", "head", "protocol", "rate_asked")
     if len(settings) > 1:
         raise DataError(
-            f"{len(settings)} settings of data, method, head, protocol and rate, expected one"
+            f"found {len(settings)} settings of data, method, head, protocol and rate, expected one"
         )
     figure = Figure(figsize=(8.4, 3.8))
     method, rate = rows[0]["method"], float(rows[0]["rate_asked"])

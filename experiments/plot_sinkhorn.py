@@ -1,8 +1,8 @@
-"""Error against iterations for three ways to write partial transport, in float32 and float64.
+"""Error against iterations of three formulations of partial transport, in float32 and float64.
 
-Sinkhorn on the extended problem with the literal xi; with xi dropped and the authors' corner A; and
-with the corner forbidden; beside them our solver. The first two solve the authors' problem, which
-moves more than the mass asked for: see l2rm_jax/ot/README.md.
+Compares our solver with Sinkhorn on the extended problem: with the literal xi, with xi dropped and
+the authors' corner A, and with the corner forbidden. The first two solve the authors' problem,
+which moves more mass than asked for: see l2rm_jax/ot/README.md.
 
 python -m experiments.plot_sinkhorn --out=figures
 """
@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--out", required=True, type=Path, help="directory of the picture")
+    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     save(plot(), parser.parse_args().out, "sinkhorn")
 
 
@@ -42,18 +42,18 @@ def plot() -> Figure:
     for axes, epsilon in zip(panels, EPSILONS, strict=True):
         cost = draw("learned", SIZE, 1)
         largest = float(cost.max())
-        # The last two hardly differ here: a wide line under a narrow one.
+        # The curves of the last two nearly coincide, so one line is wide and lies under the other.
         formulations = {
             "literal xi, corner A": (100 * largest, largest, 1.5),
             "xi dropped, corner A": (0.0, largest, 5.0),
             "xi dropped, corner forbidden": (0.0, np.inf, 1.5),
         }
         for colour, (name, (xi, corner, width)) in zip(PALETTE, formulations.items(), strict=False):
-            for style, double in (("-", False), (":", True)):
-                with jax.enable_x64(double):
+            for style, is_double in (("-", False), (":", True)):
+                with jax.enable_x64(is_double):
                     errors = sinkhorn_errors(cost, epsilon, xi, corner)
                 line = {"color": colour, "linewidth": width, "alpha": 0.8}
-                label = None if double else name
+                label = None if is_double else name
                 axes.semilogy(range(1, ITERATIONS + 1), errors, style, label=label, **line)
         counts = range(1, 60)
         errors = [solver_error(cost, epsilon, count) for count in counts]
@@ -67,7 +67,7 @@ def plot() -> Figure:
 
 @partial(jax.jit, static_argnums=(1, 2, 3))
 def sinkhorn_errors(cost, epsilon, xi, corner):
-    """Of each iteration, from zero potentials."""
+    """Return the L1 error of the row sums after each iteration, from zero potentials."""
     weights = jnp.full(len(cost), 1 / len(cost))
     cost = cost.astype(weights.dtype)
     problem = extend(cost, MASS, weights, weights, jnp.ones(cost.shape, bool), xi=xi, corner=corner)
@@ -82,6 +82,7 @@ def sinkhorn_errors(cost, epsilon, xi, corner):
 
 
 def solver_error(cost, epsilon: float, iterations: int) -> float:
+    """Return the L1 error of our solver after `iterations`, at least 1e-9."""
     result = partial_sinkhorn(cost, MASS, epsilon=epsilon, threshold=0.0, max_iterations=iterations)
     return max(MASS * float(result.marginal_error), 1e-9)
 

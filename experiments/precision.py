@@ -1,11 +1,11 @@
-"""Recall with factors of products rounded to bfloat16, beside float32, without an accelerator.
+"""Recall in bfloat16 precision beside float32, simulated on a CPU.
 
 python -m experiments.precision --config=configs/scenes.py --out=runs/precision --vary seed=0,1,2
 
-A CPU multiplies in float32 whatever `precision` says. Here it rounds the factors of those products,
-forward and backward, that an accelerator would round; sums are in float32 on either. So recalls are
-an accelerator's but for the order of sums, and times say nothing. Stops and continues as
-`experiments.sweep`, which it is built on.
+A CPU multiplies in float32 whatever `precision` says. This script makes it round the factors of the
+matrix products that an accelerator would round, in the forward and the backward pass; both add in
+float32. So the recalls differ from an accelerator's only by the order of sums; the times say
+nothing about an accelerator. The grid stops and continues like `experiments.sweep`.
 """
 
 import json
@@ -30,12 +30,12 @@ def main() -> None:
 
 
 def round_products() -> None:
-    """From here on, this process's CPU programs round what `PRECISIONS["bfloat16"]` asks for."""
+    """Make CPU programs of this process round as `PRECISIONS["bfloat16"]` asks, from now on."""
     mlir.register_lowering(dot_general_p, _rounded_product, platform="cpu")
 
 
 def _rounded_product(ctx, *factors, dimension_numbers, precision, **_):
-    """The StableHLO of a product, its factors rounded to bfloat16 where that is its precision."""
+    """Return the StableHLO of a product, with factors rounded if its precision is bfloat16."""
     if precision == DotAlgorithmPreset[PRECISIONS["bfloat16"]]:
         bits = {"exponent_bits": 8, "mantissa_bits": 7}
         factors = [stablehlo.reduce_precision(factor, **bits) for factor in factors]
@@ -51,13 +51,15 @@ def _rounded_product(ctx, *factors, dimension_numbers, precision, **_):
 
 
 def table(workdirs: Sequence[Path]) -> str:
-    """Test rSums, a line for each run in all precisions; mean and deviation where there are more.
+    """Return a Markdown table of test rSums by run (rows) and precision (columns).
+
+    Several runs get a mean and a standard deviation.
 
     Args:
-      workdirs: of finished runs, those that differ in the precision alone one after the other.
+      workdirs: directories of finished runs. Runs that differ only in the precision are neighbours.
     """
-    found = [json.loads((workdir / "results.json").read_text())["rsum"] for workdir in workdirs]
-    rsums = np.reshape(found, (-1, len(PRECISIONS)))
+    results = [json.loads((workdir / "results.json").read_text()) for workdir in workdirs]
+    rsums = np.reshape([result["rsum"] for result in results], (-1, len(PRECISIONS)))
     names = [workdir.name.rpartition("-")[0] for workdir in workdirs[:: len(PRECISIONS)]]
     rows = [*zip(names, rsums, strict=True)]
     if len(rows) > 1:

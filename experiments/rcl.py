@@ -1,14 +1,14 @@
-"""RCL's losses and its ablations side by side: the six of RCL Tab. 6, the five of its Tab. 7.
+"""RCL's losses and ablations by mismatch rate: the six of RCL Tab. 6, the five of Tab. 7.
 
 python -m experiments.rcl --out=runs/rcl
 python -m experiments.rcl --out=runs/rcl --vary mismatch.rate=0.6 --vary seed=0,1,2
 python -m experiments.rcl --out=runs/rcl --report
 python -m experiments.rcl --out=runs/quick --quick
 
-On `scenes` unless --config says otherwise, with the head that it names. All losses train for the
-same number of epochs, at a learning rate that is never lowered. Stops and continues as
-`experiments.sweep`, which it is built on. Ends with a table of the test rSum, by loss and mismatch
-rate, a mean where several seeds are finished; --report trains nothing and prints what there is.
+Trains on `scenes`, or on the data and head of --config. All losses train for the same number of
+epochs at a constant learning rate. The grid stops and continues like `experiments.sweep` and ends
+with a table of the test rSum by loss and mismatch rate, averaged over the finished seeds. --report
+trains nothing and prints the table of the finished runs.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 
 from experiments.sweep import (
     add_settings,
-    differ_in_seed_alone,
+    differ_only_in_seed,
     grid,
     load_config,
     run_grid,
@@ -37,7 +37,7 @@ CONFIG = Path(__file__).parents[1] / "configs" / "scenes.py"
 RATES = [0.2, 0.4, 0.6, 0.8]
 QUICK_RATES = [0.2, 0.6]
 
-# What differs, by the paper's name of the loss; CCL of Tab. 7 is log. A star is one negative.
+# Config fields by the paper's name of the loss. A star: one negative. CCL of Tab. 7 is log.
 LOSSES = {
     "mae*": {"method": "rcl", "rcl.loss": "mae", "rcl.negatives": 1},
     **{name: {"method": "rcl", "rcl.loss": name} for name in ("mae", "exp", "log", "gce", "tan")},
@@ -58,35 +58,38 @@ def main() -> None:
     )
     parser.add_argument("--config", default=str(CONFIG), help="FILE.py or FILE.py:VARIANT")
     parser.add_argument("--out", required=True, type=Path, help="directory of the runs")
-    parser.add_argument("--quick", action="store_true", help="tiny runs that show the path alone")
+    parser.add_argument("--quick", action="store_true", help="tiny runs, to see that all work")
     parser.add_argument("--report", action="store_true", help="only print")
     add_settings(parser, "vary", "set")
     arguments = parser.parse_args()
     config = load_config(f"{CONFIG}:quick" if arguments.quick else arguments.config)
     vary = {"mismatch.rate": QUICK_RATES if arguments.quick else RATES, **arguments.vary}
-    runs = list(runs_of(config, vary, arguments.set))
+    runs = list(named_runs(config, vary, arguments.set))
     if not arguments.report:
         run_grid(((name, config) for _, name, config in runs), arguments.out)
     print(report(runs, arguments.out))
 
 
-def runs_of(
+def named_runs(
     base: ConfigDict, vary: Mapping[str, Sequence], settings: Mapping[str, Any]
 ) -> Iterable[tuple[str, str, ConfigDict]]:
-    """Loss, name and config of each run; the losses change fastest."""
+    """Yield loss, name and config of each run; the losses change fastest."""
     grids = []
     for loss, changes in LOSSES.items():
         config = with_changes(base, {**settings, **changes})
         runs = grid(config, vary, phases(loss, config))
         file = loss.replace("*", "1")
         grids.append([(loss, f"{file}-{run_name(run, vary)}", run) for _, run in runs])
-    for same_settings in zip(*grids, strict=True):
-        yield from same_settings
+    for runs_of_all_losses in zip(*grids, strict=True):
+        yield from runs_of_all_losses
 
 
 def phases(loss: str, config: ConfigDict) -> dict[str, int]:
-    """All epochs of the config as one phase: the triplet method takes all negatives in its warm-up
-    and the hardest after it."""
+    """Return the fields that make all epochs of the config one phase.
+
+    The method `triplet` uses all negatives in the warm-up, which is TR, and the hardest negatives
+    after it, which is TR-HN.
+    """
     total = config.train.warmup_epochs + config.train.epochs
     warmup = total if loss == "TR" else 0
     return {
@@ -97,20 +100,20 @@ def phases(loss: str, config: ConfigDict) -> dict[str, int]:
 
 
 def report(runs: Iterable[tuple[str, str, ConfigDict]], out: Path) -> str:
-    """The test rSum of what is finished, by loss and rate.
+    """Return the table of the test rSum of the finished runs, by loss and rate.
 
     Raises:
       ConfigError: the finished runs of a cell differ in more than the seed.
     """
-    found, configs = defaultdict(list), defaultdict(list)
+    rsums, configs = defaultdict(list), defaultdict(list)
     rates = set()
     for loss, name, config in runs:
         rates.add(config.mismatch.rate)
         if (results := out / name / "results.json").exists():
-            found[loss, config.mismatch.rate].append(json.loads(results.read_text())["rsum"])
+            rsums[loss, config.mismatch.rate].append(json.loads(results.read_text())["rsum"])
             configs[loss, config.mismatch.rate].append(config)
-    for (loss, rate), of in configs.items():
-        if not differ_in_seed_alone(of):
+    for (loss, rate), group in configs.items():
+        if not differ_only_in_seed(group):
             raise ConfigError(
                 f"{out}: the runs of {loss} at rate {rate:g} differ in more than the seed"
             )
@@ -119,7 +122,7 @@ def report(runs: Iterable[tuple[str, str, ConfigDict]], out: Path) -> str:
     for table, losses in TABLES.items():
         lines += ["", f"RCL {table}"]
         for loss in losses:
-            cells = (found[loss, rate] for rate in columns)
+            cells = (rsums[loss, rate] for rate in columns)
             shown = (f"{np.mean(cell):8.1f}" if cell else f"{'-':>8}" for cell in cells)
             name = "log (CCL)" if loss == "log" and table == "Tab. 7" else loss
             lines.append(f"{name:<20}{''.join(shown)}")

@@ -1,4 +1,4 @@
-"""What a finished run of L2RM makes of the pairs that it calls mismatched."""
+"""Rematch the pairs that a finished run of L2RM calls mismatched, for the figures."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -15,11 +15,11 @@ from l2rm_jax.run.config_file import read_config
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.run import open_run
 
-TRANSPORTED = 0.5  # an image is, when more than this share of its mass moves
+TRANSPORTED = 0.5  # an image counts as transported if more than this share of its mass moves
 
 
 class Alignment(NamedTuple):
-    """The refined alignment of a batch, as the rematching loss takes it."""
+    """The transport plan of a batch, as the rematching loss uses it."""
 
     images: Int[np.ndarray, " Q"]  # rows of the stored images
     pairs: Int[np.ndarray, " B"]  # rows of the pairs; pair b is image b with caption b
@@ -27,18 +27,18 @@ class Alignment(NamedTuple):
 
     @property
     def transported(self) -> Bool[np.ndarray, " Q"]:
-        """Which images had more than half of their mass moved."""
+        """Return for each image whether more than half of its mass moved."""
         return self.plan.sum(1) * self.plan.shape[1] > TRANSPORTED
 
     @property
     def targets(self) -> Float[np.ndarray, "Q B"]:
-        """Rows of the plan, clipped and normalised as in the loss."""
+        """Return the rows of the plan, clipped and normalised as in the loss."""
         clipped = np.maximum(self.plan, 1e-10)
         return clipped / clipped.sum(1, keepdims=True)
 
 
 class Rematched(NamedTuple):
-    """A run and the alignments of one pass over the pairs that its best model calls mismatched."""
+    """A run, and the plans of one pass over the pairs that its best model calls mismatched."""
 
     config: ConfigDict
     train: PairDataset
@@ -46,14 +46,14 @@ class Rematched(NamedTuple):
 
 
 def rematch(workdir: Path) -> Rematched:
-    """Splits the training pairs with the best model and rematches the mismatched ones.
+    """Split the training pairs with the best model and rematch the mismatched ones.
 
     Raises:
-      ConfigError: no run of L2RM is there, or its split calls no pair mismatched.
+      ConfigError: the run has another method, or its split calls no pair mismatched.
     """
     config = read_config(workdir)
     if config.method != "l2rm":
-        raise ConfigError(f"{workdir}: a run of {config.method}, expected one of l2rm")
+        raise ConfigError(f"{workdir}: found a run of {config.method}, expected one of l2rm")
     epoch = config.train.warmup_epochs + config.train.epochs
     with open_run(config, read_data(config, workdir), workdir, Replicas()) as run:
         run.restore_best()
@@ -68,9 +68,9 @@ def rematch(workdir: Path) -> Rematched:
             settings = config.l2rm
             return l2rm.rematch(run.model, settings, state, params, stats, batch, sims, key)[0]
 
-        only = EpochPlan({"mismatched": split.streams["mismatched"]})
-        found = [
+        plan = EpochPlan({"mismatched": split.streams["mismatched"]})
+        alignments = [
             Alignment(batch.image_index, batch.pair_index, np.asarray(run.apply(align, batch)))
-            for batch in (step["mismatched"] for step in run.stream(only, epoch).iterate())
+            for batch in (step["mismatched"] for step in run.stream(plan, epoch).iterate())
         ]
-        return Rematched(config, run.data.train, found)
+        return Rematched(config, run.data.train, alignments)

@@ -1,13 +1,13 @@
-"""Flickr8k with few paired images: RCSL beside the triplet loss on the paired part alone.
+"""Flickr8k with few known pairs: RCSL beside the triplet loss on the known pairs only.
 
 python -m experiments.semi_paired --path=DIR --out=runs/semi_paired
 python -m experiments.semi_paired --path=DIR --out=runs/semi_paired --vary seed=0,1,2
 python -m experiments.semi_paired --out=runs/semi_paired --report
 
-500, then 2000 of the 6000 training images keep their captions (RCSL Tab. 1 and 2, at the size of a
-CPU); both methods have RCSL's embedding model, and as many updates. Stops and continues as
-`experiments.sweep`, which it is built on. --report trains nothing and prints the table of the runs
-that have finished.
+500 or 2000 of the 6000 training images keep their captions (RCSL Tab. 1 and 2, reduced to what a
+CPU can train). Both methods use RCSL's embedding model and the same number of updates. The grid
+stops and continues like `experiments.sweep`. --report trains nothing and prints the table of the
+finished runs.
 """
 
 import argparse
@@ -20,10 +20,10 @@ from experiments.flickr8k import CONFIG, shared_vocabulary
 from experiments.sweep import (
     RECALLS,
     add_settings,
-    epochs,
+    epoch_records,
     grid,
     load_config,
-    row_of,
+    result_row,
     run_grid,
     start,
 )
@@ -31,7 +31,7 @@ from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
 
 PAIRED = (500, 2000)  # images
-# Epochs of warm-up and after it; RCSL's also go over unpaired data.
+# Epochs of the warm-up and after it. An epoch of RCSL also covers the unpaired data.
 EPOCHS = {("triplet", 500): (17, 46), ("triplet", 2000): (6, 14), "rcsl": (8, 3)}
 COLUMNS = ("method", "head", "paired_images", "seed", *RECALLS, "best_epoch")
 
@@ -62,19 +62,19 @@ def main() -> None:
 
 
 def base(path: Path) -> ConfigDict:
-    """What all runs share, save for the vocabulary."""
+    """Return the config of all runs, without the vocabulary."""
     config = load_config(str(CONFIG))
     config.data.path = str(path.absolute())
     config.data.train_images = 0
     defaults.use_rcsl(config, PAIRED[0])
     config.rcsl.learning_share = 0.2
-    config.optim.decay_epochs = 100  # the rate stays
+    config.optim.decay_epochs = 100  # never reached: the learning rate is constant
     config.train.batch_size = 128
     return config
 
 
 def settings(method: str, paired: int) -> dict[str, object]:
-    """What a run has of its own."""
+    """Return the config fields of one run that differ from `base`."""
     warmup, epochs = EPOCHS.get((method, paired)) or EPOCHS[method]
     return {
         "method": method,
@@ -85,15 +85,15 @@ def settings(method: str, paired: int) -> dict[str, object]:
 
 
 def report(out: Path) -> str:
-    """A Markdown table of the finished runs: test recalls at the best validation epoch.
+    """Return a Markdown table of the finished runs: test recalls at the best validation epoch.
 
     Raises:
-      ConfigError: none has finished.
+      ConfigError: no run has finished.
     """
     lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     for file in sorted(out.glob("*/results.json")):
         result = json.loads(file.read_text())
-        row = {**result["config"]["mismatch"], **row_of(result, epochs(file.parent))}
+        row = {**result["config"]["mismatch"], **result_row(result, epoch_records(file.parent))}
         cells = (row[name] for name in COLUMNS)
         shown = (f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in cells)
         lines.append(f"| {' | '.join(shown)} |")

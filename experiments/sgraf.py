@@ -3,9 +3,9 @@
 python -m experiments.sgraf --config=configs/f30k.py --workdir=runs/f30k \
     --set data.path=DIR --set mismatch.rate=0.4
 
-The runs are `sgr` and `saf` under --workdir; started again with the same command, what was stopped
-continues and what is finished is only tested. Ends with the table of each head and of both,
-kept in `sgraf.json`.
+The runs are `sgr` and `saf` under --workdir. Repeat the command to continue after a stop; finished
+runs are only tested. The last output is the table of each head and of their mean, which is also
+written to `sgraf.json`.
 """
 
 import argparse

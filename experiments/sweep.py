@@ -1,14 +1,15 @@
-"""Train a grid of configurations on one data set; a CSV row per run.
+"""Train a grid of configs on one data set and keep one CSV row per run.
 
 python -m experiments.sweep --config=configs/scenes.py --out=runs/scenes \
     --vary method=l2rm,triplet --vary mismatch.rate=0,0.6 --vary seed=0,1,2
 python -m experiments.sweep --config=configs/scenes.py --out=runs/rho \
     --vary l2rm.rho=0.1,0.3,0.5 --set train.epochs=6
 
-Keys are those of `l2rm_jax/config.py`; `seed` sets `mismatch.seed` too, unless that is set itself.
-Every run has its own directory under --out. A sweep that was stopped continues: finished runs are
-left alone, an interrupted one goes on from its last checkpoint. `results.csv` has a row for every
-finished run under --out, with a column for every key in which they differ.
+KEY is a config field of `l2rm_jax/config.py`. `seed` also sets `mismatch.seed`, unless
+`mismatch.seed` is given. Every run has its own directory under --out. Repeat the command to
+continue a sweep that was stopped: finished runs are skipped, an interrupted run continues from its
+last checkpoint. `results.csv` has a row for every finished run under --out, and a column for every
+config field in which the runs differ.
 """
 
 import argparse
@@ -42,9 +43,9 @@ COLUMNS = (
     "best_epoch", *(f"dev_{name}" for name in RECALLS),
     "split_accuracy", "split_precision", "split_auroc", "seconds", "device", "jax",
 )  # fmt: skip
-SEEDS = ("seed", "mismatch.seed")  # runs that differ in these alone may be averaged
-# Config keys that a column, and a directory's name, hold in another form.
-NAMED = ("data.name", "method", "model.head", "mismatch.protocol", "mismatch.rate", "seed")
+SEEDS = ("seed", "mismatch.seed")  # runs that differ only in these may be averaged
+# Config fields that `COLUMNS` and a run's name already hold, in another form.
+ALREADY_SHOWN = ("data.name", "method", "model.head", "mismatch.protocol", "mismatch.rate", "seed")
 
 
 def main() -> None:
@@ -54,7 +55,7 @@ def main() -> None:
 
 
 def parse_arguments(description: str) -> argparse.Namespace:
-    """Those of a sweep: `config`, `out`, `vary`, `set`."""
+    """Parse the command line of a sweep: `config`, `out`, `vary`, `set`."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -65,16 +66,16 @@ def parse_arguments(description: str) -> argparse.Namespace:
 
 
 def add_settings(parser: argparse.ArgumentParser, *names: str) -> None:
-    """`--vary KEY=VALUE,VALUE` and `--set KEY=VALUE`, each any number of times."""
+    """Add the flags `--vary KEY=VALUE,VALUE` and `--set KEY=VALUE`, which may be repeated."""
     forms = {"vary": "KEY=VALUE,VALUE", "set": "KEY=VALUE"}
     for name in names:
         parser.add_argument(
-            f"--{name}", action=_Setting, default={}, metavar=forms[name], help="a config key"
+            f"--{name}", action=_Setting, default={}, metavar=forms[name], help="a config field"
         )
 
 
 class _Setting(argparse.Action):
-    """Collects `KEY=VALUE` as {key: value}, `KEY=VALUE,VALUE` as {key: [values]}."""
+    """Collect `KEY=VALUE` as {key: value} and `KEY=VALUE,VALUE` as {key: [values]}."""
 
     def __call__(self, parser, namespace, text, option_string=None):
         key, equals, right = text.partition("=")
@@ -93,10 +94,10 @@ def _value(text: str) -> Any:
 
 
 def load_config(name: str) -> ConfigDict:
-    """The config of `FILE.py` or `FILE.py:VARIANT`.
+    """Return the config of `FILE.py` or `FILE.py:VARIANT`.
 
     Raises:
-      ConfigError: there is no such file, or it does not load.
+      ConfigError: the file does not exist, or running it fails.
     """
     file, _, variant = name.partition(":")
     if not Path(file).is_file():
@@ -112,10 +113,15 @@ def load_config(name: str) -> ConfigDict:
 def grid(
     base: ConfigDict, vary: Mapping[str, Sequence], settings: Mapping[str, Any]
 ) -> Iterator[tuple[str, ConfigDict]]:
-    """Name and config of each run: every combination of the varied values, the last key fastest.
+    """Yield name and config of every run of a grid; the last key of `vary` changes fastest.
+
+    Args:
+      base: the config that all runs start from.
+      vary: the values of each varied config field; every combination makes a run.
+      settings: config fields that are the same in all runs.
 
     Raises:
-      ConfigError: a key does not exist, or a value is not of its kind.
+      ConfigError: a config field does not exist, or a value has the wrong type.
     """
     for values in itertools.product(*vary.values()):
         changes = {**settings, **dict(zip(vary, values, strict=True))}
@@ -126,25 +132,27 @@ def grid(
 
 
 def run_name(config: ConfigDict, vary: Iterable[str]) -> str:
-    """`l2rm-saf-image0.4-seed0`, and what else is varied."""
+    """Return the name of a run, such as `l2rm-saf-image0.4-seed0-l2rm.rho0.3`."""
     values = flat(config)
-    more = (f"{key}{values[key]}".replace("/", "_") for key in vary if key not in NAMED)
+    others = [key for key in vary if key not in ALREADY_SHOWN]
+    more = (f"{key}{values[key]}".replace("/", "_") for key in others)
     noise = mismatch.label(config.mismatch)
     return "-".join([config.method, config.model.head, noise, f"seed{config.seed}", *more])
 
 
 def run_grid(runs: Iterable[tuple[str, ConfigDict]], out: Path) -> list[Path]:
-    """Trains what is not finished, run after run, and keeps `results.csv` up to date.
+    """Train the unfinished runs one after the other and keep `results.csv` up to date.
 
     Args:
-      runs: name of each run's directory under `out`, and its config.
-      out: directory of the grid; more than one process may work in it, on different runs.
+      runs: the name of each run, which is its directory under `out`, and its config.
+      out: directory of the grid. Several processes may share it if they train different runs.
 
     Returns:
       The directories of the runs.
 
     Raises:
-      L2RMError: of a run; or a directory holds a run with another config, before any is trained.
+      L2RMError: a run failed; or a directory holds a run with another config, which is checked
+        before anything is trained.
     """
     configs = {out / name: config for name, config in runs}
     for workdir, config in configs.items():
@@ -152,7 +160,7 @@ def run_grid(runs: Iterable[tuple[str, ConfigDict]], out: Path) -> list[Path]:
     for workdir, config in configs.items():
         if not (workdir / "results.json").exists():
             train(config, workdir)
-            # Programs of finished runs add up until the system refuses memory for another.
+            # Compiled programs of finished runs would add up until memory runs out.
             jax.clear_caches()
             gc.collect()
         write_csv(out)
@@ -160,22 +168,27 @@ def run_grid(runs: Iterable[tuple[str, ConfigDict]], out: Path) -> list[Path]:
 
 
 def write_csv(out: Path) -> None:
-    """`results.csv`: a row for every finished run under `out`."""
+    """Write `results.csv`, which has a row for every finished run under `out`."""
     workdirs = sorted(path.parent for path in out.glob("*/results.json"))
-    found = [json.loads((workdir / "results.json").read_text()) for workdir in workdirs]
-    configs = [flat(result["config"]) for result in found]
-    keys = dict.fromkeys(key for config in configs for key in config if key not in NAMED)
+    results = [json.loads((workdir / "results.json").read_text()) for workdir in workdirs]
+    configs = [flat(result["config"]) for result in results]
+    keys = dict.fromkeys(key for config in configs for key in config if key not in ALREADY_SHOWN)
     differ = [key for key in keys if len({str(config.get(key)) for config in configs}) > 1]
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, [*COLUMNS, *differ], restval="", extrasaction="ignore")
     writer.writeheader()
-    for workdir, result, config in zip(workdirs, found, configs, strict=True):
-        writer.writerow({**config, **row_of(result, epochs(workdir))})
+    for workdir, result, config in zip(workdirs, results, configs, strict=True):
+        writer.writerow({**config, **result_row(result, epoch_records(workdir))})
     replace_file(out / "results.csv", text.getvalue().encode())
 
 
-def row_of(result: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The row of a finished run, from its results and the records of its epochs."""
+def result_row(result: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the CSV row of a finished run: test recalls, best epoch, last split.
+
+    Args:
+      result: the content of `results.json`.
+      records: the lines of `metrics.jsonl` with kind "epoch".
+    """
     best = max(records, key=lambda record: record["rsum"])
     validation = {f"dev_{name}": best[name] for name in RECALLS}
     evaluation, test = next(iter(result["test"].items()))
@@ -185,24 +198,28 @@ def row_of(result: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> d
     }  # fmt: skip
 
 
-def epochs(workdir: Path) -> list[dict[str, Any]]:
-    """The records of the epochs so far; a line that is still being written is not one."""
+def epoch_records(workdir: Path) -> list[dict[str, Any]]:
+    """Return the epoch records of `metrics.jsonl` without a line that is still being written."""
     text = (workdir / "metrics.jsonl").read_text()
     records = map(json.loads, text[: text.rfind("\n") + 1].splitlines())
     return [record for record in records if record["kind"] == "epoch"]
 
 
-def differ_in_seed_alone(configs: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether runs with these configs may be averaged."""
-    found = [flat(config) for config in configs]
-    seeds = [tuple(config.pop(key) for key in SEEDS) for config in found]
-    return len(set(seeds)) == len(seeds) and all(config == found[0] for config in found)
+def differ_only_in_seed(configs: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether the configs are equal but for their seeds, so that a mean makes sense."""
+    fields = [flat(config) for config in configs]
+    seeds = [tuple(config.pop(key) for key in SEEDS) for config in fields]
+    return len(set(seeds)) == len(seeds) and all(config == fields[0] for config in fields)
 
 
 def start(main_function: Callable[[], None], prepare: bool = True) -> None:
-    """`main` of a script; what the library refuses is one line, not a traceback. Freed memory
-    is kept, and compiled programs, for the runs of a sweep and the next ones, unless the script
-    runs nothing and so should not `prepare`."""
+    """Run the `main` of a script and print an error of the library as one line.
+
+    Args:
+      main_function: the `main` to run.
+      prepare: whether to keep freed memory and compiled programs, for the next runs of this process
+        and of later ones. A script that runs no program on a device sets it to False.
+    """
     if prepare:
         prepare_process()
     try:

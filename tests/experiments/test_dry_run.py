@@ -77,7 +77,7 @@ def test_table(monkeypatch, capsys):
         working = HERE.memory if config.train.batch_size == 16 else 2**30
         return dry_run.Compiled(2**30, int(working), 3.2, 0.0125)
 
-    monkeypatch.setattr(dry_run, "_look_for_no_device", lambda: None)
+    monkeypatch.setattr(dry_run, "_use_cpu_only", lambda: None)
     monkeypatch.setattr(dry_run, "absent_devices", lambda machine, count: [None] * count)
     monkeypatch.setattr(dry_run, "compile_step", compile_step)
     command = "dry_run --config=configs/scenes.py:quick --machine=h200 --devices=2"

@@ -14,6 +14,7 @@ from experiments import (
     figure,
     plot_alignments,
     plot_costs,
+    plot_pair,
     plot_plan,
     plot_rates,
     plot_rematched,
@@ -95,7 +96,7 @@ def test_a_table_without_what_is_shown(tmp_path):
         writer.writeheader()
         writer.writerow({"rsum": 3})
     assert figure.read_rows([file], ["rsum"]) == [{"rsum": "3"}]
-    with pytest.raises(DataError, match=r"1 rows, without l2rm\.rho"):
+    with pytest.raises(DataError, match=r"1 rows without the column l2rm\.rho"):
         figure.read_rows([file], ["l2rm.rho"])
 
 
@@ -167,7 +168,7 @@ def test_alignments_are_ranked_by_whether_they_move(rematched):
 
 
 def test_rematched_examples_are_marked_by_the_truth(rematched):
-    [example] = plot_rematched.examples(rematched)  # the queue's image has no caption here
+    [example] = plot_rematched.transported_pairs(rematched)  # the queue's image has no caption here
     assert example[:3] == (3, 0, 16) and example.share == pytest.approx(1, abs=1e-8)
     upper, lower = plot_rematched.plot(rematched).axes
     captions = rematched.train.captions
@@ -183,6 +184,22 @@ def test_rematched_examples_are_marked_by_the_truth(rematched):
     rematched.config.data.name = "flickr8k"
     with pytest.raises(ConfigError, match="only scenes has pictures"):
         plot_rematched.plot(rematched)
+
+
+def test_pair_shows_the_stored_caption_and_the_right_one(rematched):
+    picture, text = plot_pair.plot(rematched).axes
+    label, stored, new_label, new = (each.get_text() for each in text.texts)
+    captions = rematched.train.captions
+    assert label.startswith("✗") and " ".join(stored.split()) == captions[0]
+    assert new_label.startswith("✓") and " ".join(new.split()) == captions[16]
+    world = scenes.generate(4, rematched.config.data.scenes_seed, "train").scenes
+    shown = picture.get_images()[0].get_array()
+    np.testing.assert_array_equal(shown, scenes.draw(world[3]))
+    with pytest.raises(ConfigError, match="--number: 1, found 1 pairs with a right new caption"):
+        plot_pair.plot(rematched, 1)
+    rematched.config.data.name = "flickr8k"
+    with pytest.raises(ConfigError, match="only scenes has pictures"):
+        plot_pair.plot(rematched)
 
 
 def test_plan_is_shown_word_by_word_and_thing_by_thing():
@@ -215,7 +232,7 @@ def test_plan_of_a_run(tmp_path):
     config.data.update(scenes_train=8, scenes_dev=4, scenes_test=4, min_count=1)
     config.train.update(batch_size=20, warmup_epochs=0, epochs=1)
     train(config, tmp_path, Replicas(jax.devices()[:1]))
-    plan, words = plot_plan.plan_of(config, tmp_path, picture=2, caption=1)
+    plan, words = plot_plan.matching_plan(config, tmp_path, picture=2, caption=1)
     test = scenes.generate(4, config.data.scenes_seed, "test")
     assert " ".join(words[1:-1]) == " ".join(tokenize(test.captions[5 * 2 + 1]))
     assert plan.shape == (scenes.REGIONS + 1, len(words) + 1)
@@ -223,7 +240,7 @@ def test_plan_of_a_run(tmp_path):
     np.testing.assert_allclose(plan.sum(0), 1 / plan.shape[1], rtol=1e-5)
     np.testing.assert_allclose(plan.sum(1), 1 / plan.shape[0], rtol=0.01)
     with pytest.raises(ConfigError, match="--picture=4 --caption=0: expected below 4 and 5"):
-        plot_plan.plan_of(config, tmp_path, picture=4, caption=0)
+        plot_plan.matching_plan(config, tmp_path, picture=4, caption=0)
 
 
 def test_save_writes_a_picture(tmp_path):
