@@ -1,0 +1,396 @@
+"""The Markdown pages: links, commands, imports in code, lengths, tables of results."""
+
+import argparse
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from experiments import results_page, sweep
+from l2rm_jax import main as command_line
+from l2rm_jax.config import default, flat
+from l2rm_jax.run.inputs import check_settings
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("configs", "experiments", "l2rm_jax", "tests")
+PAGES = [path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"]
+PAGES += [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.md"))]
+MOST_LINES = {"README.md": 200}  # by path from the root
+MOST_LINES_OF_OTHERS = 250
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+# Links.
+
+FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^()\s]+)\)|<(?:img|a)\b[^>]*?(?:src|href)=\"([^\"]+)\"")
+HEADING = re.compile(r"^#{1,6} +(.*?)[ #]*$", re.MULTILINE)
+
+
+def link_problems(text: str, page: Path) -> list[str]:
+    """Relative links of a page whose file or anchor does not exist."""
+    problems = []
+    prose = re.sub(r"`[^`\n]+`", "", FENCE.sub("", text))
+    for match in LINK.finditer(prose):
+        target = match[1] or match[2]
+        if re.match(r"[a-z]+:", target):
+            continue  # https:, mailto:
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        if not file.exists() or not file.is_relative_to(ROOT):
+            problems.append(f"{target}: no such file")
+        elif anchor:
+            linked = text if file == page else file.read_text() if file.suffix == ".md" else ""
+            if anchor not in anchors(linked):
+                problems.append(f"{target}: no such heading")
+    return problems
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    found: dict[str, int] = {}
+    names = set()
+    for heading in HEADING.findall(FENCE.sub("", text)):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
+        name = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        number = found.setdefault(name, 0)
+        found[name] += 1
+        names.add(f"{name}-{number}" if number else name)
+    return names
+
+
+@each_page
+def test_links_resolve(page):
+    assert link_problems(page.read_text(), page) == []
+
+
+def test_broken_links_are_seen():
+    page = ROOT / "experiments" / "README.md"
+    text = (
+        "# A `b_c`: d, e\n## Same\n## Same\n```bash\n# comment\n[x](in/code)\n```\n"
+        "[1](#a-b_c-d-e) [2](#same-1) [3](../README.md) [4](https://a.b/c) `[5](code)` "
+        "![6](figures/rho.png)"
+    )
+    assert link_problems(text, page) == []
+    broken = "[1](#comment) [2](#same-2) ![3](missing.png) [4](../README.md#no) [5](../../etc)"
+    assert [problem.split(":")[0] for problem in link_problems(f"{text} {broken}", page)] == [
+        "#comment",
+        "#same-2",
+        "missing.png",
+        "../README.md#no",
+        "../../etc",
+    ]
+
+
+# Commands.
+
+WORD = r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s;&|()<>'"\\])+"""
+TOKEN = re.compile(rf"(?<![^\s;&|()<>])#[^\n]*|(?P<end>[\n;&|()<>]+)|(?P<word>{WORD})", re.DOTALL)
+ASSIGNMENT = re.compile(r"(\w+)=(.*)", re.DOTALL)
+
+
+def commands(script: str) -> Iterator[list[str]]:
+    """The words of each `python -m ...` of a shell script, from the module's name on.
+
+    Variables that the script sets before are expanded, other ones stay as they are. A quoted
+    command (`ssh host 'python -m ...'`) counts too.
+    """
+    variables: dict[str, str] = {}
+    words: list[str] = []
+    for match in TOKEN.finditer(script.replace("\\\n", "") + "\n"):
+        if match["word"]:
+            words += _expanded(match["word"], variables)
+        elif match["end"]:
+            yield from _python_command(words)
+            if words and all(map(ASSIGNMENT.fullmatch, words)):
+                variables |= dict(ASSIGNMENT.fullmatch(word).groups() for word in words)
+            elif words[:1] == ["for"] and words[2:3] == ["in"]:
+                variables[words[1]] = words[3]  # the first turn of the loop
+            words = []
+
+
+def _expanded(word: str, variables: dict[str, str]) -> list[str]:
+    """The words that the shell makes of one; within single quotes nothing is expanded."""
+
+    def value(match: re.Match) -> str:
+        return variables.get(match[1], match[0])
+
+    whole = re.fullmatch(r"\$\{?(\w+)\}?", word)
+    if whole:  # not quoted: split at spaces
+        return variables.get(whole[1], word).split()
+    parts = re.split(r"('[^']*')", word)
+    text = "".join(x if x.startswith("'") else re.sub(r"\$\{?(\w+)\}?", value, x) for x in parts)
+    return shlex.split(text)
+
+
+def _python_command(words: list[str]) -> Iterator[list[str]]:
+    for place, word in enumerate(words[:-2]):
+        if re.search(r"(^|/)python3?$", word) and words[place + 1] == "-m":
+            yield words[place + 2 :]
+            return
+    for word in words:
+        if " -m " in word:
+            yield from commands(word)
+
+
+def command_problem(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Why a command cannot run, as far as its flags and config fields say; None for no reason.
+
+    A config in a directory that only has a placeholder for its name (PATH/mine.py) is left out.
+    """
+    module, *arguments = (word for word in words if not re.match(r"--config=[A-Z]+/", word))
+    with monkeypatch.context() as patch:
+        patch.chdir(ROOT)
+        patch.setattr(sys, "argv", [module, *arguments])
+        try:
+            if module in ("l2rm_jax", "l2rm_jax.main"):
+                _parse_flags()
+            elif module.split(".")[0] == "experiments":
+                _parse_arguments(module, patch)
+        except (Exception, SystemExit) as error:
+            return f"{' '.join(words)}: {type(error).__name__}: {error}"
+    return None
+
+
+def _parse_flags() -> None:
+    """Runs the command line's own parser on `sys.argv`, then checks the config's values."""
+    with flagsaver.flagsaver():
+        try:
+            rest = command_line.parse_flags(sys.argv)
+            if rest[1:]:
+                raise ValueError(f"{rest[1]} is no flag")
+            check_settings(flags.FLAGS.config)
+        finally:
+            for name in [name for name in flags.FLAGS if re.match(r"config(\.|$)", name)]:
+                delattr(flags.FLAGS, name)
+
+
+class _ParsedError(Exception):
+    """Ends a script right after its arguments are parsed."""
+
+
+def _parse_arguments(module: str, patch: pytest.MonkeyPatch) -> None:
+    """Runs a script up to `parse_args`, then checks the configs that --set and --vary make."""
+    script = importlib.import_module(module)
+    if hasattr(script, "__path__"):
+        script = importlib.import_module(f"{module}.__main__")
+    if "parse_arg" not in inspect.getsource(script):
+        if sys.argv[1:]:
+            raise ValueError(f"{sys.argv[1:]}: {module} takes no arguments")
+        return
+    parse_args = argparse.ArgumentParser.parse_args
+
+    def parse_and_stop(parser, *arguments):
+        raise _ParsedError(parse_args(parser, *arguments))
+
+    def refuse(parser, message):
+        raise ValueError(message)
+
+    patch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
+    patch.setattr(argparse.ArgumentParser, "error", refuse)
+    try:
+        script.main()
+    except _ParsedError as stop:
+        options = vars(stop.args[0])
+    config = sweep.load_config(options["config"]) if options.get("config") else default()
+    for _, each in sweep.grid(config, options.get("vary", {}), options.get("set", {})):
+        check_settings(each)
+
+
+@each_page
+def test_commands_parse(page, monkeypatch):
+    text = page.read_text()
+    scripts = [code for _, language, code in FENCE.findall(text) if language == "bash"]
+    prose = FENCE.sub("", text)
+    scripts += re.findall(r"`(python -m (?:l2rm_jax|experiments\.)[^`]* [^`]*)`", prose)
+    found = [words for script in scripts for words in commands(script)]
+    problems = [command_problem(words, monkeypatch) for words in found]
+    assert list(filter(None, problems)) == []
+    for module in re.findall(r"`(?:python -m )?((?:l2rm_jax|experiments)\.[\w.]*\w)`", prose):
+        pkgutil.resolve_name(module)
+
+
+SCRIPT = r"""
+SMALL="--set seed=1 \
+    --set data.name=x"   # python -m not.this
+X=3 python -m a $SMALL --b=$OTHER && pip install -e '.[test]' && ../env/bin/python -m c 'd e' \
+    --f="${X}y" > log 2>&1 < /dev/null &
+for host in 0 1; do
+  srun --nodes=2 python -m g --host=$host &
+done; wait
+on_all 'cd l2rm_jax; nohup ../env/bin/python -m h \
+    --i=1 > log &'
+"""
+
+
+def test_commands_of_a_script():
+    assert list(commands(SCRIPT)) == [
+        ["a", "--set", "seed=1", "--set", "data.name=x", "--b=$OTHER"],
+        ["c", "d e", "--f=${X}y"],
+        ["g", "--host=0"],
+        ["h", "--i=1"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("l2rm_jax.main --workdirs=a", "Unknown command line flag 'workdirs'"),
+        ("l2rm_jax --mode=serve", "serve"),
+        ("l2rm_jax.main --config.optim.learning_rat=1", "learning_rat"),
+        ("l2rm_jax.main --config.train.epochs=2.5", "2.5"),
+        ("l2rm_jax.main --config=configs/missing.py", "missing.py"),
+        ("l2rm_jax.main --config=configs/f30k.py:none", "f30k:none"),
+        ("l2rm_jax.main --config.model.head=safe", "safe"),
+        ("l2rm_jax.main train", "train is no flag"),
+        ("experiments.missing --out=x", "No module named 'experiments.missing'"),
+        ("experiments.sweep --out=x", "required: --config"),
+        ("experiments.sweep --config=configs/missing.py --out=x", "no such config file"),
+        ("experiments.sweep --config=configs/scenes.py --out=x --st a=1", "unrecognized"),
+        ("experiments.flickr8k --out=x --set train.epoch=1", "train.epoch"),
+        ("experiments.flickr8k --out=x --vary method=l2rm,none", "none"),
+        ("experiments.bench.step --head=saf --batch=two", "two"),
+        ("experiments.fidelity --out=x", "takes no arguments"),
+    ],
+)
+def test_wrong_commands_are_seen(command, reason, monkeypatch):
+    assert reason in (command_problem(command.split(), monkeypatch) or "no problem")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "l2rm_jax.main",
+        "l2rm_jax.main --config=configs/coco.py:rcl --config.data.path=DIR --config.seed=3",
+        "l2rm_jax --mode=evaluate --workdir=a --workdir=b --proposer=c --top_k=20 --top_k=0",
+        "experiments.sweep --config=configs/scenes.py:quick --out=x --vary seed=0,1",
+        "experiments.bench.step --head=saf --batch=2",
+        "experiments.fidelity",
+        "l2rm_jax.main --config=PATH/mine.py",
+        "pytest --whatever",
+    ],
+)
+def test_right_commands_are_taken(command, monkeypatch):
+    before = set(flags.FLAGS)
+    assert command_problem(command.split(), monkeypatch) is None
+    assert set(flags.FLAGS) == before
+
+
+# Code, lengths, tables.
+
+
+def import_problems(code: str) -> list[str]:
+    """Names that a piece of code imports from this project and that are not there."""
+    problems = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            wanted = [(alias.name, None) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            wanted = [(node.module, alias.name) for alias in node.names]
+        else:
+            continue
+        for module, name in wanted:
+            if module.split(".")[0] not in ("l2rm_jax", "experiments", "tests"):
+                continue
+            try:
+                home = importlib.import_module(module)
+                if name and not hasattr(home, name):
+                    importlib.import_module(f"{module}.{name}")
+            except ImportError as error:
+                problems.append(str(error))
+    return problems
+
+
+@each_page
+def test_python_code_can_be_imported(page):
+    codes = [code for _, language, code in FENCE.findall(page.read_text()) if language == "python"]
+    assert [problem for code in codes for problem in import_problems(code)] == []
+
+
+def test_missing_imports_are_seen():
+    assert import_problems("import json\nfrom l2rm_jax.ot import partial_sinkhorn, match") == []
+    code = "from l2rm_jax.ot import nothing\nimport l2rm_jax.nowhere"
+    assert len(import_problems(code)) == 2
+    with pytest.raises(SyntaxError):
+        import_problems("result = train(")
+
+
+def copy_problems(text: str, root: Path) -> list[str]:
+    """Blocks under a mark `<!-- from: FILE -->` that are not lines of that file."""
+    marked = re.findall(
+        r"^<!-- from: (\S+) -->\n+```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL
+    )
+    return [name for name, code in marked if code not in (root / name).read_text()]
+
+
+@each_page
+def test_code_from_files_is_theirs(page):
+    assert copy_problems(page.read_text(), ROOT) == []
+
+
+def test_other_code_than_the_file_has_is_seen(tmp_path):
+    (tmp_path / "a.py").write_text("x = 1\ny = 2\n")
+    page = "<!-- from: a.py -->\n```python\n{}```\n"
+    assert copy_problems(page.format("y = 2\n"), tmp_path) == []
+    assert copy_problems(page.format("y = 3\n"), tmp_path) == ["a.py"]
+
+
+@each_page
+def test_pages_are_short(page):
+    most = MOST_LINES.get(str(page.relative_to(ROOT)), MOST_LINES_OF_OTHERS)
+    assert len(page.read_text().splitlines()) <= most
+
+
+@each_page
+def test_tables_of_results_are_up_to_date(page):
+    assert results_page.updated(page.read_text(), page) == page.read_text()
+
+
+def test_an_outdated_table_is_seen():
+    name = "results/scenes_sgraf.csv"
+    page = f"<!-- table: {name} -->\n\n| old |\n\n<!-- end table -->\n"
+    current = results_page.updated(page, ROOT / "README.md")
+    assert current != page and results_page.updated(current, ROOT / "README.md") == current
+
+
+def test_the_pages_that_a_newcomer_needs_are_there():
+    names = {str(page.relative_to(ROOT)) for page in PAGES}
+    rooms = ("", "data/", "devices/", "methods/", "models/", "ot/")
+    expected = {f"l2rm_jax/{room}README.md" for room in rooms}
+    expected |= {"README.md", "configs/README.md", "tests/golden/README.md"}
+    expected |= {f"experiments/{name}.md" for name in ("README", "RESULTS", "bench/README")}
+    assert names >= expected
+
+
+def test_fields_in_prose_exist():
+    known = flat(default())
+    sections = {name.split(".")[0] for name in known if "." in name}
+    unknown = set()
+    for page in PAGES:
+        prose = FENCE.sub("", page.read_text())
+        for name in re.findall(r"`(?:--config\.)?(\w+\.\w+)(?:=[^`]*)?`", prose):
+            section, _, field = name.partition(".")
+            if section in sections and field not in ("py", "md", "own") and name not in known:
+                unknown.add(f"{page.relative_to(ROOT)}: {name}")
+    assert unknown == set()
+
+
+def test_the_first_two_commands_of_the_readme_are_the_marked_ones():
+    text = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"^<!-- (.*?) -->\n```bash\n(.*?)\n```", text, re.MULTILINE | re.DOTALL)
+    assert blocks[:2] == [
+        ("main job", "pip install -e . && python -m l2rm_jax.main"),
+        ("test command", "pip install -e '.[test]' && python -m pytest"),
+    ]
+    first_two = [code.strip() for _, _, code in FENCE.findall(text)[:2]]
+    assert first_two == [code for _, code in blocks[:2]]
