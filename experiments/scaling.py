@@ -23,38 +23,17 @@ codes of all images, columns of similarities, gradients). The prediction is
 
 import argparse
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-import jax
-import jax.extend.core
-import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.bench.measure import VOCABULARY
-from experiments.bench.step import step_batches, step_config, streams
 from experiments.machines import MACHINES, Machine
 from experiments.sweep import add_settings, load_config, start, with_changes
-from l2rm_jax.data.batches import Batch
-from l2rm_jax.devices.parallel import AXIS
+from experiments.work import bench_operations, step_work
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.methods import make_method
-from l2rm_jax.methods.base import Method, TrainState
-from l2rm_jax.models import make_model
 
 CONFIG = Path(__file__).parents[1] / "configs" / "coco.py"
 ASSUMED_SHARE = 0.3
-
-
-class Work(NamedTuple):
-    """Of one device in one step."""
-
-    operations: float
-    received: float  # bytes
-
-    def times(self, count: int) -> "Work":
-        return Work(self.operations * count, self.received * count)
 
 
 def main() -> None:
@@ -143,91 +122,6 @@ def _rate(machine: Machine, precision: str, measured: Path | None) -> tuple[floa
             f"{precision}"
         )
     return operations / seconds, f"measured in {measured.name} on {kind}"
-
-
-def bench_operations(sizes: argparse.Namespace) -> float:
-    """Operations of the products of a step of `experiments.bench`, of these sizes on one device."""
-    shapes = mean_words(sizes), sizes.regions, sizes.features
-    return step_work(step_config(sizes), 1, *shapes).operations
-
-
-def mean_words(sizes: argparse.Namespace) -> int:
-    """Of the captions of a benchmark."""
-    return int(np.mean(sizes.words))
-
-
-def step_work(
-    config: ConfigDict, devices: int, words: int, regions: int = 36, features: int = 2048
-) -> Work:
-    """Work of one device in a step after the warm-up, of `devices` that share the config's batch.
-
-    Args:
-      words, regions, features: of every caption, image and region.
-    """
-    method, state, batch = step_inputs(config, devices, words, regions, features)
-    program = jax.make_jaxpr(method.step, axis_env=[(AXIS, devices)])(state, batch)
-    return work_of(program.jaxpr, devices)
-
-
-def step_inputs(
-    config: ConfigDict, devices: int, words: int, regions: int, features: int
-) -> tuple[Method, TrainState, dict]:
-    """The method, and shapes of what its step after the warm-up takes on one of the devices."""
-    method = make_method(make_model(config.model, VOCABULARY, AXIS), config)
-    own = config.train.batch_size // devices
-
-    def array(*shape: int, kind: str = "float32") -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((own, *shape), kind)
-
-    index = array(kind="int32")
-    pairs = Batch(array(regions, features), index, array(words, kind="int32"), index, index, index)
-    state = jax.eval_shape(method.init, jax.random.key(0), pairs)
-    return method, state, step_batches(streams(config.method), lambda: pairs)
-
-
-def work_of(program: jax.extend.core.Jaxpr, devices: int) -> Work:
-    """The work of a traced function: loops as often as they turn, of branches the largest.
-
-    Loops that the data end count once: transport, and the gradients of hardest negatives, which
-    are small beside the rest.
-    """
-    total = Work(0.0, 0.0)
-    for equation in program.eqns:
-        own = _equation_work(equation, devices)
-        total = Work(total.operations + own.operations, total.received + own.received)
-    return total
-
-
-def _equation_work(equation, devices: int) -> Work:
-    name, others = equation.primitive.name, (devices - 1) / devices
-    if name == "dot_general":
-        (contracted, _), _ = equation.params["dimension_numbers"]
-        factor = equation.invars[0].aval
-        length = np.prod([factor.shape[axis] for axis in contracted], dtype=float)
-        return Work(2.0 * equation.outvars[0].aval.size * length, 0.0)
-    if name == "all_gather":
-        return Work(0.0, _bytes(equation.outvars) * others)
-    if name in ("reduce_scatter", "psum_scatter"):
-        return Work(0.0, _bytes(equation.invars) * others)
-    if name.startswith("psum"):  # a ring scatters the sum, then gathers it
-        return Work(0.0, 2 * _bytes(equation.invars) * others)
-    inner = [work_of(program, devices) for program in _programs(equation.params)]
-    if name == "cond":
-        return Work(*np.max(inner, axis=0))
-    turns = equation.params["length"] if name == "scan" else 1
-    return Work(*np.sum(inner, axis=0)).times(turns) if inner else Work(0.0, 0.0)
-
-
-def _bytes(variables) -> float:
-    return float(sum(x.aval.size * x.aval.dtype.itemsize for x in variables))
-
-
-def _programs(parameters: dict) -> Iterator[jax.extend.core.Jaxpr]:
-    """What an operation runs: the functions among its parameters."""
-    for leaf in jax.tree.leaves(list(parameters.values())):
-        program = getattr(leaf, "jaxpr", leaf)
-        if isinstance(program, jax.extend.core.Jaxpr):
-            yield program
 
 
 if __name__ == "__main__":

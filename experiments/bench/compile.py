@@ -1,7 +1,7 @@
 """Time to the first step: python -m experiments.bench.compile --embed_dim=256 --sim_dim=64
 
-What a run waits for before it learns, in a phase and for a length of captions that are new: tracing
-the step in Python, compiling it, the step itself. Nothing is taken from a cache, nor kept in one.
+A run waits this long when a phase starts, or when captions of a new length bucket come: the step is
+traced in Python, compiled, and run. The compilation cache is off.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from experiments.bench.measure import parser, report, spread
-from experiments.bench.step import prepare, streams
+from experiments.bench.step import prepare
 from experiments.sweep import start
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.methods import METHODS
@@ -21,15 +21,15 @@ def flags() -> argparse.ArgumentParser:
     flags = parser(__doc__)
     flags.set_defaults(repeats=3)
     flags.add_argument("--method", default="l2rm", choices=METHODS)
-    flags.add_argument("--batch", type=int, default=32, help="pairs of a stream, all devices")
+    flags.add_argument("--batch", type=int, default=32, help="pairs of a stream on all devices")
     return flags
 
 
 def main() -> None:
     sizes = flags().parse_args()
-    kept = jax.config.jax_enable_compilation_cache
+    was_enabled = jax.config.jax_enable_compilation_cache
     jax.config.update("jax_enable_compilation_cache", False)
-    # What other methods do in their warm-up is about what they do later.
+    # The other methods take nearly the same step in their warm-up as after it.
     phases = ("warmup", "main") if sizes.method == "l2rm" else ("main",)
     seconds = {phase: [] for phase in phases}
     for phase, measured in seconds.items():
@@ -37,18 +37,18 @@ def main() -> None:
             jax.clear_caches()
             with matmul_precision(sizes.precision):
                 measured.append(first_step(sizes, phase))
-    jax.config.update("jax_enable_compilation_cache", kept)
-    found = {
+    jax.config.update("jax_enable_compilation_cache", was_enabled)
+    results = {
         f"{phase}_{part}_s": spread([one[part] for one in measured])
         for phase, measured in seconds.items()
         for part in measured[0]
     }
-    report(found, sizes)
+    report(results, sizes)
 
 
 def first_step(sizes: argparse.Namespace, phase: str) -> dict[str, float]:
-    """Seconds of each part of a phase's first step, and in all."""
-    prepared = prepare(sizes, ("warmup",) if phase == "warmup" else streams(sizes.method))
+    """Return the seconds of each part of a phase's first step, and their sum."""
+    prepared = prepare(sizes, {"warmup": 1} if phase == "warmup" else None)
     inputs = prepared.state, prepared.shards()
     times = [time.perf_counter()]
     lowered = prepared.step.function.lower(*inputs)

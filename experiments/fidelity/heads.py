@@ -43,7 +43,7 @@ def heads(arrays: Arrays) -> Errors:
         )
     ]
     for initial, margins in ((0, "uniform"), (1, "norm")):
-        found = OMIT("naive", margins, 0.5, 4).apply({}, *codes, False)
+        found = OMIT("naive", margins, 0.5, chunk=4).apply({}, *codes, False)
         theirs = arrays[f"ot/yokoi{initial}_it3_lamb0.5/sims"]
         yield "OMIT's head, lambda 0.5", difference(found, theirs)
     found = VSE("mean").apply({}, *codes, False)
@@ -51,7 +51,7 @@ def heads(arrays: Arrays) -> Errors:
     # SCAN's code takes what stands in an image's padding for regions.
     products = region_products(images)
     whole = ImageCode(images, np.ones_like(masks[0]), products=products)
-    found = CAM("naive", 4).apply({}, whole, codes[1], False)
+    found = CAM("naive", chunk=4).apply({}, whole, codes[1], False)
     for theirs in ("coding/T2ICrossAttention", "cam/SCAN"):
         yield "CAM", difference(found, arrays[f"{theirs}/MeanPooling"])
     cosines = region_word_cosines((), whole, codes[1])

@@ -49,7 +49,7 @@ class EpochPlan:
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """What the loop knows of a method: three functions, and the losses that may go flat.
+    """What the loop knows of a method: three functions, its streams, and its losses.
 
     Attributes:
       init: `(key, batch) -> TrainState`; the batch only lends its shapes.
@@ -57,6 +57,8 @@ class Method:
         `score(state, batch) -> [B, ...]`, or a tree of such arrays, over all training pairs, each
         exactly once, and returns the values in the order of the pairs.
       step: `(state, {stream: batch}) -> (state, metrics)`, pure, traced once per set of shapes.
+      streams: names of the streams that a step after the warm-up takes, and how many batches it
+        takes of each.
       losses: by stream, the metric that holds the loss of its similarities, and that loss,
         `[B, B] -> scalar`: a metric that stays where the loss of equal similarities is has
         learned nothing.
@@ -65,6 +67,7 @@ class Method:
     init: Callable[[Array, Any], TrainState]
     plan: Callable[[Callable, Any, int], EpochPlan]
     step: Callable[[TrainState, dict], tuple[TrainState, dict]]
+    streams: Mapping[str, int] = dataclasses.field(default_factory=lambda: {"pairs": 1})
     losses: Mapping[str, tuple[str, Callable]] = dataclasses.field(default_factory=dict)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from l2rm_jax.losses.contrastive import info_nce
 from l2rm_jax.losses.ranking import triplet_hardest, triplet_mean
 from l2rm_jax.methods.base import EpochPlan, Method, init_state, model_optimiser, plain_step
+from l2rm_jax.methods.registry import register_method
 
 
 def make_triplet(model, config) -> Method:
@@ -31,6 +32,10 @@ def make_info_nce(model, config) -> Method:
     """InfoNCE, both directions (L2RM Eq. 3), from the first epoch to the last."""
     loss = partial(info_nce, tau=config.loss.tau)
     return _make(model, config, {"warmup": loss, "pairs": loss})
+
+
+register_method("triplet", make_triplet)
+register_method("infonce", make_info_nce)
 
 
 def _make(model, config, losses: dict[str, Callable], hardest: tuple[str, ...] = ()) -> Method:

@@ -26,6 +26,7 @@ from l2rm_jax.methods.cost import (
     draw_reserved,
     init_cost,
 )
+from l2rm_jax.methods.registry import register_method
 from l2rm_jax.methods.split import split_pairs
 from l2rm_jax.ot import partial_sinkhorn
 
@@ -95,7 +96,11 @@ def make(model, config) -> Method:
 
     hardest = partial(ranking.triplet_hardest, margin=config.loss.margin)
     losses = {"warmup": ("loss", warmup_loss), "matched": ("loss_matched", hardest)}
-    return Method(init=init, plan=plan, step=step, losses=losses)
+    streams = {"matched": 1, "mismatched": 1}
+    return Method(init=init, plan=plan, step=step, streams=streams, losses=losses)
+
+
+register_method("l2rm", make)
 
 
 def _warmup_loss(config) -> Callable:

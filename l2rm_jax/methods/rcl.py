@@ -21,6 +21,7 @@ from l2rm_jax.methods.base import (
     plain_step,
     step_key,
 )
+from l2rm_jax.methods.registry import register_method
 
 
 def make(model, config) -> Method:
@@ -57,6 +58,9 @@ def make(model, config) -> Method:
         step=step,
         losses={} if settings.loss == "exp" else {"pairs": ("loss", at_any_draw)},
     )
+
+
+register_method("rcl", make)
 
 
 def _check_numbers(settings, batch_size: int) -> None:

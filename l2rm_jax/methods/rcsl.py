@@ -19,6 +19,7 @@ from l2rm_jax.losses import ranking, semi_paired
 from l2rm_jax.methods import base
 from l2rm_jax.methods.base import EpochPlan, Method, TrainState
 from l2rm_jax.methods.mining import SEARCHES, couple, pseudo_pairs
+from l2rm_jax.methods.registry import register_method
 from l2rm_jax.methods.split import split_pairs
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_normalise, masked_mean
@@ -82,6 +83,10 @@ def make_rcsl_nc(model, config) -> Method:
     return _make(model, config, plan)
 
 
+register_method("rcsl", make_rcsl)
+register_method("rcsl_nc", make_rcsl_nc)
+
+
 def _require_told(protocol: str) -> None:
     if protocol != SEMI_PAIRED:
         raise ConfigError(
@@ -109,6 +114,7 @@ def _make(model, config, plan) -> Method:
         init=lambda key, batch: base.init_state(model, optimiser, key, batch),
         plan=plan,
         step=step,
+        streams={"mining": 2},  # two couples a row
         losses={
             "warmup": ("loss_mining", mining),
             "learning": ("hinge_of_a_pair", of_a_pair),

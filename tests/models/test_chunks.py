@@ -63,7 +63,7 @@ def test_heads_that_make_no_vectors_take_more_captions(head, numbers, monkeypatc
         return 3
 
     monkeypatch.setattr("l2rm_jax.models.chunks.captions_at_once", captions_of)
-    jax.eval_shape(partial(with_gradients, HEADS[head](0)), *codes(), SLOPES)
+    jax.eval_shape(partial(with_gradients, HEADS[head](chunk=0)), *codes(), SLOPES)
     assert asked and all(found == numbers + (head == "omit") for found in asked)
 
 
@@ -87,10 +87,10 @@ def test_widths(length, expected):
 
 
 HEADS = {
-    "sgr": lambda *of_pairs: SGR(6, 2, *of_pairs),
-    "saf": lambda *of_pairs: SAF(6, *of_pairs),
-    "cam": lambda *of_pairs: CAM("partial", *of_pairs),
-    "omit": lambda *of_pairs: OMIT("prompt", "norm", 0.02, *of_pairs),
+    "sgr": partial(SGR, 6, 2),
+    "saf": partial(SAF, 6),
+    "cam": partial(CAM, "partial"),
+    "omit": partial(OMIT, "prompt", "norm", 0.02),
 }
 
 
@@ -139,14 +139,14 @@ def test_scores_and_gradients_do_not_depend_on_the_captions_at_once(head):
     """Two or three, each padded to what it needs and fewer in the last, or all; in any order."""
     for lengths, chunks in ((LENGTHS, (2, 3)), (sorted(LENGTHS), (2,))):
         inputs = (*codes(lengths), SLOPES)
-        expected = with_gradients(HEADS[head](7), *inputs)  # padded to the longest
+        expected = with_gradients(HEADS[head](chunk=7), *inputs)  # padded to the longest
         for chunk in chunks:
-            assert_close(with_gradients(HEADS[head](chunk), *inputs), expected)
+            assert_close(with_gradients(HEADS[head](chunk=chunk), *inputs), expected)
 
 
 @pytest.mark.parametrize("head", ["sgr", "saf", "cam"])
 def test_where_nothing_can_be_kept_it_is_not_and_gradients_are_the_same(head, monkeypatch):
-    inputs = (HEADS[head](2), *codes(), SLOPES)
+    inputs = (HEADS[head](chunk=2), *codes(), SLOPES)
 
     def found() -> tuple:
         return with_gradients(*inputs), stored(with_gradients.trace(*inputs).jaxpr)
@@ -181,7 +181,7 @@ def is_jaxpr(x) -> bool:
 
 PAIRWISE = {
     **{name: HEADS[name] for name in ("sgr", "cam", "omit")},
-    "omit, inter": lambda *of_pairs: OMIT("partial", "inter", 0.02, *of_pairs),
+    "omit, inter": partial(OMIT, "partial", "inter", 0.02),
 }
 
 
@@ -190,8 +190,10 @@ PAIRWISE = {
 def test_gradients_through_few_pairs_are_those_through_all(head, share):
     """None, some (two images of a caption, two captions of an image) and all have a slope."""
     slopes = np.where(np.random.default_rng(2).uniform(size=SLOPES.shape) < share, SLOPES, 0.0)
-    expected = with_gradients(PAIRWISE[head](2), *codes(), slopes)
-    assert_close(with_gradients(PAIRWISE[head](2, True), *codes(), slopes), expected)
+    expected = with_gradients(PAIRWISE[head](chunk=2), *codes(), slopes)
+    assert_close(
+        with_gradients(PAIRWISE[head](chunk=2, sparse_gradient=True), *codes(), slopes), expected
+    )
 
 
 def test_pairs_without_a_slope_are_not_visited():
@@ -202,7 +204,9 @@ def test_pairs_without_a_slope_are_not_visited():
     broken[1] = np.nan
     images, texts = codes()
     images = images.replace(regions=images.regions + broken)
-    for few_slopes in (False, True):
-        _, (of_params, _, _) = with_gradients(HEADS["sgr"](2, few_slopes), images, texts, slopes)
+    for sparse in (False, True):
+        _, (of_params, _, _) = with_gradients(
+            HEADS["sgr"](chunk=2, sparse_gradient=sparse), images, texts, slopes
+        )
         finite = all(np.isfinite(x).all() for x in jax.tree.leaves(of_params))
-        assert finite == few_slopes
+        assert finite == sparse

@@ -24,9 +24,9 @@ REGIONS, WORDS = np.array([3, 5, 1, 4]), np.array([2, 6, 4, 1, 3])
 EPSILON = 0.1
 
 CASES = {
-    "omit-inter": OMIT("partial", "inter", EPSILON, 2),
-    "omit-norm": OMIT("prompt", "norm", EPSILON, 1),
-    "cam": CAM("partial", 2),
+    "omit-inter": OMIT("partial", "inter", EPSILON, chunk=2),
+    "omit-norm": OMIT("prompt", "norm", EPSILON, chunk=1),
+    "cam": CAM("partial", chunk=2),
     "vse": VSE("gpo"),
     "pem": PEM(),
 }
@@ -135,7 +135,7 @@ def omit_of_pair(v, v_norms, t, t_norms, matching, margins, bins=None):
     + [("naive", "inter")],
 )
 def test_omit_pair_by_pair(matching, margins):
-    head = OMIT(matching, margins, EPSILON, 1)
+    head = OMIT(matching, margins, EPSILON, chunk=1)
     variables = random_variables(head)
     bins = None
     if matching == "prompt":
@@ -148,7 +148,7 @@ def test_omit_pair_by_pair(matching, margins):
 
 @pytest.mark.parametrize("matching", ["partial", "naive"])
 def test_plans_behind_omit_s_similarities(matching):
-    head = OMIT(matching, "uniform", EPSILON, 2)
+    head = OMIT(matching, "uniform", EPSILON, chunk=2)
     plans = np.asarray(apply(head, {}, *CODES, method="plans"))
     images, texts = CODES
     items = images.mask[None, :, :, None] * texts.mask[:, None, None, :]
@@ -180,7 +180,7 @@ def cam_of_pair(v, _, t, __, partial):
 
 @pytest.mark.parametrize("matching", ["naive", "partial"])
 def test_cam_pair_by_pair(matching):
-    found = apply(CAM(matching, 1), {}, *CODES, train=False)
+    found = apply(CAM(matching, chunk=1), {}, *CODES, train=False)
     expected = by_pairs(cam_of_pair, matching == "partial")
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.losses.ranking import triplet_mean
+from l2rm_jax.models import RetrievalModel
 from l2rm_jax.models.attention import attend_regions, region_word_cosines
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import BatchNorm, l2_normalise
