@@ -1,4 +1,4 @@
-"""Our code against the authors': what `python -m experiments.fidelity` prints, asserted.
+"""This code against the authors' golden arrays: asserts what `experiments.fidelity` prints.
 
 The environment variable `L2RM_GOLDEN` names another directory of the same layout.
 """
@@ -20,7 +20,7 @@ QUANTITIES = [(path, quantity) for path in FILES for quantity in parts.part_of(p
     ("path", "quantity"), QUANTITIES, ids=[f"{path.stem}-{name}" for path, name in QUANTITIES]
 )
 def test_agrees_with_the_authors(path, quantity):
-    found = parts.consume(path)
+    found = parts.compare(path)
     if quantity not in found.errors:
         pytest.skip(f"{path.name} holds no array for it")
     assert found.errors[quantity] <= found.tolerance[quantity]
@@ -28,24 +28,24 @@ def test_agrees_with_the_authors(path, quantity):
 
 @pytest.mark.parametrize("kind", parts.PARTS)
 def test_every_quantity_is_in_some_file(kind):
-    """What no file has would be skipped above for good."""
+    """A quantity in no file would always be skipped by the test above."""
     part = parts.PARTS[kind]
-    found = [parts.consume(path).errors for path in FILES if parts.part_of(path) is part]
+    found = [parts.compare(path).errors for path in FILES if parts.part_of(path) is part]
     assert part.tolerance.keys() == set().union(*found)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_array_is_read(path):
-    assert parts.consume(path).unread == []
+    assert parts.compare(path).unread == []
 
 
 def test_every_file_is_compared():
-    assert parts.unaccounted(GOLDEN) == []
+    assert parts.mismatched_files(GOLDEN) == []
 
 
 @pytest.fixture
 def directory(tmp_path, monkeypatch):
-    """A directory that is complete with one small file."""
+    """A directory with one small golden file, and no other expected."""
     monkeypatch.setattr(parts, "PARTS", {"j_metrics*": parts.PARTS["j_metrics*"]})
     shutil.copy(GOLDEN / "j_metrics.npz", tmp_path)
     return tmp_path
@@ -58,14 +58,14 @@ def change(directory, name, **arrays):
 
 def test_complete_directory_has_no_problem(directory, capsys):
     shutil.copy(GOLDEN / "README.md", directory)
-    change(directory, "j_metrics_64")  # consumed too
+    change(directory, "j_metrics_64")  # compared too
     assert main(directory) == []
     assert "| j_metrics | ranks that differ | 0.0e+00 | 0e+00 |" in capsys.readouterr().out
     assert [path.stem for path in parts.compared_files(directory)] == ["j_metrics", "j_metrics_64"]
 
 
 @pytest.mark.parametrize("name", ["n_new.npz", "j_metrics.npy", "a_encoders.npz"])
-def test_file_that_nothing_consumes_is_named(directory, name):
+def test_file_that_nothing_compares_is_named(directory, name):
     (directory / name).touch()
     [problem] = main(directory)
     assert name in problem and "nothing compares" in problem

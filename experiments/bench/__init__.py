@@ -1,1 +1,1 @@
-"""Benchmarks: one script a question, each with sizes of the user's own and `--json`."""
+"""Benchmarks: one script per question, with flags for the sizes and `--json` for the results."""

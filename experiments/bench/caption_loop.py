@@ -1,7 +1,8 @@
-"""L2RM's networks and training step in PyTorch, one caption at a time, as public code has them.
+"""L2RM's networks and training step in PyTorch, one caption at a time, as in public code.
 
-What `bench.peer` times ours beside: written anew after the papers and the authors' code, and held
-against its arrays (`tests/experiments/test_caption_loop.py`). Parameters have SGRAF's names.
+`bench.peer` times our code against this. It was written anew from the papers and the authors' code,
+and `tests/experiments/test_caption_loop.py` compares it with the arrays that their code computed.
+Parameters have the names of SGRAF's code.
 """
 
 from collections.abc import Iterator
@@ -15,11 +16,11 @@ from torch.nn import functional
 
 from experiments.bench.solvers import DUMMY_COST, authors_iterates
 
-BLOCK = 128  # images and captions scored at once in evaluation
+BLOCK = 128  # images, and captions, that evaluation scores at once
 
 
 class Pairs(NamedTuple):
-    """Images `[n, regions, features]`, captions `[n, words]`, their lengths `[n]`."""
+    """Images `[n, regions, features]`, word indices `[n, words]` and caption lengths `[n]`."""
 
     images: Tensor
     tokens: Tensor
@@ -27,7 +28,7 @@ class Pairs(NamedTuple):
 
 
 class Network(nn.Module):
-    """Head `sgr` or `saf` on its encoders: `(pairs) -> similarities [images, captions]`."""
+    """Encoders with the head `sgr` or `saf`: `(pairs) -> similarities [images, captions]`."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class _Similarity(nn.Module):
         return torch.cat(columns, 1)
 
     def _column(self, images: Tensor, overall: Tensor, words: Tensor, summary: Tensor) -> Tensor:
-        """Similarities of one caption with every image."""
+        """Return the similarities of one caption with every image, [images, 1]."""
         local = _unit(self.sim_tranloc_w((_attend(images, words) - words) ** 2))
         whole = _unit(self.sim_tranglo_w((overall - summary) ** 2))
         nodes = torch.cat([whole[:, None], local], 1)
@@ -156,7 +157,7 @@ def _unit(x: Tensor) -> Tensor:
 
 
 class Trainer:
-    """L2RM's step after the warm-up, at its defaults for Flickr30K unless given."""
+    """L2RM's training step after the warm-up; the defaults are those for Flickr30K."""
 
     def __init__(
         self,
@@ -188,7 +189,11 @@ class Trainer:
         reserved: np.ndarray | None = None,
         places: np.ndarray | None = None,
     ) -> dict[str, float]:
-        """One update; `reserved` matched images at `places` instead of the random draw."""
+        """Update network and cost once and return the losses and the gradient norm.
+
+        The cost is trained on a batch in which some matched images (`reserved`, rows) replace
+        mismatched ones (at `places`, rows). Both are drawn at random unless given.
+        """
         if reserved is None:
             count = np.random.randint(1, max(1, self.size // 10) + 1)
             reserved, places = (np.random.permutation(self.size)[:count] for _ in range(2))
@@ -219,10 +224,10 @@ class Trainer:
         return torch.relu(self.cost(sims))
 
     def _triplet(self, sims: Tensor) -> Tensor:
-        right, own = sims.diagonal(), torch.eye(len(sims), dtype=torch.bool)
+        positive, diagonal = sims.diagonal(), torch.eye(len(sims), dtype=torch.bool)
         hinges = (
-            (self.margin + sims - pair).clamp(min=0).masked_fill(own, 0.0)
-            for pair in (right[:, None], right[None, :])
+            (self.margin + sims - pair).clamp(min=0).masked_fill(diagonal, 0.0)
+            for pair in (positive[:, None], positive[None, :])
         )
         return sum(each.max(axis)[0].sum() for axis, each in zip((1, 0), hinges, strict=True))
 
@@ -232,14 +237,15 @@ class Trainer:
         plan = torch.from_numpy(transport(costs, self.rho, self.epsilon)).float().clamp(min=1e-10)
         loss = 0.0
         for axis in (1, 0):
-            target, found = plan / plan.sum(axis, keepdim=True), (sims / self.tau).log_softmax(axis)
-            both = (target - found.exp()) * (target.log() - found)
-            loss = loss + 0.5 * both.sum(axis).mean()
+            target = plan / plan.sum(axis, keepdim=True)
+            logs = (sims / self.tau).log_softmax(axis)
+            symmetric_kl = (target - logs.exp()) * (target.log() - logs)
+            loss = loss + 0.5 * symmetric_kl.sum(axis).mean()
         return loss
 
 
 def transport(costs: np.ndarray, rho: float, epsilon: float) -> np.ndarray:
-    """L2RM's transport with its own stop: NumPy, float64, the diagonal forbidden."""
+    """Return the plan of L2RM's transport (float64) with the authors' stop and no diagonal."""
     size, largest = len(costs), costs.max()
     extended = np.full((size + 1, size + 1), DUMMY_COST * largest)
     extended[:-1, :-1] = np.where(np.eye(size, dtype=bool), np.inf, costs)
@@ -255,7 +261,7 @@ def transport(costs: np.ndarray, rho: float, epsilon: float) -> np.ndarray:
 
 @torch.no_grad()
 def score(network: Network, images: Tensor, tokens: list[Tensor], lengths: Tensor) -> np.ndarray:
-    """Similarity of every image with every caption, encoders included."""
+    """Return the similarities of all images with all captions, encoders included."""
     network.eval()
     sims = np.empty((len(images), len(tokens)), np.float32)
     regions = torch.cat([network.encode_images(part) for part in images.split(BLOCK)])

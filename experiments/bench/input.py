@@ -1,8 +1,9 @@
 """Rate at which training pairs are read: python -m experiments.bench.input --images=2000
 
-Writes a feature file of the given size (36 x 2048 float32 by default, 0.3 MB an image), maps it and
-reads the batches of an epoch as the loop does: gathered in shuffled order, checked for finite
-values, padded. The file is in the system's cache when it fits; `--dir` chooses the disk.
+Writes a feature file of the given size (36 x 2048 float32 by default, 0.3 MB per image), maps it,
+and reads the batches of an epoch as the training loop does: it gathers rows in shuffled order,
+checks for finite values, and pads. A file that fits in memory is read from the system's cache;
+`--dir` chooses the disk.
 """
 
 import argparse
@@ -22,8 +23,8 @@ def main() -> None:
     flags = data_parser(__doc__)
     flags.add_argument("--batch", type=int, default=128)
     flags.add_argument("--images", type=int, default=2000)
-    flags.add_argument("--steps", type=int, default=40, help="read in each repeat")
-    flags.add_argument("--dir", help="where the file goes while it runs (the system's default)")
+    flags.add_argument("--steps", type=int, default=40, help="steps to read in each repeat")
+    flags.add_argument("--dir", help="directory for the temporary file (default: the system's)")
     sizes = flags.parse_args()
     with tempfile.TemporaryDirectory(dir=sizes.dir) as directory:
         path = Path(directory) / "train_ims.npy"
@@ -35,7 +36,7 @@ def main() -> None:
 
 
 def write_features(path: Path, sizes: argparse.Namespace) -> None:
-    """Random features, image by image."""
+    """Write a file of random features, image by image."""
     rng = np.random.default_rng(0)
     shape = (sizes.images, sizes.regions, sizes.features)
     stored = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
@@ -45,7 +46,7 @@ def write_features(path: Path, sizes: argparse.Namespace) -> None:
 
 
 def read(pairs, sizes: argparse.Namespace, epoch: int) -> float:
-    """Pairs per second over the steps of two streams, as L2RM takes them."""
+    """Read steps of two streams, as L2RM does, and return the pairs per second."""
     half = len(pairs) // 2
     streams = {"matched": np.arange(half), "mismatched": np.arange(half, len(pairs))}
     stream = TrainStream(pairs, streams, batch_size=sizes.batch, seed=0, epoch=epoch)

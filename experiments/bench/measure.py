@@ -1,4 +1,4 @@
-"""Timing, made-up inputs, and what every benchmark prints and writes."""
+"""Timing, random inputs and the report of all benchmarks."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax import config as defaults
-from l2rm_jax.data.batches import Batch, bucket_of
+from l2rm_jax.data.batches import Batch, smallest_bucket
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.pairs import PairDataset
@@ -29,7 +29,7 @@ VOCABULARY = 8000
 
 
 def measure(function: Callable[[], Any], repeats: int) -> list[float]:
-    """Seconds of each of `repeats` calls, after one that is not counted; results are waited for."""
+    """Return the seconds of each of `repeats` calls, results included, after one warm-up call."""
     jax.block_until_ready(function())
     seconds = []
     for _ in range(repeats):
@@ -40,12 +40,12 @@ def measure(function: Callable[[], Any], repeats: int) -> list[float]:
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """Median, smallest and largest."""
+    """Return median, minimum and maximum."""
     return {"median": float(np.median(values)), "min": min(values), "max": max(values)}
 
 
 def report(results: Mapping[str, Any], sizes: argparse.Namespace) -> None:
-    """Prints the results, a line each, and writes them, with machine and sizes, to `--json`."""
+    """Print the results, one per line; write them with machine and sizes to `--json`."""
     record = {
         **results,
         "sizes": {name: value for name, value in vars(sizes).items() if name != "json"},
@@ -66,14 +66,14 @@ def report(results: Mapping[str, Any], sizes: argparse.Namespace) -> None:
 
 
 def processor() -> str:
-    """Name of the machine's processor; Linux keeps it in a file, Python says `x86_64` there."""
+    """Return the name of the processor, for which Python says just `x86_64` on Linux."""
     file = Path("/proc/cpuinfo")
-    found = re.search(r"^model name\s*: (.*)$", file.read_text(), re.M) if file.exists() else None
-    return found[1] if found else platform.processor() or platform.machine()
+    name = re.search(r"^model name\s*: (.*)$", file.read_text(), re.M) if file.exists() else None
+    return name[1] if name else platform.processor() or platform.machine()
 
 
 def peak_memory() -> dict[str, float]:
-    """GiB that this process has held at most, and its first device, where that keeps count."""
+    """Return the peak memory in GiB of this process and, if it reports one, of its first device."""
     unit = 1 if sys.platform == "darwin" else 2**10
     peak = {"process_peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30}
     memory = jax.local_devices()[0].memory_stats() or {}
@@ -89,30 +89,34 @@ def _line(value: Any) -> str:
 
 
 def data_parser(description: str) -> argparse.ArgumentParser:
-    """Flags that every benchmark has; sizes are those of the paper unless given."""
+    """Return a parser with the flags of all benchmarks; default sizes are the paper's."""
     flags = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawTextHelpFormatter
     )
-    flags.add_argument("--regions", type=int, default=36, help="of an image")
-    flags.add_argument("--features", type=int, default=2048, help="of a region")
-    flags.add_argument("--words", type=int, nargs=2, default=(8, 20), help="of a caption, from, to")
+    flags.add_argument("--regions", type=int, default=36, help="regions per image")
+    flags.add_argument("--features", type=int, default=2048, help="features per region")
+    flags.add_argument(
+        "--words", type=int, nargs=2, default=(8, 20), help="fewest and most words of a caption"
+    )
     flags.add_argument("--repeats", type=int, default=5)
     flags.add_argument("--json", help="also write everything to this file")
     return flags
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """Flags of a benchmark that has a model."""
+    """Return a parser with the flags of a benchmark that has a model."""
     flags = data_parser(description)
     flags.add_argument("--head", default="sgr", help="a head of the models")
     flags.add_argument("--embed_dim", type=int, default=1024)
     flags.add_argument("--sim_dim", type=int, default=256)
-    flags.add_argument("--precision", default="float32", choices=PRECISIONS, help="of products")
+    flags.add_argument(
+        "--precision", default="float32", choices=PRECISIONS, help="precision of matrix products"
+    )
     return flags
 
 
 def config_of(sizes: argparse.Namespace) -> ConfigDict:
-    """The default config with the sizes of a benchmark.
+    """Return the default config with the sizes of a benchmark.
 
     Raises:
       ConfigError: a size is out of range.
@@ -130,16 +134,16 @@ def config_of(sizes: argparse.Namespace) -> ConfigDict:
 
 
 def captions(rng: np.random.Generator, count: int, words: tuple[int, int]) -> list[np.ndarray]:
-    """Word indices of made-up captions of `words[0]` to `words[1]` words."""
+    """Return the word indices of random captions of `words[0]` to `words[1]` words."""
     lengths = rng.integers(words[0], words[1] + 1, count)
     return [rng.integers(1, VOCABULARY, length, dtype=np.int32) for length in lengths]
 
 
 def pairs(rng: np.random.Generator, count: int, sizes: argparse.Namespace) -> Batch:
-    """A batch of made-up pairs, padded as the loop pads."""
+    """Return a batch of random pairs, padded as in training."""
     texts = captions(rng, count, sizes.words)
     lengths = np.array([len(text) for text in texts], np.int32)
-    tokens = np.zeros((count, bucket_of(int(sizes.words[1]))), np.int32)
+    tokens = np.zeros((count, smallest_bucket(int(sizes.words[1]))), np.int32)
     for row, text in zip(tokens, texts, strict=True):
         row[: len(text)] = text
     index = np.arange(count, dtype=np.int32)
@@ -151,8 +155,8 @@ def pairs(rng: np.random.Generator, count: int, sizes: argparse.Namespace) -> Ba
 def dataset(
     rng: np.random.Generator, features: RegionFeatures, count: int, words: tuple[int, int]
 ) -> PairDataset:
-    """`count` made-up captions of the images of `features`, the same number each."""
-    each = count // len(features)
-    own = np.arange(len(features) * each) // each
-    texts = captions(rng, len(own), words)
-    return PairDataset("bench", features, [""] * len(own), texts, own, own)
+    """Return a split with `count` random captions, the same number for each image."""
+    per_image = count // len(features)
+    image_of = np.arange(len(features) * per_image) // per_image
+    texts = captions(rng, len(image_of), words)
+    return PairDataset("bench", features, [""] * len(image_of), texts, image_of, image_of)

@@ -39,7 +39,9 @@ def main() -> None:
     if sizes.head not in ("sgr", "saf"):
         raise ConfigError(f"--head: found {sizes.head}, expected sgr or saf")
     if jax.devices()[0].platform != "cpu":
-        raise ConfigError("JAX found an accelerator; set JAX_PLATFORMS=cpu, as PyTorch uses the CPU")
+        raise ConfigError(
+            "JAX found an accelerator; set JAX_PLATFORMS=cpu, as PyTorch uses the CPU"
+        )
     rate = product_rate()
     results: dict[str, float | dict] = {"product_gflops": rate / 1e9}
     for name in [sizes.only] if sizes.only else OURS:

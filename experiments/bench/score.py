@@ -1,6 +1,6 @@
 """Time to score a test set: python -m experiments.bench.score --images=200 --captions=1000
 
-Every image with every caption, encoders included, as validation and `--mode=evaluate` do it.
+Scores every image with every caption, encoders included, as validation and `--mode=evaluate` do.
 """
 
 import argparse
@@ -30,11 +30,11 @@ from l2rm_jax.models import make_model
 
 
 def flags(description: str | None = __doc__) -> argparse.ArgumentParser:
-    """Those of a benchmark that scores."""
+    """Return a parser with the flags of a benchmark that scores."""
     flags = parser(description)
     flags.add_argument("--images", type=int, default=1000)
     flags.add_argument("--captions", type=int, default=5000, help="a multiple of the images")
-    flags.add_argument("--chunk", type=int, help="captions scored at once (the config's default)")
+    flags.add_argument("--chunk", type=int, help="captions scored at once (default: the config's)")
     return flags
 
 
@@ -48,13 +48,15 @@ def main() -> None:
 
 
 def test_set(sizes: argparse.Namespace) -> PairDataset:
-    """A made-up split of the sizes of a benchmark.
+    """Return a random split with the sizes of a benchmark.
 
     Raises:
-      ConfigError: the captions are not a multiple of the images.
+      ConfigError: the number of captions is not a multiple of the images.
     """
     if sizes.captions % sizes.images:
-        raise ConfigError("--captions: expected a multiple of --images")
+        raise ConfigError(
+            f"--captions: found {sizes.captions}, expected a multiple of --images={sizes.images}"
+        )
     rng = np.random.default_rng(0)
     shape = (sizes.images, sizes.regions, sizes.features)
     features = RegionFeatures.from_array(rng.standard_normal(shape, np.float32), "bench")
@@ -62,9 +64,9 @@ def test_set(sizes: argparse.Namespace) -> PairDataset:
 
 
 def prepare(sizes: argparse.Namespace, split: PairDataset) -> Callable[[], np.ndarray]:
-    """Scoring of `split` by a model of the sizes of a benchmark."""
+    """Return a function that scores `split` with a model of the benchmark's sizes."""
     config, replicas = config_of(sizes), Replicas()
-    model = make_model(config.model, VOCABULARY)
+    model = make_model(config, VOCABULARY)
     sample = pairs(np.random.default_rng(0), 2, sizes)
     init = jax.jit(model.init)
     variables = replicas.replicate(

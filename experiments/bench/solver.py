@@ -1,8 +1,10 @@
-"""Time of partial transport solvers to an error: `python -m experiments.bench.solver --json=FILE`.
+"""Time that partial transport solvers take to reach an error.
 
-Each solver is warmed up (compiled) and then timed, the best of some runs. Takes some minutes; the
-flags widen or narrow it: `--sizes 32,128,512,2048,4096 --batches 1,16,64,256` is the full range.
-Problems: `random`, uniform costs; `learned`, one less the cosine of noisy pairs of features.
+python -m experiments.bench.solver --json=FILE
+
+Compiles each solver, times it several times and keeps the best time. Takes some minutes; the flags
+choose the problems, `--sizes 32,128,512,2048,4096 --batches 1,16,64,256` is the full range. Costs
+are `random` (uniform) or `learned` (one minus the cosine of noisy pairs of features).
 """
 
 import argparse
@@ -20,7 +22,8 @@ from experiments.bench.measure import processor
 from experiments.bench.solvers import LOOPS, SOLVERS
 
 MASS = 0.1  # L2RM's rho
-# Largest size of the slow ones, of which a batch is timed on its first problems, and scaled up.
+# Slow solvers and the largest size they are timed at. Of a batch, only the first `FEW` problems are
+# timed, and the time is scaled up.
 SLOW = {
     "ott-jax, literal xi": 1024,
     "POT": 512,
@@ -28,7 +31,7 @@ SLOW = {
     "authors' loop, NumPy": 1024,
 }
 FEW = 4
-LONG = 2.0  # seconds after which a solver is not run again
+LONG = 2.0  # seconds in total after which a solver is not run again
 
 
 def main() -> None:
@@ -50,24 +53,24 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    def listed(kind):
+    def comma_separated(kind):
         return lambda text: [kind(part) for part in text.split(",")]
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--json", type=Path, help="file for the numbers")
-    parser.add_argument("--kinds", type=listed(str), default=["random", "learned"])
-    parser.add_argument("--sizes", type=listed(int), default=[32, 128, 512])
-    parser.add_argument("--batches", type=listed(int), default=[1, 64])
-    parser.add_argument("--epsilons", type=listed(float), default=[0.01, 0.07])
-    parser.add_argument("--targets", type=listed(float), default=[1e-3, 1e-5])
-    parser.add_argument("--repeats", type=int, default=5, help="runs, of which the best counts")
+    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
+    parser.add_argument("--kinds", type=comma_separated(str), default=["random", "learned"])
+    parser.add_argument("--sizes", type=comma_separated(int), default=[32, 128, 512])
+    parser.add_argument("--batches", type=comma_separated(int), default=[1, 64])
+    parser.add_argument("--epsilons", type=comma_separated(float), default=[0.01, 0.07])
+    parser.add_argument("--targets", type=comma_separated(float), default=[1e-3, 1e-5])
+    parser.add_argument("--repeats", type=int, default=5, help="runs; the best counts")
     return parser.parse_args()
 
 
 def draw(kind: str, n: int, batch: int) -> np.ndarray:
-    """Costs `[batch, n, n]`, or `[n, n]` for a batch of one."""
+    """Return costs `[batch, n, n]`, or `[n, n]` for a batch of one."""
     rng = np.random.default_rng(0)
     if kind == "random":
         costs = rng.uniform(size=(batch, n, n))
@@ -79,11 +82,12 @@ def draw(kind: str, n: int, batch: int) -> np.ndarray:
         )
         costs = np.maximum(1.0 - images @ captions.swapaxes(1, 2), 1e-10)
     else:
-        sys.exit(f"--kinds: {kind}, expected random or learned")
+        sys.exit(f"--kinds: found {kind}, expected random or learned")
     return (costs if batch > 1 else costs[0]).astype(np.float32)
 
 
 def bench(costs, epsilon: float, target: float, repeats: int):
+    """Yield a result for each solver: seconds of the best run, error reached and iterations."""
     n, batch = costs.shape[-1], len(costs) if costs.ndim == 3 else 1
     for name, make in {**SOLVERS, **(LOOPS if batch > 1 else {})}.items():
         if n > SLOW.get(name, n):
@@ -94,7 +98,7 @@ def bench(costs, epsilon: float, target: float, repeats: int):
         times = []
         while len(times) < repeats and sum(times) < LONG:
             start = time.perf_counter()
-            found = run()
+            outcome = run()
             times.append(time.perf_counter() - start)
         scale = batch / len(few) if batch > 1 else 1.0
         yield {
@@ -102,14 +106,14 @@ def bench(costs, epsilon: float, target: float, repeats: int):
             "solver": name,
             "target": target,
             "seconds": min(times) * scale,
-            "error": found.error,
-            "iterations": found.iterations,
+            "error": outcome.error,
+            "iterations": outcome.iterations,
         }
 
 
 def line(row: dict) -> str:
     cells = [row["problem"], row["n"], row["batch"], row["epsilon"], row["solver"]]
-    # A little beyond is rounding, of the error's own sums too.
+    # An error slightly above the target is rounding, also of the error itself.
     reached = "" if row["error"] <= 1.05 * row["target"] else " (not there)"
     cells += [f"{row['target']:.0e}", f"{1e3 * row['seconds']:.3g}"]
     cells += [f"{row['error']:.1e}{reached}", row["iterations"]]

@@ -1,8 +1,10 @@
-"""The solvers that are timed: each takes a batch of problems to an error, or as near as it gets.
+"""The solvers that `bench.solver` times.
 
-A problem: a square cost, uniform weights, a mass, epsilon. Errors are L1, as a share of the weight:
-of the extended problem's marginals where there is one. POT's problem has none, and its plans move
-the right mass from the start: theirs is the distance to the plan that it gets to in the end.
+Each function takes a batch of problems (square costs `[n, n]` or `[batch, n, n]`, with uniform
+weights, a mass and epsilon) and a target error. It returns a function that solves them to that
+error, or as far as the solver gets, and reports an `Outcome`. Errors are L1 errors of the extended
+problem's marginals, as a share of the total weight. POT has no extended problem and its plans move
+the right mass from the start, so its error is the L1 distance to its own final plan.
 """
 
 from functools import partial
@@ -20,16 +22,18 @@ from l2rm_jax.ot import partial_sinkhorn
 from l2rm_jax.ot.extended import extend
 
 MAX_ITERATIONS = 2000
-DUMMY_COST = 100.0  # of the authors: xi in units of the largest cost
+DUMMY_COST = 100.0  # the authors' xi, in units of the largest cost
 
 
-class Found(NamedTuple):
-    error: float  # the largest of the batch
-    iterations: int  # likewise
+class Outcome(NamedTuple):
+    """Error and iterations, each the largest of the batch."""
+
+    error: float
+    iterations: int
 
 
 def ours(costs, mass, epsilon, target):
-    # Errors of the bench are shares of the total weight, those of the result are of the mass.
+    # The result's error is a share of the mass, ours here a share of the total weight.
     @jax.jit
     def solve(costs):
         result = partial_sinkhorn(
@@ -37,7 +41,7 @@ def ours(costs, mass, epsilon, target):
         )
         return result.plan, mass * result.marginal_error, result.iterations
 
-    return partial(_run, solve, jnp.asarray(costs))
+    return partial(_solve_batch, solve, jnp.asarray(costs))
 
 
 def ours_in_a_loop(costs, mass, epsilon, target):
@@ -45,7 +49,7 @@ def ours_in_a_loop(costs, mass, epsilon, target):
 
 
 def ott(costs, mass, epsilon, target, xi=0.0):
-    """ott-jax on the extended problem, the corner forbidden; `vmap` over a batch."""
+    """ott-jax on the extended problem with a forbidden corner; `vmap` over a batch."""
 
     def solve(cost):
         problem = _extended(cost, mass, xi * cost.max(), jnp.inf)
@@ -57,7 +61,7 @@ def ott(costs, mass, epsilon, target, xi=0.0):
         return plan[:-1, :-1], error, output.n_iters
 
     solve = jax.jit(jax.vmap(solve) if costs.ndim == 3 else solve)
-    return partial(_run, solve, jnp.asarray(costs))
+    return partial(_solve_batch, solve, jnp.asarray(costs))
 
 
 ott_literal = partial(ott, xi=DUMMY_COST)
@@ -68,7 +72,7 @@ def ott_in_a_loop(costs, mass, epsilon, target):
 
 
 def authors(costs, mass, epsilon, target):
-    """L2RM's loop in NumPy, float64: their xi and corner, stopped by the error instead."""
+    """L2RM's loop in NumPy and float64: the authors' xi and corner, stopped by the error."""
 
     def solve(cost):
         cost = np.asarray(cost, np.float64)
@@ -79,15 +83,18 @@ def authors(costs, mass, epsilon, target):
             plan = np.exp(u[:, None] + v[None, :] - scaled)
             error = np.abs(plan.sum(1) - p).sum()
             if error <= target or iteration == MAX_ITERATIONS:
-                return Found(error, iteration)
+                return Outcome(error, iteration)
 
-    return partial(_each, solve, costs)
+    return partial(_solve_each, solve, costs)
 
 
 def authors_iterates(scaled, p, q):
-    """The potentials over epsilon after each iteration of L2RM's loop, without end.
+    """Yield the potentials divided by epsilon after each iteration of L2RM's loop, endlessly.
 
-    `scaled` is the extended cost over epsilon, `p` and `q` its weights; all NumPy.
+    Args:
+      scaled: the extended cost divided by epsilon, a NumPy array `[n + 1, m + 1]`.
+      p: the weights of its rows.
+      q: the weights of its columns.
     """
     v = np.zeros_like(q)
     while True:
@@ -97,8 +104,10 @@ def authors_iterates(scaled, p, q):
 
 
 def pot(costs, mass, epsilon, target, method="sinkhorn"):
-    """POT's entropic partial solver: of another entropic problem, with the same exact limit. It is
-    given twice as many iterations until it is there."""
+    """POT's entropic partial solver, whose entropic problem differs but has the same exact limit.
+
+    The number of iterations is doubled until the error is reached.
+    """
     from ot.partial import entropic_partial_wasserstein
 
     weights = np.full(costs.shape[-1], 1 / costs.shape[-1])
@@ -115,17 +124,17 @@ def pot(costs, mass, epsilon, target, method="sinkhorn"):
             method=method,
         )
 
-    # The count is found beforehand, on the first problem: the run that is timed looks at no error.
+    # The count is chosen here, on the first problem; the timed run does not compute errors.
     first, iterations = costs if costs.ndim == 2 else costs[0], 5
-    end = plan(first, MAX_ITERATIONS)
+    final = plan(first, MAX_ITERATIONS)
 
     def error():
-        return np.abs(plan(first, iterations) - end).sum()
+        return np.abs(plan(first, iterations) - final).sum()
 
     while not error() <= target and 2 * iterations < MAX_ITERATIONS:
         iterations *= 2
-    found = Found(float(error()), iterations)
-    return partial(_each, lambda cost: (plan(cost, iterations), found)[1], costs)
+    outcome = Outcome(float(error()), iterations)
+    return partial(_solve_each, lambda cost: (plan(cost, iterations), outcome)[1], costs)
 
 
 pot_log = partial(pot, method="sinkhorn_log")
@@ -152,18 +161,18 @@ def _extended_error(plan, problem, np):
     return np.maximum(rows, np.abs(plan.sum(0) - problem.q).sum())
 
 
-def _run(solve, costs) -> Found:
+def _solve_batch(solve, costs) -> Outcome:
     _, error, iterations = jax.block_until_ready(solve(costs))
-    return Found(float(np.max(error)), int(np.max(iterations)))
+    return Outcome(float(np.max(error)), int(np.max(iterations)))
 
 
-def _each(solve, costs) -> Found:
+def _solve_each(solve, costs) -> Outcome:
     costs = costs if costs.ndim == 3 else costs[None]
-    found = [solve(cost) for cost in costs]
-    return Found(*(max(values) for values in zip(*found, strict=True)))
+    outcomes = [solve(cost) for cost in costs]
+    return Outcome(*(max(values) for values in zip(*outcomes, strict=True)))
 
 
 def _loop(make, costs):
-    """One compiled program, called for each problem."""
+    """Compile one program and call it for each problem."""
     run = make(costs[0])
-    return partial(_each, lambda cost: run.func(run.args[0], jnp.asarray(cost)), costs)
+    return partial(_solve_each, lambda cost: run.func(run.args[0], jnp.asarray(cost)), costs)

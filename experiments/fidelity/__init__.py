@@ -1,6 +1,8 @@
-"""Our code on the inputs of the authors' code: `python -m experiments.fidelity` prints the table.
+"""Compare our code with arrays that the authors' code computed from the same inputs.
 
-The arrays that their code computed are in `tests/golden` (or the directory in `L2RM_GOLDEN`), their
-keys in its README. `parts.py` says which function compares which files, and how close; the tests
-assert what the table shows.
+`python -m experiments.fidelity` prints the table of errors, which the tests assert. The arrays are
+in `tests/golden` (or in the directory `L2RM_GOLDEN`), whose README explains their keys. `parts.py`
+says which function compares which files, and with what tolerance.
+
+In this package, "ours" is what this library computes and "theirs" is what the authors' code did.
 """

@@ -1,26 +1,26 @@
-"""Largest difference from the authors' code, file by file, as a Markdown table."""
+"""Print the largest differences from the authors' code, file by file, as a Markdown table."""
 
 import os
 import sys
 from pathlib import Path
 
-from experiments.fidelity.parts import NOT_BUILT, compared_files, consume, unaccounted
+from experiments.fidelity.parts import NOT_BUILT, compare, compared_files, mismatched_files
 
 GOLDEN = Path(os.environ.get("L2RM_GOLDEN") or Path(__file__).parents[2] / "tests" / "golden")
 
 
 def main(directory: Path = GOLDEN) -> list[str]:
-    """Prints the table; returns what is wrong, in words."""
-    problems = unaccounted(directory)
+    """Print the table and return the problems, one sentence each."""
+    problems = mismatched_files(directory)
     print("| file | quantity | largest error | tolerance |\n|---|---|---|---|")
     for path in compared_files(directory):
-        found = consume(path)
-        for quantity, error in found.errors.items():
-            mark = " (!)" if quantity in found.outside else ""
-            tolerance = found.tolerance[quantity]
+        comparison = compare(path)
+        for quantity, error in comparison.errors.items():
+            mark = " (!)" if quantity in comparison.outside else ""
+            tolerance = comparison.tolerance[quantity]
             print(f"| {path.stem} | {quantity} | {error:.1e}{mark} | {tolerance:.0e} |", flush=True)
-        problems += [f"{path}: {quantity} is outside its tolerance" for quantity in found.outside]
-        problems += [f"{path}: nothing reads {key}" for key in found.unread]
+        problems += [f"{path}: {name} is outside its tolerance" for name in comparison.outside]
+        problems += [f"{path}: nothing reads {key}" for key in comparison.unread]
     if NOT_BUILT:
         missing = ", ".join(f"{kind} ({why})" for kind, why in NOT_BUILT.items())
         print(f"\nNot compared yet: {missing}.")

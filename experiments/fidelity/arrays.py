@@ -1,4 +1,4 @@
-"""Arrays of a golden file, and how far ours are from them."""
+"""The arrays of a golden file, and differences from them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 import jax
 import numpy as np
 
-# (quantity, error): a part yields a quantity as often as it likes; the largest error counts.
+# Pairs (quantity, error). A quantity may come several times; its largest error counts.
 Errors = Iterator[tuple[str, float]]
 
 
 class Arrays(Mapping[str, np.ndarray]):
-    """Arrays by the slash-separated keys of golden/README.md; remembers which ones were read."""
+    """Arrays by the slash-separated keys of tests/golden/README.md; records which were read."""
 
     def __init__(self, arrays: dict, prefix: str = "", read: set[str] | None = None):
         self._arrays, self._prefix = arrays, prefix
@@ -38,11 +38,11 @@ class Arrays(Mapping[str, np.ndarray]):
         return f"{self._prefix}{key}" in self._arrays
 
     def under(self, prefix: str) -> "Arrays":
-        """The arrays whose key starts with `prefix`, by the rest of their key."""
+        """Return the arrays whose key starts with `prefix`, by the rest of the key."""
         return Arrays(self._arrays, self._prefix + prefix, self._read)
 
     def cases(self, last: str) -> list[str]:
-        """What precedes `/last` in the keys that end so."""
+        """Return the keys that end in `/last`, without that end."""
         return [key.removesuffix(f"/{last}") for key in self if key.endswith(f"/{last}")]
 
     def numbers(self, *keys: str) -> Iterator[float]:
@@ -54,20 +54,20 @@ class Arrays(Mapping[str, np.ndarray]):
 
 
 def difference(ours, theirs, *, relative: bool = False) -> float:
-    """Largest absolute difference; `relative` to their largest entry.
+    """Return the largest absolute difference, if `relative` divided by the largest of theirs.
 
     Raises:
-      ValueError: the shapes differ, which NumPy might hide by broadcasting.
+      ValueError: the shapes differ; NumPy might broadcast them.
     """
     ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     if ours.shape != theirs.shape:
-        raise ValueError(f"ours has shape {ours.shape}, theirs {theirs.shape}")
+        raise ValueError(f"found shape {ours.shape}, expected {theirs.shape} as in the golden file")
     error = np.abs(ours - theirs).max(initial=0.0)
     return float(error / np.abs(theirs).max()) if relative else float(error)
 
 
 def both_precisions(ours, arrays: Mapping, key: str, *, relative: bool = False) -> float:
-    """Difference from their float32 array `key`, or from its float64 twin if that is larger."""
+    """Return the larger of the differences from their float32 and their float64 array."""
     keys = [name for name in (key, f"{key}_f64") if name in arrays]
     return largest(difference(ours, arrays[name], relative=relative) for name in keys)
 
@@ -77,5 +77,5 @@ def tree_difference(ours, theirs) -> float:
 
 
 def largest(errors: Iterable[float]) -> float:
-    """The maximum; NaN if any is, where Python's `max` would lose it."""
+    """Return the maximum, or NaN if any error is NaN; Python's `max` may ignore a NaN."""
     return float(np.max(list(errors)))

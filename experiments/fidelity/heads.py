@@ -1,8 +1,9 @@
-"""OMIT and its rivals: the authors' similarities, plans and gradients from codes.
+"""OMIT and its rivals: similarities, plans and gradients from the codes of images and captions.
 
-Their code adds 1e-6 to every sum of the iterations, which at lambda 0.05 moves similarities by up
-to 0.05 for these inputs (0.3 after one iteration), so what they compute is compared twice: with
-that floor, and without it, as our head matches, where it does not count (lambda 0.5).
+The authors' code adds 1e-6 to every sum of the iterations. At lambda 0.05 this floor changes the
+similarities of these inputs by up to 0.05 (0.3 after one iteration). So there are two comparisons:
+our iterations with that floor, and our head, which has no floor, at lambda 0.5, where the floor
+does not matter.
 """
 
 import re
@@ -43,27 +44,30 @@ def heads(arrays: Arrays) -> Errors:
         )
     ]
     for initial, margins in ((0, "uniform"), (1, "norm")):
-        found = OMIT("naive", margins, 0.5, chunk=4).apply({}, *codes, False)
+        sims = OMIT("naive", margins, 0.5, chunk=4).apply({}, *codes, False)
         theirs = arrays[f"ot/yokoi{initial}_it3_lamb0.5/sims"]
-        yield "OMIT's head, lambda 0.5", difference(found, theirs)
-    found = VSE("mean").apply({}, *codes, False)
-    yield "VSE, mean", difference(found, arrays["coding/aveEncoders"])
-    # SCAN's code takes what stands in an image's padding for regions.
+        yield "OMIT's head, lambda 0.5", difference(sims, theirs)
+    sims = VSE("mean").apply({}, *codes, False)
+    yield "VSE, mean", difference(sims, arrays["coding/aveEncoders"])
+    # SCAN's code treats an image's padding as regions.
     products = region_products(images)
     whole = ImageCode(images, np.ones_like(masks[0]), products=products)
-    found = CAM("naive", chunk=4).apply({}, whole, codes[1], False)
+    sims = CAM("naive", chunk=4).apply({}, whole, codes[1], False)
     for theirs in ("coding/T2ICrossAttention", "cam/SCAN"):
-        yield "CAM", difference(found, arrays[f"{theirs}/MeanPooling"])
+        yield "CAM", difference(sims, arrays[f"{theirs}/MeanPooling"])
     cosines = region_word_cosines((), whole, codes[1])
     alike = word_similarities(cosines, products, whole.mask, masks[1], dustbin=False)
-    words = np.where(masks[1] > 0, alike, -1.0)  # their padding
+    words = np.where(masks[1] > 0, alike, -1.0)  # their code sets padding to -1
     yield "CAM", difference(words, arrays["cam/SCAN/word_sims"])
     yield from _losses(arrays.under("loss/"))
 
 
 @partial(jax.jit, static_argnames=("epsilon", "iterations"))
 def _as_authors(images, texts, a, b, *, epsilon, iterations):
-    """Their plan `[I, J, K, L]` and products of all pairs; `a` `[I, K]` and `b` `[J, L]`."""
+    """Return the authors' plan and the products of regions and words, both [I, J, K, L].
+
+    `a` [I, K] are the weights of regions, `b` [J, L] those of words.
+    """
     sims = jnp.einsum("ikd,jld->ijkl", images, texts)
     shape = sims.shape[:2]
     a = jnp.broadcast_to(a[:, None], (*shape, a.shape[1]))
@@ -75,7 +79,7 @@ def _as_authors(images, texts, a, b, *, epsilon, iterations):
 
 def _full_matching(arrays: Arrays, images, texts, image_mask, text_mask) -> Errors:
     for case in arrays.under("ot/").cases("sims"):
-        found = arrays.under(f"ot/{case}/")
+        stored = arrays.under(f"ot/{case}/")
         initial, iterations, epsilon = map(float, re.findall(r"[0-9.]+", case))
         v, t = images, texts
         if case.endswith("_unnormalised"):
@@ -89,14 +93,14 @@ def _full_matching(arrays: Arrays, images, texts, image_mask, text_mask) -> Erro
             return jnp.sum(plan * sims, (-2, -1)), plan
 
         sims, plan = match(v, t)
-        yield "full matching, their floor", difference(sims, found["sims"])
-        if "plan" not in found:
+        yield "full matching, their floor", difference(sims, stored["sims"])
+        if "plan" not in stored:
             continue
-        yield "full matching, their floor", difference(plan, found["plan"])
-        yield "full matching, their floor", difference(sims, found["sims_split3"])
-        _, pull = jax.vjp(lambda v, t: match(v, t)[0], v, t)
-        for ours, name in zip(pull(found["grad_weights"]), ("imgs", "caps"), strict=True):
-            theirs = found[f"grad_{name}"]
+        yield "full matching, their floor", difference(plan, stored["plan"])
+        yield "full matching, their floor", difference(sims, stored["sims_split3"])
+        _, pull_back = jax.vjp(lambda v, t: match(v, t)[0], v, t)
+        for ours, name in zip(pull_back(stored["grad_weights"]), ("imgs", "caps"), strict=True):
+            theirs = stored[f"grad_{name}"]
             yield "gradients / largest", difference(ours, theirs, relative=True)
 
 
@@ -106,7 +110,7 @@ def _weights(vectors, mask, by_norm: bool):
 
 
 def _dustbins(arrays: Arrays, images, texts, image_mask, text_mask) -> Errors:
-    """Mean vectors first, as they are (norm0) and of unit length (norm1), and uniform weights."""
+    """Compare dustbins that are mean vectors, raw (norm0) or of unit length (norm1)."""
     for name, unit in (("dustbin_mean_norm0", False), ("dustbin_mean_norm1", True)):
         extended = []
         for x, mask in ((images, image_mask), (texts, text_mask)):

@@ -1,4 +1,4 @@
-"""The losses of a similarity matrix, and their gradients."""
+"""Losses of a similarity matrix and their gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,9 @@ REMATCHING = {
     "sym_KL": rematching.symmetric_kl,
     "JS": rematching.jensen_shannon,
 }
-# Their names of the bounds.
+# Our names of the bounds, by theirs.
 COMPLEMENTARY = {"log": "log", "tan": "tan", "abs": "mae", "exp": "exp", "gce": "gce"}
-RCL_MARGIN = 0.2  # of the triplet losses in RCL's file, which does not hold it
+RCL_MARGIN = 0.2  # the margin of the triplet losses in RCL's file, which does not store it
 
 
 def losses(arrays: Arrays) -> Errors:
@@ -32,7 +32,7 @@ def losses(arrays: Arrays) -> Errors:
         **{name: lambda s, p, f=f: f(s, p, tau=tau) for name, f in REMATCHING.items()},
     }
 
-    # All losses of a shape in one program: what takes time here is compiling.
+    # One program for all losses of a shape, because compilation takes most of the time.
     @jax.jit
     def square(sims, plan):
         return {name: (f(sims, plan), _gradient(f)(sims, plan)) for name, f in functions.items()}
@@ -42,14 +42,14 @@ def losses(arrays: Arrays) -> Errors:
         return {name: (functions[name](sims, plan), None) for name in REMATCHING}
 
     for case in arrays.cases("sims"):
-        found = arrays.under(f"{case}/")
-        sims, plan = found["sims"], found["soft_labels"]
+        stored = arrays.under(f"{case}/")
+        sims, plan = stored["sims"], stored["soft_labels"]
         ours = square if sims.shape[0] == sims.shape[1] else rectangular
         for name, (value, gradient) in ours(sims, plan).items():
-            if name in found:
-                yield "losses, relative", both_precisions(value, found, name, relative=True)
+            if name in stored:
+                yield "losses, relative", both_precisions(value, stored, name, relative=True)
             if gradient is not None:
-                theirs = found[f"{name}_grad_f64"]
+                theirs = stored[f"{name}_grad_f64"]
                 yield "gradients / largest", difference(gradient, theirs, relative=True)
 
 
@@ -76,18 +76,18 @@ def complementary_losses(arrays: Arrays) -> Errors:
             "ratio0.5_log": functions["log"](sims, mask),
             "ratio0.5_gce": functions["gce"](sims, mask),
             "contrastive_max1": ranking.triplet_hardest(sims, margin=RCL_MARGIN),
-            # Theirs sums over the negatives where ours takes the mean.
+            # Their loss is the sum over negatives, ours the mean.
             "contrastive_max0": len(sims) * ranking.triplet_mean(sims, margin=RCL_MARGIN),
         }
 
     for case in arrays.cases("sims"):
-        found = arrays.under(f"{case}/")
-        for name, (value, gradient) in all_negatives(found["sims"]).items():
-            yield "losses, relative", both_precisions(value, found, name, relative=True)
-            theirs = found[f"{name}_grad_f64"]
+        stored = arrays.under(f"{case}/")
+        for name, (value, gradient) in all_negatives(stored["sims"]).items():
+            yield "losses, relative", both_precisions(value, stored, name, relative=True)
+            theirs = stored[f"{name}_grad_f64"]
             yield "gradients / largest", difference(gradient, theirs, relative=True)
-        for name, value in others(found["sims"], found["ratio0.5_mask"] > 0).items():
-            yield "losses, relative", difference(value, found[name], relative=True)
+        for name, value in others(stored["sims"], stored["ratio0.5_mask"] > 0).items():
+            yield "losses, relative", difference(value, stored[name], relative=True)
 
 
 def _gradient(function):

@@ -1,4 +1,4 @@
-"""Encoders and heads: the authors' weights and inputs, their similarities and gradients."""
+"""Encoders and heads with the authors' weights and inputs: codes, similarities, gradients."""
 
 from collections import ChainMap
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from l2rm_jax.published.conversion import (
     words_from_state_dict,
 )
 
-MARGIN = 0.2  # of the stored triplet losses
+MARGIN = 0.2  # the margin of the stored triplet losses
 
 
 def inputs_of(arrays: Mapping) -> tuple:
@@ -35,7 +35,7 @@ def inputs_of(arrays: Mapping) -> tuple:
 
 @partial(jax.jit, static_argnums=0)
 def encode(model, variables, images, tokens, lengths):
-    """Eval-mode codes."""
+    """Return the codes of images and captions in eval mode."""
     image_code = model.apply(variables, images, method="encode_images")
     return image_code, model.apply(variables, tokens, lengths, method="encode_captions")
 
@@ -47,11 +47,11 @@ def score(model, variables, image_code, text_code):
 
 @partial(jax.jit, static_argnums=0)
 def train_pass(model, variables, inputs, cotangent):
-    """Train-mode `(sims, collections)` and the gradient of `sum(cotangent * sims)`.
+    """Return similarities and collections in train mode, and the parameters' gradient.
 
-    The collections hold the new running statistics, and the codes as intermediates. With the
-    gradient of any loss with respect to the similarities for `cotangent`, one compiled program
-    serves them all.
+    The gradient is that of `sum(cotangent * sims)`, so one compiled program serves any loss: its
+    gradient with respect to the similarities is the cotangent. The collections hold the new running
+    statistics, and the codes as intermediates.
     """
 
     def sims_of(params):
@@ -69,7 +69,7 @@ def train_pass(model, variables, inputs, cotangent):
 
 
 class TrainMode:
-    """A model in train mode on the inputs of a file."""
+    """A model in train mode with the weights and inputs of a file."""
 
     def __init__(self, arrays: Arrays):
         weights = arrays.under("w/")
@@ -81,7 +81,7 @@ class TrainMode:
         self.sims, self.collections, _ = self._run(self._inputs, jnp.zeros(size))
 
     def gradients(self, loss):
-        """Of `loss(sims)` with respect to the parameters."""
+        """Return the gradient of `loss(sims)` with respect to the parameters."""
         return self._run(self._inputs, jax.grad(loss)(self.sims))[2]
 
 
@@ -103,16 +103,17 @@ def encoders(arrays: Arrays) -> Errors:
         words = encoder.apply({"params": params}, tokens, mask, False)
         yield "words", difference(words, arrays[name])
 
-    # One direction alone has weights of its own. With zeros, the other one stays at zero, and unit
-    # length takes away that the mean is half of the first.
+    # The one-directional GRU has other weights. With zero weights the reverse direction outputs
+    # zeros, so the mean of both is half of the first, and the normalisation removes the half.
     single = arrays.under("uni_w/")
-    params = words_from_state_dict(ChainMap(single, _still(single)))
+    params = words_from_state_dict(ChainMap(single, _zero_reverse(single)))
     encoder = WordEncoder(vocabulary_size, word_dim, embed_dim, 0.0)
     one_way = encoder.apply({"params": params}, tokens, mask, False)
     yield "words", difference(one_way, arrays["out/cap_emb_uni"])
 
 
-def _still(single: Arrays) -> dict:
+def _zero_reverse(single: Arrays) -> dict:
+    """Return zero weights for the reverse direction of the GRU."""
     return {f"{key}_reverse": np.zeros_like(single[key]) for key in single if "cap_rnn" in key}
 
 
@@ -121,17 +122,17 @@ def similarity(arrays: Arrays) -> Errors:
     variables = variables_from_state_dict(weights)
     model = model_from_state_dict(weights, dropout=0.0, chunk=3)
     fresh = jax.eval_shape(model.init, jax.random.key(0), *inputs)
-    alike = jax.tree.map(jnp.shape, fresh) == jax.tree.map(np.shape, variables)
-    yield "parameter tree", 0.0 if alike else np.inf
+    is_equal = jax.tree.map(jnp.shape, fresh) == jax.tree.map(np.shape, variables)
+    yield "parameter tree", 0.0 if is_equal else np.inf
 
     codes = image_code, text_code = encode(model, variables, *inputs)
-    found = {
+    ours = {
         "img_emb": image_code.regions,
         "cap_emb": text_code.words,
         "img_glo": image_code.overall,
         "cap_glo": text_code.overall,
     }
-    for name, code in found.items():
+    for name, code in ours.items():
         yield "codes", difference(code, out[name])
     sims = score(model, variables, *codes)
     yield "similarities, eval", both_precisions(sims, out, "sims")
@@ -157,8 +158,8 @@ def _training_mode(arrays: Arrays) -> Errors:
     error = both_precisions(loss(run.sims), out, "loss_max_violation", relative=True)
     yield "triplet loss, relative", error
     theirs = variables_from_state_dict(ChainMap(arrays.under("grad/"), weights))["params"]
-    # What their float32 run differs from their float64 run by: all there is of a gradient that is
-    # zero by construction.
+    # The difference between the authors' float32 and float64 runs. A gradient that is zero by
+    # construction consists of nothing else.
     noise = arrays.under("grad_noise/")
     noise = {key: np.broadcast_to(noise.get(key, 0.0), x.shape) for key, x in weights.items()}
     noise = variables_from_state_dict(noise)["params"]
@@ -169,12 +170,15 @@ def _training_mode(arrays: Arrays) -> Errors:
 
 
 def _gradient_difference(ours, theirs, noise, scale: float) -> float:
-    """Beyond three times their noise, over their largest entry; over `scale`, the largest of all
-    parameters, where theirs is nothing but noise: that gradient is zero by construction.
+    """Return the difference beyond three times the authors' noise, divided by their largest entry.
 
-    Noise is at least one unit in the last place of `scale` (float32). Theirs is one sample. Where a
-    gradient is a ten-thousandth of the others, processors differ by the rounding of the others: a
-    CPU without AVX-512 was 0.52 units off in a gradient of 5e-4 beside 33.
+    Where their gradient is nothing but noise, because it is zero by construction, the difference is
+    divided by `scale` instead, the largest gradient of all parameters.
+
+    The noise counts as at least one unit in the last place of `scale` (float32), since the stored
+    noise is a single sample. Where a gradient is a ten-thousandth of the others, processors differ
+    by the rounding of the others: a CPU without AVX-512 was 0.52 units off in a gradient of 5e-4
+    beside one of 33.
     """
     rounding = float(np.finfo(np.float32).eps) * scale
     most, noise = float(np.abs(theirs).max()), max(3 * float(np.max(noise)), rounding)
@@ -183,11 +187,11 @@ def _gradient_difference(ours, theirs, noise, scale: float) -> float:
 
 
 def gradient_error(ours, given: Mapping, weights: Mapping) -> float:
-    """Largest difference over the largest entry, for the parameters that `given` has."""
+    """Return the largest difference over the largest entry, for the parameters in `given`."""
     theirs = variables_from_state_dict(ChainMap(given, weights))["params"]
-    known = {key: np.full(x.shape, key in given) for key, x in weights.items()}
-    known = jax.tree.leaves(variables_from_state_dict(known)["params"])
-    leaves = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), known, strict=True)
+    is_given = {key: np.full(x.shape, key in given) for key, x in weights.items()}
+    is_given = jax.tree.leaves(variables_from_state_dict(is_given)["params"])
+    leaves = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), is_given, strict=True)
     compared = [(a, b) for a, b, k in leaves if np.all(k)]
     return largest(difference(a, b) for a, b in compared) / largest(
         np.abs(b).max() for _, b in compared
@@ -211,7 +215,7 @@ def evaluation(arrays: Arrays) -> Errors:
 
 
 def recall_difference(sims, per_image: int, out: Arrays, prefix: str = "") -> float:
-    """Of R@1, R@5, R@10, median and mean rank, both ways."""
+    """Return the largest difference of R@1, R@5, R@10, median and mean rank, both ways."""
     row = recalls(sims, per_image)
     names = ("r1", "r5", "r10", "median", "mean")
     return largest(

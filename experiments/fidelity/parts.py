@@ -1,4 +1,4 @@
-"""Which function compares which golden files, and how close ours must be."""
+"""Which function compares which golden files, and with what tolerance."""
 
 import functools
 from collections.abc import Callable
@@ -21,10 +21,10 @@ from experiments.fidelity.arrays import Arrays, Errors
 
 
 class Part(NamedTuple):
-    """What is compared in the files of one kind.
+    """How files of one kind are compared.
 
     Attributes:
-      errors: yields (quantity, error) from a file's arrays.
+      errors: function that yields pairs (quantity, error) from the arrays of a file.
       tolerance: largest error allowed, by quantity.
     """
 
@@ -126,44 +126,47 @@ PARTS = {
     ),
 }
 
-# Files of parts that are not there yet; nothing compares them.
+# Kinds of files that are not compared yet, with the reason.
 NOT_BUILT = {}
 
-# Arrays that nothing needs to read, in files that are compared.
+# Arrays that need not be read, in files that are compared, with the reason.
 NOT_COMPARED = {
     "*.num_batches_tracked": "PyTorch's count of forward passes",
-    "*/probs": "of the adaptive margin, which L2RM's training does not use",
+    "*/probs": "belongs to the adaptive margin, which L2RM's training does not use",
     "*/triplet_max_violation_s_adaptive": "the same",
-    "in/*/key_img_idxs": "where the reserved images are put, which the loss does not depend on",
-    "cam/CAN/*": "attention of another paper, which no head of ours has",
-    "cam/VSACN/*": "attention that is sharpened over regions; ours is SCAN's, over words",
-    "coding/[TV][HS]ACoding/*": "the same, in the other direction, and by the best alone",
-    "cam/SCAN/[!Mw]*Pooling": "poolings over words but the mean",
+    "in/*/key_img_idxs": "the places of the reserved images, on which the loss does not depend",
+    "cam/CAN/*": "attention of another paper, which we do not have",
+    "cam/VSACN/*": "softmax over regions; ours is SCAN's, over words",
+    "coding/[TV][HS]ACoding/*": "the same, in the other direction, and with the maximum only",
+    "cam/SCAN/[!Mw]*Pooling": "poolings over words other than the mean",
     "cam/SCAN/MaxPooling": "the same",
     "in/imgs_queue0": "first images of a queue as long as the batch, replaced before use",
     "own/worst_marginal_err": "how well own/pi_converged converged",
-    "loss/ContrastiveLoss.*": "which RCSL's training does not call",
+    "loss/ContrastiveLoss.*": "RCSL's training does not call it",
     "loss/neg_loss*": "the same",
-    "*.linear1.bias": "a shift that the softmax does not see",
-    "*.mlp.bns.1.*": "of a batch normalisation that nothing runs through",
-    "step/no_grad_params": "its names",
-    "*/oracle_accuracy": "of Bayes' rule, which no fit need reach where the components overlap",
+    "*.linear1.bias": "a shift, which the softmax cancels",
+    "*.mlp.bns.1.*": "a batch normalisation that is never called",
+    "step/no_grad_params": "names of parameters without a gradient",
+    "*/oracle_accuracy": "accuracy of Bayes' rule, which a fit need not reach",
     "*/own/params_arazo10": "a fit of ten iterations; ours runs to convergence",
 }
 
 
-class Found(NamedTuple):
-    errors: dict[str, float]  # largest by quantity; one that the file has no array of is absent
-    tolerance: dict[str, float]
-    unread: list[str]  # keys of arrays that nothing read
+class Comparison(NamedTuple):
+    """The errors of one file."""
+
+    errors: dict[str, float]  # largest error by quantity, for quantities that the file has
+    tolerance: dict[str, float]  # by quantity
+    unread: list[str]  # keys of arrays that were not read
 
     @property
     def outside(self) -> list[str]:
-        """Quantities outside their tolerance; NaN is."""
+        """Return the quantities outside their tolerance, NaN included."""
         return [name for name, error in self.errors.items() if not error <= self.tolerance[name]]
 
 
 def part_of(path: Path) -> Part | None:
+    """Return how a file is compared, or None if it is not."""
     return next((part for kind, part in PARTS.items() if _is(path, kind)), None)
 
 
@@ -171,34 +174,34 @@ def compared_files(directory: Path) -> list[Path]:
     return [path for path in sorted(directory.glob("*.npz")) if part_of(path)]
 
 
-def unaccounted(directory: Path) -> list[str]:
-    """Files that no part consumes and kinds without a file, in words."""
+def mismatched_files(directory: Path) -> list[str]:
+    """Return a sentence for each file that is not compared, and for each kind without a file."""
     paths = sorted(path for path in directory.iterdir() if path.name != "README.md")
-    strangers = [
+    unknown = [
         path
         for path in paths
         if path.suffix != ".npz" or not any(_is(path, kind) for kind in (*PARTS, *NOT_BUILT))
     ]
-    empty = [kind for kind in PARTS if not any(_is(path, kind) for path in paths)]
-    return [f"{path}: nothing compares this file" for path in strangers] + [
-        f"{directory}: no file {kind}.npz" for kind in empty
+    missing = [kind for kind in PARTS if not any(_is(path, kind) for path in paths)]
+    return [f"{path}: nothing compares this file" for path in unknown] + [
+        f"{directory}: no file {kind}.npz" for kind in missing
     ]
 
 
 @functools.cache
-def consume(path: Path) -> Found:
-    """Everything that is compared in one file, computed once."""
+def compare(path: Path) -> Comparison:
+    """Compute all errors of one file; the result is cached."""
     part = part_of(path)
     arrays = Arrays.load(path)
-    found: dict[str, float] = {}
+    largest: dict[str, float] = {}
     for quantity, error in part.errors(arrays):
-        # Not Python's max, which may lose a NaN.
-        found[quantity] = float(np.maximum(found.get(quantity, 0.0), error))
-    errors = {quantity: found.pop(quantity) for quantity in part.tolerance if quantity in found}
-    if found:
-        raise ValueError(f"{path}: no tolerance for {', '.join(found)}")
+        # np.maximum keeps a NaN, which Python's max may ignore.
+        largest[quantity] = float(np.maximum(largest.get(quantity, 0.0), error))
+    errors = {quantity: largest.pop(quantity) for quantity in part.tolerance if quantity in largest}
+    if largest:
+        raise ValueError(f"{path}: no tolerance for {', '.join(largest)}")
     unread = [key for key in arrays.unread if not any(fnmatch(key, k) for k in NOT_COMPARED)]
-    return Found(errors, part.tolerance, unread)
+    return Comparison(errors, part.tolerance, unread)
 
 
 def _is(path: Path, kind: str) -> bool:

@@ -1,4 +1,4 @@
-"""Recall from a similarity matrix, and the split of the losses by the beta mixture."""
+"""Recalls of similarity matrices, and the beta mixture's split of losses."""
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def metrics(arrays: Arrays) -> Errors:
 
 def beta_mixture(arrays: Arrays) -> Errors:
     for case in arrays.cases("losses"):
-        found = arrays.under(f"{case}/")
-        losses, clean = found["losses"], found["clean"] == 1
-        accuracy = np.mean((mixture.fit(losses).posterior(losses) <= 0.5) == clean)
-        yield "accuracy below the stored fit's", found["own/accuracy_arazo10"] - accuracy
+        stored = arrays.under(f"{case}/")
+        losses, is_clean = stored["losses"], stored["clean"] == 1
+        accuracy = np.mean((mixture.fit(losses).posterior(losses) <= 0.5) == is_clean)
+        yield "accuracy below the stored fit's", stored["own/accuracy_arazo10"] - accuracy

@@ -1,4 +1,4 @@
-"""RCSL: its model, its losses with their gradients, one whole training step of the mining stage."""
+"""RCSL: model, losses with gradients, and one whole training step of the mining stage."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -18,7 +18,7 @@ from l2rm_jax.models.layers import BatchNorm
 from l2rm_jax.published.conversion import linear_from_state_dict, words_from_state_dict
 
 NORM = ("weight", "bias", "running_mean", "running_var")
-# The authors' defaults.
+# The defaults of the authors' code.
 LEARNING_RATE, WEIGHT_DECAY, GRAD_CLIP, MARGIN, TAU = 5e-4, 1e-2, 2.0, 0.2, 0.03
 
 
@@ -47,12 +47,12 @@ def _evaluate(model: RetrievalModel, variables: dict, batch: Batch) -> tuple:
 
 def _regularisation(arrays: Arrays, images, captions) -> Errors:
     out, paired = arrays.under("loss/"), jnp.asarray(arrays["in/labels"] == 1)
-    found = {
+    ours = {
         "lalign": semi_paired.alignment(images @ captions.T, paired),
         "lunif_img": semi_paired.uniformity(images @ images.T),
         "lunif_cap": semi_paired.uniformity(captions @ captions.T),
     }
-    for name, value in found.items():
+    for name, value in ours.items():
         yield "losses, relative", difference(value, out[name], relative=True)
 
 
@@ -86,13 +86,13 @@ def _step(arrays: Arrays, model: RetrievalModel, variables: dict, batches: list)
     with nn.intercept_methods(_count_padding):
         state, metrics = jax.jit(method.step)(state, {"mining": (own, batches[1])})
     regular = metrics["loss_alignment"] + metrics["loss_uniformity"]
-    found = {
+    ours = {
         "loss": metrics["loss"],
         "loss_paired": metrics["loss_paired"],
         "loss_rcm": metrics["loss_mining"],
         "loss_reg": regular,
     }
-    for name, value in found.items():
+    for name, value in ours.items():
         yield "losses of the step, relative", difference(value, out[name], relative=True)
 
     # Adam's first moment after one update is a tenth of the clipped gradient.
@@ -105,14 +105,15 @@ def _step(arrays: Arrays, model: RetrievalModel, variables: dict, batches: list)
     after = _stored(out.under("after/"), arrays.under("w/"))
     ours = {"params": state.params, "batch_stats": state.batch_stats}
     errors = jax.tree.map(_known_difference, ours, after)
-    # Batch normalisation follows this bias: its gradient is noise, which Adam makes a whole step.
+    # Batch normalisation follows this bias, so its gradient is noise. Adam turns noise into steps
+    # as long as any other.
     noise = errors["params"]["image_encoder"]["hidden"].pop("bias")
     yield "a bias without gradient, in steps", noise / LEARNING_RATE
     yield "weights after", largest(jax.tree.leaves(errors))
 
 
 def _count_padding(call, args, kwargs, context):
-    """Batch normalisation over padding too, up to the longest image of a batch: the authors'."""
+    """Make batch normalisation count padding up to the longest image, as the authors' code does."""
     if isinstance(context.module, BatchNorm) and context.method_name == "__call__":
         x, train, mask = args
         return call(x, train, mask.max(axis=0, keepdims=True))
@@ -120,16 +121,16 @@ def _count_padding(call, args, kwargs, context):
 
 
 def _batch(arrays: Arrays, number: int) -> Batch:
-    """Both batches are padded to as many regions and words, as ours are."""
-    found = arrays.under(f"in/{number}/")
+    """Return a stored batch, both batches padded to the same number of regions and words."""
+    stored = arrays.under(f"in/{number}/")
 
     def padded(name: str) -> np.ndarray:
         most = max(arrays[f"in/{each}/{name}"].shape[1] for each in (0, 1))
-        widths = [(0, 0), (0, most - found[name].shape[1]), (0, 0)]
-        return np.pad(found[name], widths[: found[name].ndim])
+        widths = [(0, 0), (0, most - stored[name].shape[1]), (0, 0)]
+        return np.pad(stored[name], widths[: stored[name].ndim])
 
     images, captions = padded("images"), padded("captions")
-    regions, lengths = (found[f"{name}_lengths"].astype(int) for name in ("image", "caption"))
+    regions, lengths = (stored[f"{name}_lengths"].astype(int) for name in ("image", "caption"))
     rows = np.arange(len(images))
     return Batch(images, regions, captions, lengths, pair_index=rows, image_index=rows)
 
@@ -143,7 +144,7 @@ def _model(weights: Mapping) -> tuple[RetrievalModel, dict]:
 
 
 def _variables(weights: Mapping) -> dict:
-    """Our variables from the authors' parameter names."""
+    """Return our variables from arrays with the names of the authors' parameters."""
     linear = partial(linear_from_state_dict, weights)
     norm = {key: weights[f"img_enc.mlp.bns.0.{key}"] for key in NORM}
     words = {name.replace("rnn.", "cap_rnn."): weights[name] for name in weights}
@@ -166,7 +167,7 @@ def _variables(weights: Mapping) -> dict:
 
 
 def _stored(given: Mapping, weights: Mapping) -> dict:
-    """Variables of the arrays that are given, NaN in the place of the others."""
+    """Return our variables from the arrays in `given`, with NaN for the others."""
     absent = {name: np.full(np.shape(x), np.nan) for name, x in weights.items()}
     return _variables({**absent, **given})
 

@@ -1,4 +1,4 @@
-"""L2RM: the learned cost, one rematching loss with its gradients, whole training iterations."""
+"""L2RM: learned cost, rematching losses with gradients, and whole training iterations."""
 
 from functools import partial
 
@@ -34,8 +34,8 @@ REMATCHING = {
     "KLDIV": rematching.kl,
     "Soft_InfoNCE": rematching.soft_info_nce,
 }
-# Gradients that are zero by construction: Adam turns their rounding noise into steps of +-lr, and
-# the running mean behind such a bias follows it.
+# Parameters whose gradient is zero by construction: Adam turns the rounding noise into steps of
+# +-lr, and the running mean of a batch normalisation behind such a bias follows it.
 NOISY = (
     "embedding_common.0.bias",
     "graph_key_w.bias",
@@ -48,27 +48,27 @@ NOISY = (
 
 def learned_cost(arrays: Arrays) -> Errors:
     for size in {key.split("/")[0] for key in arrays}:
-        found = arrays.under(f"{size}/")
+        stored = arrays.under(f"{size}/")
         params = init_cost(int(size))
-        yield "start", tree_difference(params, cost_from_state_dict(found.under("init/")))
+        yield "start", tree_difference(params, cost_from_state_dict(stored.under("init/")))
         optimiser = Optimiser(2e-6, decay_epochs=10, warmup_epochs=0)
         opt_state = optimiser.init(params)
-        for step in sorted(case for case in found.cases("cost") if case.startswith("step")):
-            out = found.under(f"{step}/")
-            grads = yield from _cost_and_gradient(found, params, out)
+        for step in sorted(case for case in stored.cases("cost") if case.startswith("step")):
+            out = stored.under(f"{step}/")
+            grads = yield from _cost_and_gradient(stored, params, out)
             params, opt_state = optimiser.update(grads, opt_state, params, jnp.zeros((), int))
             after = cost_from_state_dict(out.under("after/"))
             yield "parameters after each step", tree_difference(params, after)
-        # Far from the start, where some units are dead.
-        perturbed = found.under("perturbed/")
-        yield from _cost_and_gradient(found, cost_from_state_dict(perturbed), perturbed)
+        # Parameters far from their initial values, where some units are dead.
+        perturbed = stored.under("perturbed/")
+        yield from _cost_and_gradient(stored, cost_from_state_dict(perturbed), perturbed)
 
 
-def _cost_and_gradient(found: Arrays, params: dict, out: Arrays):
-    sims = found["sims"]
+def _cost_and_gradient(stored: Arrays, params: dict, out: Arrays):
+    sims = stored["sims"]
     yield "cost", difference(cost(params, sims), out["cost"])
-    # Only the reserved rows are scored, and the gradient is that of the whole matrix.
-    rows, columns = np.nonzero(found["supervision"])
+    # We score only the reserved rows, which gives the gradient of the whole matrix.
+    rows, columns = np.nonzero(stored["supervision"])
     reserved = Reserved(jnp.asarray(columns), jnp.ones(len(columns)))
     loss, grads = jax.value_and_grad(cost_loss)(params, sims[rows], reserved)
     yield "loss, relative", difference(loss, out["loss"], relative=True)
@@ -114,7 +114,7 @@ def training(arrays: Arrays) -> Errors:
 
     state = method.init(jax.random.key(0), batch(0, "clean"))
     state = state.replace(**jax.tree.map(jnp.asarray, variables_from_state_dict(weights)))
-    most, found = max(1, size // 10), []
+    most, logged = max(1, size // 10), []
     iterations = len(out["loss_per_iteration"])
     for iteration in range(iterations):
         drawn = arrays[f"in/{iteration}/select_index"]
@@ -122,7 +122,7 @@ def training(arrays: Arrays) -> Errors:
         reserved = Reserved(jnp.asarray(np.resize(drawn, most)), used)
         pair = {"matched": batch(iteration, "clean"), "mismatched": batch(iteration, "noisy")}
         state, metrics = step(state, pair, reserved)
-        found.append(jax.device_get(metrics))
+        logged.append(jax.device_get(metrics))
         if iteration == 0:
             # Adam's first moment after one update is a tenth of the clipped gradient.
             _, adam = state.opt_state
@@ -132,11 +132,11 @@ def training(arrays: Arrays) -> Errors:
             yield "first gradients / largest", gradient_error(gradients, given, weights)
 
     losses, costs, norms = (
-        np.array([each[name] for each in found]) for name in ("loss", "loss_cost", "grad_norm")
+        np.array([each[name] for each in logged]) for name in ("loss", "loss_cost", "grad_norm")
     )
     yield "losses, relative", both_precisions(losses, out, "loss_per_iteration", relative=True)
-    # The cost is scored in eval mode, where the noise in a bias that batch normalisation removes in
-    # train mode shows through the running mean: 2e-4 after the first update.
+    # The cost's similarities are in eval mode. There the noise of a bias, which batch normalisation
+    # removes in train mode, shows through the running mean: 2e-4 after the first update.
     theirs = out["cost_loss_per_iteration"]
     yield "first cost loss, relative", difference(costs[0], theirs[0], relative=True)
     yield "later cost losses, relative", difference(costs[1:], theirs[1:], relative=True)
@@ -160,7 +160,7 @@ def _config(opt: Arrays, size: int):
 
 
 def _weights_after(arrays: Arrays, state, noisy: float) -> Errors:
-    """All parameters and running statistics; `noisy` is what those of NOISY may differ by."""
+    """Compare all parameters and running statistics; those in `NOISY` may differ by `noisy`."""
     after, noise = arrays.under("w_after/"), arrays.under("w_after_noise/")
     ours = {"params": state.params, "batch_stats": state.batch_stats}
     theirs = variables_from_state_dict(after)

@@ -1,4 +1,4 @@
-"""The transport problems: the authors' plans and stop, and what holds for a converged plan."""
+"""Transport problems: the authors' plans and iterations, and properties of converged plans."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +8,7 @@ from l2rm_jax.ot import partial_sinkhorn
 
 
 def transport(arrays: Arrays) -> Errors:
-    # rectangular problems store the iterations alone
+    # Rectangular problems store only the number of iterations.
     names = arrays.cases("info") + arrays.cases("n_iter")
     for name in names:
         problem = _Problem(arrays, name)
@@ -17,7 +17,7 @@ def transport(arrays: Arrays) -> Errors:
 
 
 class _Problem:
-    """One problem that the authors' code solved, and what is stored about it."""
+    """One problem that the authors' code solved, and its stored arrays."""
 
     def __init__(self, arrays: Arrays, name: str):
         kind, setting = name.split("/")
@@ -36,7 +36,7 @@ class _Problem:
         )
 
     def as_authors(self) -> Errors:
-        """Where theirs is NaN (all mass is to move) ours must still be finite."""
+        """Compare mode l2rm; where the authors' plan is NaN (mass 1), ours must be finite."""
         result = self.solve(self.mass, "l2rm")
         plan = np.asarray(result.plan, np.float64)
         yield "plans, mode l2rm / largest", 0.0 if np.isfinite(plan).all() else np.inf
@@ -55,29 +55,33 @@ class _Problem:
                 yield "plans, mode l2rm / largest", error
 
     def converged(self) -> Errors:
+        """Compare mode converged with the constraints, the exact plan and a converged plan."""
         result = self.solve(self.mass, "converged")
         plan = np.asarray(result.plan, np.float64)
         # Nearly full transport at a small epsilon takes thousands of iterations in any precision.
-        hard = self.epsilon < 0.05 and self.mass >= 0.5
-        yield "unsolved, mode converged", float(not (result.converged or hard))
+        is_hard = self.epsilon < 0.05 and self.mass >= 0.5
+        yield "unsolved, mode converged", float(not (result.converged or is_hard))
         yield "mass, mode converged, relative", abs(plan.sum() / self.mass - 1)
         yield "mask and marginals", np.abs(plan[~self.mask]).max(initial=0.0)
-        excess = -min(left.min() for left in _left(plan))
-        # Short of convergence, the solver must know by how much.
-        known = 0.0 if result.converged else float(self.mass * result.marginal_error)
-        yield "mask and marginals", excess - known
+        excess = -min(weights.min() for weights in _unmoved(plan))
+        # A solver that has not converged must report by how much the marginals are off.
+        reported = 0.0 if result.converged else float(self.mass * result.marginal_error)
+        yield "mask and marginals", excess - reported
         yield from self._optimal(plan)
         if "own/pi_converged" in self.stored:
-            # Some mass leaks through the corner of their problem. Without a corner, its solution
-            # is that of the problem with the mass that it did move.
+            # Some mass leaks through the corner of the authors' problem. Its solution is also the
+            # solution of our problem, which has no corner, with the mass that theirs moved.
             theirs = self.stored["own/pi_converged"]
             again = self.solve(min(1.0, float(theirs.sum(dtype=np.float64))), "converged")
             if again.converged:
                 yield "plans, converged / largest", difference(again.plan, theirs, relative=True)
 
     def _optimal(self, plan: np.ndarray) -> Errors:
-        """No plan is cheaper than the exact one, and of all plans that move this mass (the exact
-        one, the one of another entropic problem) none has a lower objective."""
+        """Check that the plan is not cheaper than the exact one and minimises the objective.
+
+        The other plans that move this mass, the exact one and that of another entropic problem,
+        must not have a lower objective.
+        """
         others = []
         if "pi" in self.exact:
             others.append(self.exact["pi"])
@@ -85,18 +89,18 @@ class _Problem:
         if "second_opinion/entropic_pot" in self.stored:
             others.append(self.stored["second_opinion/entropic_pot"])
         for other in others:
-            # A plan short of convergence moves more than there is, which is no fair comparison.
-            if min(left.min() for left in _left(other)) > -1e-6:
+            # A plan that has not converged may move more than a row's weight: not comparable.
+            if min(weights.min() for weights in _unmoved(other)) > -1e-6:
                 yield "optimality", self._objective(plan) - self._objective(other)
 
     def _objective(self, plan: np.ndarray) -> float:
-        """`<plan, cost>` minus epsilon times the entropy, dummies included."""
-        masses = np.concatenate([plan.ravel(), *_left(plan)])
+        """Return `<plan, cost>` minus epsilon times the entropy, which includes the dummies."""
+        masses = np.concatenate([plan.ravel(), *_unmoved(plan)])
         masses = masses[masses > 0]
         return np.sum(plan * self.cost) + self.epsilon * np.sum(masses * np.log(masses))
 
 
-def _left(plan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What a plan leaves of each row's and of each column's weight."""
+def _unmoved(plan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weight of each row and of each column that the plan does not move."""
     n, m = plan.shape
     return 1 / n - plan.sum(1), 1 / m - plan.sum(0)
