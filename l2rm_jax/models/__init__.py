@@ -43,14 +43,15 @@ def make_model(config: Any, vocabulary_size: int, axis_name: str | None = None) 
 def _choices(config: Any) -> dict[str, tuple[str, ...]]:
     """By field of `model`, the names that it may have.
 
-    They are those of the config's own head; in a field that this head does not read, those of any.
+    They are those of the config's own head; in a field that this head does not read, those of any
+    head of this package. Plug-ins that another config named may need settings that this one lacks.
     """
-    makers = dict(HEADS)
-    own = makers.pop(config.model.head, None)
     choices: dict[str, tuple[str, ...]] = {}
-    for make in makers.values():
-        for field, names in make(config).choices.items():
-            choices[field] = tuple(dict.fromkeys((*choices.get(field, ()), *names)))
+    for make in HEADS.values():
+        if make.__module__.startswith(__name__):
+            for field, names in make(config).choices.items():
+                choices[field] = tuple(dict.fromkeys((*choices.get(field, ()), *names)))
+    own = HEADS.get(config.model.head)
     return {**choices, **(own(config).choices if own else {})}
 
 
