@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from l2rm_jax import config as defaults
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.loading import read_split
 from l2rm_jax.data.pairs import PairDataset
@@ -24,6 +23,7 @@ from l2rm_jax.evaluation.two_stage import Shortlist
 from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabulary, weights_for_data
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
 from l2rm_jax.run.config_file import read_config, with_changes
+from l2rm_jax.run.fields import check_fields
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.results import result_rows
 from l2rm_jax.run.run import Run, open_run
@@ -196,7 +196,7 @@ def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Row
     Raises:
       L2RMError: a file, the config or the data cannot be used, or a file does not fit the data.
     """
-    defaults.check_fields(config)
+    check_fields(config)
     matmul_precision(config.precision)  # refuses an unknown name before the data are read
     vocabulary = read_trained_vocabulary(config.data)
     sentences = load_sentence_splitter() if config.data.split_sentences else None

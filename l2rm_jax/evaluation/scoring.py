@@ -26,7 +26,7 @@ class Scorer:
     """Scores images and captions with one model; its functions are compiled once.
 
     Each image and each caption is encoded once. If the head is a product of two vectors
-    (`one_product`), all pairs are scored by a single matrix product. Otherwise images are spread
+    (`is_product`), all pairs are scored by a single matrix product. Otherwise images are spread
     over the devices in tiles, and every tile is scored against one batch of captions at a time:
     device memory does not grow with the number of captions. Each host scores its share, and every
     host returns the whole result.
@@ -64,7 +64,7 @@ class Scorer:
           variables: "params" and "batch_stats", with a leading device axis.
           dataset: any split. All its images and captions are scored, and no caption is clipped.
         """
-        if self._model.one_product:
+        if self._model.is_product:
             images, texts = self.embeddings(variables, dataset)
             return images @ texts.T
         own = self._replicas.host_rows(len(dataset.images))
@@ -93,12 +93,12 @@ class Scorer:
         """Vectors of all images and of all captions; a similarity is the dot product of two.
 
         Raises:
-          ConfigError: the head's similarity is not a product of two vectors (`one_product`).
+          ConfigError: the head's similarity is not a product of two vectors (`is_product`).
         """
-        if not self._model.one_product:
+        if not self._model.is_product:
             raise ConfigError(
-                f"model.head: {self._model.head} compares words with regions, expected a head "
-                "whose similarity is a product of two vectors"
+                f"model.head: {self._model.config.model.head} compares words with regions, "
+                "expected a head whose similarity is a product of two vectors"
             )
         replicas, parts = self._replicas, []
         own = replicas.host_rows(len(dataset.images))

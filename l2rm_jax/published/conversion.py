@@ -91,7 +91,7 @@ def check_state_dict(weights: Mapping[str, np.ndarray], where: str) -> dict[str,
 
 
 def model_fields(weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Fields of the config's section `model` that a flat set of the authors' parameters fixes.
+    """Head and sizes of the authors' network, as fields of the config's section `model`.
 
     Args:
       weights: as in `variables_from_state_dict`.
@@ -107,7 +107,7 @@ def model_fields(weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def model_from_state_dict(weights: Mapping[str, np.ndarray], **fields: Any) -> RetrievalModel:
-    """The model that a flat set of the authors' parameters belongs to, with sizes read from them.
+    """Build the model for the authors' parameters; head and sizes are read from their shapes.
 
     Args:
       weights: as in `variables_from_state_dict`.
