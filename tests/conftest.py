@@ -1,9 +1,9 @@
-"""Shared fixtures; what must precede any computation is set first."""
+"""Shared fixtures, and settings that must precede any computation."""
 
 import os
 
-# Most of the suite's time is compilation: it goes without the costly passes. Children of the tests
-# read the environment too.
+# Most of the suite's time is compilation, so the costly compiler passes are off. Child processes of
+# the tests read the environment too.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 from pathlib import Path
@@ -18,8 +18,7 @@ TESTS = Path(__file__).resolve().parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Simulated devices; programs that several tests compile, in this worker or the other, are
-    compiled once."""
+    """Simulate several devices, and share compiled programs between tests and workers."""
     devices = "8" if config.option.markexpr == "exhaustive" else "4"
     jax.config.update("jax_num_cpu_devices", int(os.environ.get("JAX_NUM_CPU_DEVICES", devices)))
     if hasattr(config, "cache"):  # pytest's own, which --cache-clear empties
@@ -31,8 +30,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def free_compiled_programs():
-    """Lets go of a module's programs: thousands of live ones exhaust a process's memory maps, and
-    the compiler then aborts."""
+    """Free the compiled programs of a module after its tests.
+
+    Thousands of live programs exhaust the memory maps of a process, and the compiler aborts.
+    """
     yield
     jax.clear_caches()
 

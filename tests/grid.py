@@ -1,4 +1,4 @@
-"""Tiny runs of every method with every head, without compiling anything."""
+"""Tiny configs, batches and states for every method with every head, without compilation."""
 
 import functools
 import itertools
@@ -44,7 +44,7 @@ def pairs() -> PairDataset:
 
 
 class Cell(NamedTuple):
-    """A method, the shapes of its state, and a batch that lends its own."""
+    """A method, the shapes of its state, and a sample batch."""
 
     method: Method
     state: Any
@@ -58,10 +58,7 @@ def make_cell(config) -> Cell:
 
 
 def batches(cell: Cell, epoch: int) -> Iterator[dict]:
-    """The batches of an epoch, of one shape.
-
-    What its plan is made from is random, of the shapes that the method's score has.
-    """
+    """The batches of an epoch, all of one shape; its plan is made from random scores."""
     rng = np.random.default_rng(epoch)
 
     def score_pairs(score):
@@ -72,6 +69,6 @@ def batches(cell: Cell, epoch: int) -> Iterator[dict]:
 
 
 def stream(streams: dict, epoch: int) -> Iterator[dict]:
-    """Batches of these streams, of one shape."""
+    """Batches of these streams, all of one shape."""
     settings = {"batch_size": SIZE, "seed": 0, "epoch": epoch}
     return TrainStream(pairs(), streams, **settings, max_words=WORDS, buckets=(WORDS,)).iterate()

@@ -1,4 +1,4 @@
-"""Progress bars on a terminal and away from one."""
+"""Progress bars on a terminal and in files."""
 
 import io
 import sys
@@ -32,7 +32,7 @@ def test_bar_on_a_terminal(monkeypatch):
         assert part in shown
 
 
-def test_bar_away_from_a_terminal_is_plain_lines(monkeypatch):
+def test_bar_without_a_terminal_prints_lines(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(console, "LINE_SECONDS", 0.0)
     run_bar()
@@ -44,7 +44,7 @@ def test_bar_away_from_a_terminal_is_plain_lines(monkeypatch):
     assert "400/400" in lines[-1] and "loss=0.25" in lines[-1]
 
 
-def test_short_work_away_from_a_terminal_shows_no_bar(monkeypatch):
+def test_short_work_without_a_terminal_prints_nothing(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     run_bar()
     assert sys.stderr.getvalue() == ""

@@ -1,4 +1,4 @@
-"""Every method with every head. What METHODS and HEADS list is tested here by itself."""
+"""Every method with every head; new entries of METHODS and HEADS are tested automatically."""
 
 import itertools
 
@@ -8,8 +8,7 @@ import pytest
 
 from l2rm_jax.devices.parallel import AXIS, Replicas
 from l2rm_jax.methods import METHODS, make_method
-from l2rm_jax.models import make_model
-from l2rm_jax.models.retrieval import HEADS
+from l2rm_jax.models import HEADS, make_model
 from tests.grid import CELLS, MAIN, VOCABULARY, WARMUP, batches, make_cell, tiny_config
 
 # Each method and each head at least once; `test_devices.py` has L2RM with SGR and SAF.
@@ -21,17 +20,17 @@ ENOUGH = range(max(len(METHODS_LEFT), len(HEADS_LEFT)))
 SOME = list(zip(ENOUGH, itertools.cycle(METHODS_LEFT), itertools.cycle(HEADS_LEFT)))
 
 
-def alike(tree) -> list:
+def shapes(tree) -> list:
     return [(jax.tree_util.keystr(path), x.shape) for path, x in jax.tree.leaves_with_path(tree)]
 
 
 @pytest.mark.parametrize(("method", "head"), CELLS)
 def test_shapes_of_a_step(method, head):
-    """In both phases, the state keeps its shapes, and there is a loss."""
+    """In the warm-up and after it, a step keeps the shapes of the state and reports a loss."""
     cell = make_cell(tiny_config(method, head))
     for epoch in (WARMUP, MAIN):
         after, metrics = jax.eval_shape(cell.method.step, cell.state, next(batches(cell, epoch)))
-        assert alike(after) == alike(cell.state)
+        assert shapes(after) == shapes(cell.state)
         assert metrics["loss"].shape == () and metrics["grad_norm"].shape == ()
 
 
@@ -40,7 +39,7 @@ def test_a_step_on_one_device_and_on_four(method, head):
     config = tiny_config(method, head)
     cell = make_cell(config)
     batch, start = next(batches(cell, MAIN)), cell.method.init(jax.random.key(0), cell.sample)
-    mapped = make_method(make_model(config.model, VOCABULARY, AXIS), config)
+    mapped = make_method(make_model(config, VOCABULARY, AXIS), config)
     found = {}
     for devices in (1, 4):
         replicas = Replicas(jax.devices()[:devices])
@@ -48,7 +47,7 @@ def test_a_step_on_one_device_and_on_four(method, head):
         after, values = jax.device_get(replicas.map(mapped.step)(replicas.replicate(start), shards))
         moved = jax.tree.map(lambda x, y: (x[0] != y).any(), after.params, start.params)
         assert any(jax.tree.leaves(moved))
-        values.pop("transport_iterations", None)  # feel the rounding of the costs
+        values.pop("transport_iterations", None)  # depend on the rounding of the costs
         found[devices] = {name: float(x[0]) for name, x in values.items()}
     assert np.isfinite(list(found[1].values())).all() and found[1]["loss"] > 0
     assert found[4] == pytest.approx(found[1], rel=1e-4, abs=1e-6)

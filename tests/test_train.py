@@ -1,4 +1,4 @@
-"""The loop end to end on small generated data: learning, resuming, refusing, evaluating."""
+"""The training loop end to end on small data: train, resume, refuse, evaluate."""
 
 import errno
 import json
@@ -46,7 +46,7 @@ def records(workdir: Path) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory) -> tuple[Path, dict, list[str]]:
-    """A run's directory and results, and the shapes of a batch each time its step was traced."""
+    """Directory and results of a run, and the batch shapes of each trace of its step."""
     workdir, shapes, real = tmp_path_factory.mktemp("finished"), [], Replicas.map
 
     def counting(self, step, *, donate=False):
@@ -68,13 +68,13 @@ def finished(traced) -> tuple[Path, dict]:
 
 
 def test_a_step_is_compiled_once_for_each_phase_and_length_of_captions(traced):
-    """In three epochs, of which the first is the warm-up."""
+    """The run has three epochs, the first of them warm-up."""
     shapes = traced[2]
     assert shapes and len(shapes) == len(set(shapes))
     assert {"warmup" in shape for shape in shapes} == {True, False}
 
 
-def test_what_a_run_leaves(finished):
+def test_files_of_a_run(finished):
     workdir, results = finished
     saved = json.loads((workdir / "results.json").read_text())
     assert saved["rsum"] == pytest.approx(results["rsum"])
@@ -125,13 +125,13 @@ def test_another_config_is_refused_and_nothing_is_touched(finished):
     assert {p: p.stat().st_mtime_ns for p in workdir.rglob("*") if p.is_file()} == before
 
 
-def test_a_run_that_goes_on_elsewhere_is_left_alone(tmp_path):
+def test_a_work_directory_in_use_is_refused(tmp_path):
     with lock_workdir(tmp_path), pytest.raises(ConfigError, match="another process trains in it"):
         train(tiny_config(), tmp_path, one_device())
     assert not (tmp_path / "config.json").exists() and not (tmp_path / "metrics.jsonl").exists()
 
 
-def test_checkpoints_without_their_config_are_left_alone(tmp_path):
+def test_checkpoints_without_their_config_are_refused(tmp_path):
     (tmp_path / "checkpoints" / "latest" / "30").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"found checkpoints/latest/30 but no config\.json"):
         train(tiny_config(), tmp_path, one_device())
@@ -183,7 +183,7 @@ def test_a_baseline_on_several_devices_and_the_ensemble(finished, tmp_path):
     assert baseline["method"] == "triplet" and 0 < baseline["rsum"] < 600
     rows = evaluate_runs([workdir, other])
     assert len(rows) == 3
-    # Scored on all devices here, on one when they were trained.
+    # Scored on all devices here, and on one device at the end of training.
     for path, head, expected in [(workdir, "saf", results), (other, "vse", baseline)]:
         row = rows[f"{path} ({head}), custom"]
         assert row["rsum"] == pytest.approx(expected["rsum"])
@@ -191,7 +191,7 @@ def test_a_baseline_on_several_devices_and_the_ensemble(finished, tmp_path):
     assert rows["mean of 2 runs, custom"] not in singles
     with pytest.raises(ConfigError, match="coco-5k needs 5000 test images"):
         evaluate_runs([other], {"evaluation.protocol": "coco-5k"})
-    with pytest.raises(ConfigError, match=r"mismatch\.rate: evaluation uses"):
+    with pytest.raises(ConfigError, match=r"mismatch\.rate: a run is evaluated with"):
         evaluate_runs([other], {"mismatch.rate": 0.1})
 
 
@@ -202,7 +202,7 @@ def test_evaluation_of_nothing_says_so(tmp_path):
 
 @pytest.mark.slow
 def test_real_data_train(flickr8k, tmp_path):
-    """The first images of each split of real, quantised features: the format and the path."""
+    """Train on the first images of each split of real int8 features."""
     small = tmp_path / "data"
     small.mkdir()
     shutil.copy(flickr8k / "ims_scale.npy", small)
@@ -218,7 +218,7 @@ def test_real_data_train(flickr8k, tmp_path):
 
 
 def test_images_with_fewer_regions_train(tmp_path):
-    """From files in which what follows an image's regions is not even finite."""
+    """In the files, the rows after an image's last region are NaN."""
     data, rng = tmp_path / "data", np.random.default_rng(0)
     data.mkdir()
     for split, images in [("train", 8), ("dev", 3), ("test", 5)]:
@@ -237,7 +237,7 @@ def test_images_with_fewer_regions_train(tmp_path):
 
 
 def write_split(directory: Path, split: str, images: int, captions_per_image: int) -> None:
-    """Captions of one length: a single shape to compile for."""
+    """Write random features, and captions of one length, so that one shape is compiled."""
     rng = np.random.default_rng(images)
     directory.mkdir(exist_ok=True)
     np.save(directory / f"{split}_ims.npy", rng.normal(size=(images, 3, 5)).astype(np.float32))
@@ -258,7 +258,7 @@ def file_config(directory: Path, images: dict[str, int], captions_per_image: int
 
 @pytest.mark.slow
 def test_a_collapsed_run_warns_once_and_a_diverged_one_stops(tmp_path):
-    """At learning rate 10. The hook scores all pairs, and spoils the parameters in the end."""
+    """Learning rate 10; the hook scores all pairs and at the end sets the parameters to NaN."""
     images = {"train": 5, "dev": 8, "test": 3}
     config = file_config(tmp_path / "data", images, 5, batch_size=7, warmup_epochs=0, epochs=5)
     config.method, config.optim.learning_rate = "triplet", 10.0
@@ -283,7 +283,7 @@ def test_a_collapsed_run_warns_once_and_a_diverged_one_stops(tmp_path):
 
 @pytest.mark.slow
 def test_data_smaller_than_a_batch_of_either_kind(tmp_path):
-    """One caption an image, odd sizes, no warm-up, a queue longer than the data, few images."""
+    """Few images with one caption each, odd sizes, no warm-up, a queue longer than the data."""
     images = {"train": 13, "dev": 4, "test": 3}
     config = file_config(tmp_path / "data", images, 1, batch_size=11, warmup_epochs=0, epochs=1)
     config.l2rm.queue_length, config.mismatch.rate = 22, 0.0

@@ -45,7 +45,7 @@ def check_settings(config: ConfigDict) -> None:
     config = with_valid_fields(config)  # the next checks need values of the right type
     problems.attempt(parse_protocols, config.evaluation.protocol)
     problems.attempt(matmul_precision, config.precision)
-    model = problems.attempt(make_model, config.model, vocabulary_size=1)
+    model = problems.attempt(make_model, config, vocabulary_size=1)
     problems.attempt(make_method, model=model, config=config)  # also if there is no model
     problems.raise_all()
 

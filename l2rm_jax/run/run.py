@@ -81,7 +81,7 @@ class Run:
         pairs = {"stored_image": data.train.stored_image, "lengths": data.train.lengths}
         inputs = {"config": config.to_dict(), "words": len(data.vocabulary), **pairs}
         replicas.require_same_on_hosts(inputs, "config and training pairs")
-        self.model = make_model(config.model, len(data.vocabulary), AXIS)
+        self.model = make_model(config, len(data.vocabulary), AXIS)
         self.method = make_method(self.model, config)
         self._reference = make_reference(config, data.dev, self.method.losses)
         self._scorer = Scorer(self.model, replicas, config.evaluation.batch_size)

@@ -1,4 +1,4 @@
-"""One device and several compute the same thing."""
+"""One device and several devices compute the same results."""
 
 import itertools
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ def small_config(head: str, **l2rm):
 
 
 def random_batch(rng: np.random.Generator, images: int = SIZE) -> Batch:
-    """Pairs whose images differ in their number of regions."""
+    """Pairs whose images have different numbers of regions."""
     return Batch(
         images=rng.normal(size=(images, REGIONS, FEATURES)).astype(np.float32),
         regions=rng.integers(1, REGIONS + 1, images).astype(np.int32),
@@ -46,20 +46,20 @@ def random_batch(rng: np.random.Generator, images: int = SIZE) -> Batch:
 
 
 def report(config, devices: int, streams: list[dict]) -> dict[str, np.ndarray]:
-    """Every metric of every step."""
+    """Values of each metric in the steps of these batches."""
     replicas = Replicas(jax.devices()[:devices])
-    method = make_method(make_model(config.model, VOCABULARY, AXIS), config)
+    method = make_method(make_model(config, VOCABULARY, AXIS), config)
     first = next(iter(streams[0].values()))
     state = replicas.replicate(method.init(jax.random.key(3), first))
     step = replicas.map(method.step, donate=True)
-    found = []
+    reports = []
     for batch in streams:
         shards = {name: replicas.shard(b) for name, b in batch.items()}
         state, metrics = step(state, shards)
-        found.append({name: float(x) for name, x in replicas.unreplicate(metrics).items()})
-        for value in metrics.values():  # what one device says, all say
+        reports.append({name: float(x) for name, x in replicas.unreplicate(metrics).items()})
+        for value in metrics.values():  # equal on all devices
             np.testing.assert_allclose(value, np.full_like(value, value[0]), rtol=1e-6)
-    return {name: np.array([values[name] for values in found]) for name in found[0]}
+    return {name: np.array([values[name] for values in reports]) for name in reports[0]}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def report(config, devices: int, streams: list[dict]) -> dict[str, np.ndarray]:
     ],
 )
 def test_steps_do_not_depend_on_the_device_count(head, settings):
-    """Twenty steps with dropout, on 1 and on 4 devices."""
+    """Run twenty steps with dropout on 1 and on 4 devices."""
     warmup = settings == WARMUP
     config = small_config(head, **({} if warmup else settings))
     rng = np.random.default_rng(1)
@@ -84,14 +84,14 @@ def test_steps_do_not_depend_on_the_device_count(head, settings):
             for _ in range(20)
         ]
     one, four = report(config, 1, streams), report(config, 4, streams)
-    # Gradient norms and iteration counts feel the rounding of Adam's first steps more than losses.
+    # Rounding in Adam's first steps changes gradient norms and iteration counts more than losses.
     for name in one.keys() - {"transport_iterations", "grad_norm"}:
-        # Scored in eval mode, where a bias that train mode cancels, all noise, shows.
+        # In eval mode, biases that train mode cancels have an effect; their values are noise.
         rtol = 1e-3 if name == "loss_cost" else 1e-4
         np.testing.assert_allclose(four[name], one[name], rtol=rtol, atol=1e-6, err_msg=name)
-    # Adam hides a factor in the gradients; the first norm comes before any rounding of its steps.
+    # Adam hides a constant factor in the gradients; the first norm shows it, before any rounding.
     np.testing.assert_allclose(four["grad_norm"][0], one["grad_norm"][0], rtol=1e-4)
-    assert len(np.unique(one["loss"])) == 20  # the run moves
+    assert len(np.unique(one["loss"])) == 20  # the parameters change
 
 
 def augmented_config(head: str, method: str):
@@ -111,12 +111,12 @@ def test_augmented_steps_do_not_depend_on_the_device_count():
     assert len(np.unique(one["loss"])) == 4 and (one["grad_norm"] > 0).all()
 
 
-# Every method with every head: `pytest -m exhaustive tests/test_devices.py`.
-# In float64, where no rounding can hide a difference: float32 has Adam divide rounding by itself.
+# Every method with every head: `pytest -m exhaustive tests/devices/test_devices.py`. In float64,
+# because in float32 Adam divides some gradients that are pure rounding by their own size.
 
 
 class Course(NamedTuple):
-    """Ten steps: what each reported, the state after them, and what the next epoch would train."""
+    """Metrics of each of ten steps, the state after them, and the plan of the next epoch."""
 
     metrics: list[dict[str, float]]
     state: Any
@@ -131,12 +131,12 @@ def in_float64(tree):
 
 
 def course(method: str, head: str, devices: int) -> Course:
-    """A warm-up epoch and some more, dropout included."""
+    """Train ten steps, the first two of them warm-up, with dropout."""
     config = grid.tiny_config(method, head)
     config.optim.learning_rate = 2e-4  # the published one
     cell = grid.make_cell(config)
     replicas = Replicas(jax.devices()[:devices])
-    mapped = make_method(make_model(config.model, grid.VOCABULARY, AXIS), config)
+    mapped = make_method(make_model(config, grid.VOCABULARY, AXIS), config)
     step = replicas.map(mapped.step)
     state = replicas.replicate(in_float64(cell.method.init(jax.random.key(0), cell.sample)))
     batches = itertools.chain.from_iterable(
@@ -150,13 +150,13 @@ def course(method: str, head: str, devices: int) -> Course:
         metrics.append({name: float(x) for name, x in replicas.unreplicate(values).items()})
 
     def score_pairs(score):
-        scored, found, rows = replicas.map(score), [], []
+        mapped_score, parts, rows = replicas.map(score), [], []
         for each in grid.stream({"all": np.arange(len(grid.pairs()))}, epoch=0):
             batch = replicas.shard(in_float64(each["all"]))
-            found.append(replicas.unreplicate(scored(state, batch)))
+            parts.append(replicas.unreplicate(mapped_score(state, batch)))
             rows.append(each["all"].pair_index)
         order = np.argsort(np.concatenate(rows))
-        return jax.tree.map(lambda *parts: np.concatenate(parts)[order], *found)
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *parts)
 
     plan = mapped.plan(score_pairs, grid.pairs(), grid.MAIN)
     return Course(metrics, jax.device_get(replicas.unreplicate(state.replace(key=()))), plan)
@@ -167,7 +167,7 @@ def leaves(tree) -> list[tuple[str, np.ndarray]]:
 
 
 def moments(state) -> tuple[Any, Any]:
-    """Adam's means of the gradients and of their squares, like the parameters."""
+    """Adam's running means of the gradients and of their squares, trees like the parameters."""
     [adam] = [part for part in jax.tree.leaves(state.opt_state, is_adam) if is_adam(part)]
     return adam.mu, adam.nu
 
@@ -177,10 +177,10 @@ def is_adam(part) -> bool:
 
 
 def check_states(found, expected) -> None:
-    """Parameters, gradients, batch statistics.
+    """Compare parameters, gradients and batch statistics.
 
-    Left out are the parameters that no loss sees (a bias before a normalisation): their gradients
-    are rounding, which Adam makes as large as any other step.
+    Parameters that do not affect the loss (a bias before a normalisation) are left out: their
+    gradients are rounding, which Adam scales up to steps of normal size.
     """
     gradients, squares = moments(expected)
     largest = max(np.sqrt(x).max() for x in jax.tree.leaves(squares))
@@ -199,7 +199,7 @@ def check_states(found, expected) -> None:
 
 
 def check_plans(found: EpochPlan, expected: EpochPlan) -> None:
-    """The mixture's split and the pseudo-pairs."""
+    """Compare the split of the mixture and the pseudo-pairs."""
     assert found.report == pytest.approx(expected.report, rel=1e-6)
     assert found.streams.keys() == expected.streams.keys()
     for name, rows in expected.streams.items():

@@ -1,4 +1,4 @@
-"""Several hosts for real: two processes of two simulated devices each, on loopback."""
+"""Two hosts: processes with two simulated devices each, which communicate on loopback."""
 
 import contextlib
 import json
@@ -40,9 +40,9 @@ TINY = {
     "optim.learning_rate": 2e-4,  # the published one
 }
 WALL_CLOCK = "seconds"
-# Scored in eval mode, where a bias that train mode cancels, all noise, shows.
+# In eval mode, biases that train mode cancels have an effect; their values are noise.
 EVAL_MODE = ("loss_cost", "split_separation")
-# Biases that a norm or a softmax cancels: no gradient but rounding, which Adam makes a step of.
+# Biases that a norm or a softmax cancels: their gradients are rounding, which Adam scales up.
 CANCELLED = r"(common|global_projection|gate)'\]\['bias'\]$"
 
 
@@ -52,15 +52,15 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def flags_of(workdir: Path, changes: dict) -> list[str]:
+def make_flags(workdir: Path, changes: dict) -> list[str]:
     settings = [f"--config.{key}={value}" for key, value in changes.items()]
     return [f"--workdir={workdir}", "--config=configs/scenes.py:quick", *settings]
 
 
 class TwoHosts:
-    """The processes of a command, with what each printed so far."""
+    """The two processes of a command, and their output so far."""
 
-    def __init__(self, logs: Path, flags: Sequence[str], of_second: Sequence[str]):
+    def __init__(self, logs: Path, flags: Sequence[str], second_flags: Sequence[str]):
         environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "l2rm_jax.main", *flags]
         command += [f"--coordinator=127.0.0.1:{free_port()}", "--hosts=2"]
@@ -69,7 +69,7 @@ class TwoHosts:
         for host, log in enumerate(self._logs):
             with log.open("w") as file:
                 streams = {"stdout": file, "stderr": subprocess.STDOUT}
-                own = [f"--host={host}", *(of_second if host else ())]
+                own = [f"--host={host}", *(second_flags if host else ())]
                 started = subprocess.Popen([*command, *own], cwd=ROOT, env=environment, **streams)
             self.processes.append(started)
 
@@ -95,9 +95,9 @@ class TwoHosts:
 
 
 @contextlib.contextmanager
-def two_hosts(logs: Path, *flags: str, of_second: Sequence[str] = ()) -> Iterator[TwoHosts]:
-    """Started, and ended in the end; `of_second` are flags of the second one alone."""
-    hosts = TwoHosts(logs, flags, of_second)
+def two_hosts(logs: Path, *flags: str, second_flags: Sequence[str] = ()) -> Iterator[TwoHosts]:
+    """Start two hosts and kill them on exit; `second_flags` are flags of the second host only."""
+    hosts = TwoHosts(logs, flags, second_flags)
     try:
         yield hosts
     finally:
@@ -134,23 +134,23 @@ def check_parameters(workdir: Path, expected) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [1, pytest.param(0, marks=pytest.mark.exhaustive)])
 def test_two_hosts_train_as_one_even_after_a_crash(tmp_path, killed):
-    """A host is killed after the warm-up; the other stops. Started again, one is asked to stop, and
-    both do. Started once more, they go on to the same end."""
+    """Kill a host after the warm-up: the other stops. Start both again and send SIGTERM to one:
+    both stop. Start both once more: they end with the results of an undisturbed run."""
     workdir, alone = tmp_path / "hosts", tmp_path / "alone"
-    with two_hosts(tmp_path, *flags_of(workdir, TINY)) as hosts:
+    with two_hosts(tmp_path, *make_flags(workdir, TINY)) as hosts:
         hosts.wait_for(workdir / "checkpoints" / "latest" / "2")
         hosts.processes[killed].kill()
         other = 1 - killed
         assert hosts.processes[other].wait(timeout=60) != 0
         assert re.search(f"host {other} stops|another task died", hosts.output(other))
-    with two_hosts(tmp_path, *flags_of(workdir, TINY)) as hosts:
+    with two_hosts(tmp_path, *make_flags(workdir, TINY)) as hosts:
         hosts.wait_for_output("training in")
         hosts.processes[0].send_signal(signal.SIGTERM)
         for host, process in enumerate(hosts.processes):
             assert process.wait(timeout=90) == 128 + signal.SIGTERM, hosts.output(host)[-3000:]
             assert f"stopped by SIGTERM; saved in {workdir}" in hosts.output(host)
     assert not (workdir / "results.json").exists()
-    with two_hosts(tmp_path, *flags_of(workdir, TINY)) as hosts:
+    with two_hosts(tmp_path, *make_flags(workdir, TINY)) as hosts:
         hosts.finish()
         assert "training in" in hosts.output(0)  # one host prints
         assert "training in" not in hosts.output(1) and "mismatch" not in hosts.output(1)
@@ -166,9 +166,9 @@ def test_two_hosts_train_as_one_even_after_a_crash(tmp_path, killed):
 
 
 def test_hosts_that_differ_are_refused(tmp_path):
-    """Before anything is written; without it, one would wait for the other for ever."""
-    flags = flags_of(tmp_path / "run", TINY)
-    with two_hosts(tmp_path, *flags, of_second=["--config.seed=1"]) as hosts:
+    """They stop before they write anything; otherwise each would wait for the other for ever."""
+    flags = make_flags(tmp_path / "run", TINY)
+    with two_hosts(tmp_path, *flags, second_flags=["--config.seed=1"]) as hosts:
         for host, process in enumerate(hosts.processes):
             assert process.wait(timeout=120) == 1
             assert "config and training pairs: not the same on all hosts" in hosts.output(host)
@@ -178,7 +178,7 @@ def test_hosts_that_differ_are_refused(tmp_path):
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_two_hosts_evaluate_as_one(tmp_path):
-    """All pairs, vectors, and the pairs that one run proposes to the other."""
+    """Score all pairs, and with two stages only the pairs that one run proposes to the other."""
     workdirs = {head: tmp_path / head for head in ("saf", "vse")}
     for head, workdir in workdirs.items():
         changes = {"method": "infonce", "model.head": head, "data.scenes_test": 5}

@@ -1,4 +1,4 @@
-"""Memory that a process frees and needs again, as XLA does at each step."""
+"""Memory that a process frees and allocates again, as XLA does at each step."""
 
 import os
 import subprocess
@@ -8,10 +8,10 @@ import pytest
 
 from l2rm_jax.devices import memory
 
-BLOCK = 2**26  # bytes; larger than what glibc ever keeps for a thread
-# Prints how many pages the system hands out when a thread takes a block that another has freed: as
-# it is, twice after there was room to make, twice after there was to be more than there is, and
-# then for a block that is not large.
+BLOCK = 2**26  # bytes; more than glibc ever keeps for a thread
+# Prints how many pages the system provides when a thread allocates a block that another thread has
+# freed: once at first, twice after releasing memory for a small program, twice after releasing it
+# for a program larger than the memory, and then once for a block that is not large.
 PAGES = f"""
 import resource, threading
 from l2rm_jax.devices.memory import keep_freed_memory, usable_memory, release_free_memory
@@ -28,18 +28,18 @@ def pages(size={BLOCK}):
 
 keep_freed_memory()
 pages()
-found = [pages()]
+counts = [pages()]
 for size in (0, usable_memory()):
     release_free_memory(size)
-    found += [pages(), pages()]
+    counts += [pages(), pages()]
 pages({BLOCK} // 4)
-print(*found, pages({BLOCK} // 4))
+print(*counts, pages({BLOCK} // 4))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no mallopt")
 @pytest.mark.parametrize("own_settings", [False, True])
-def test_freed_memory_is_used_again_unless_the_environment_says_otherwise(own_settings):
+def test_freed_memory_is_reused_unless_the_environment_sets_malloc(own_settings):
     settings = {"MALLOC_ARENA_MAX": "8"} if own_settings else {}
     known = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     command = [sys.executable, "-c", PAGES]
@@ -63,7 +63,9 @@ def test_freed_memory_is_used_again_unless_the_environment_says_otherwise(own_se
         (None, {}, None),
     ],
 )
-def test_limits_of_a_container_or_a_job_count(own, files, limit, tmp_path, monkeypatch):
+def test_usable_memory_respects_the_limits_of_containers_and_jobs(
+    own, files, limit, tmp_path, monkeypatch
+):
     monkeypatch.setattr(memory, "CGROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(memory, "OWN_CGROUPS", tmp_path / "own")
     if own is not None:

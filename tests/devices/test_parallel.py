@@ -1,4 +1,4 @@
-"""Calls under way at once."""
+"""Calls that run at the same time."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def test_results_come_in_the_order_of_their_calls():
         np.testing.assert_array_equal(values, [[label**2] * 2])
 
 
-def test_a_call_that_ends_early_waits_for_its_turn():
+def test_a_result_that_is_ready_early_waits_for_its_turn():
     ended = threading.Event()
 
     class Slow:
@@ -45,7 +45,7 @@ def test_a_call_that_ends_early_waits_for_its_turn():
 
 
 class _Waited:
-    """An array that is there once two of them are waited for."""
+    """An array that is ready once two threads wait for arrays of this class."""
 
     both = threading.Barrier(2, timeout=LONGEST)
 
@@ -54,7 +54,7 @@ class _Waited:
         return np.zeros(1)
 
 
-def test_a_call_begins_before_the_one_before_has_ended():
+def test_a_call_begins_before_the_previous_one_has_ended():
     found = list(Replicas(jax.devices()[:1]).run_ahead([("first", _Waited), ("second", _Waited)]))
     assert [label for label, _ in found] == ["first", "second"]
 
@@ -83,10 +83,10 @@ def test_an_error_ends_the_calls():
     assert next(results)[0] == 0
     with pytest.raises(ValueError, match="no memory"):
         list(results)
-    assert len(begun) < 100  # those that were under way
+    assert len(begun) < 100  # only the calls that were running
 
 
-def test_no_call_goes_on_where_nobody_asks():
+def test_closing_the_results_ends_the_calls():
     begun, threads = [], threading.active_count()
     calls = ((number, lambda: begun.append(1) or np.zeros(1)) for number in range(1000))
     results = Replicas().run_ahead(calls)
@@ -96,7 +96,7 @@ def test_no_call_goes_on_where_nobody_asks():
     assert threading.active_count() <= threads
 
 
-def test_a_signal_waits_for_no_call():
+def test_a_signal_does_not_wait_for_running_calls():
     left, ended = threading.Event(), []
 
     def call() -> np.ndarray:

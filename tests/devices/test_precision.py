@@ -1,5 +1,7 @@
-"""What an accelerator is told of each matrix product, read from programs that nobody runs; a CPU
-computes in float32 whatever it is told."""
+"""Precision of each matrix product, read from lowered programs that are not run.
+
+Only accelerators obey it; a CPU always computes in float32.
+"""
 
 import re
 
@@ -21,8 +23,8 @@ from l2rm_jax.run.inputs import read_data
 SIZE = 6
 
 
-def told(function, *inputs) -> set[str]:
-    """What the products of a function's program are to be computed in."""
+def product_precisions(function, *inputs) -> set[str]:
+    """Precisions that the program of a function sets for its matrix products."""
     lines = jax.jit(function).lower(*inputs).as_text().splitlines()
     products = [line for line in lines if "dot_general" in line]
     assert products
@@ -39,7 +41,7 @@ def step(head: str):
     config = defaults.default()
     config.model.head, config.model.embed_dim, config.model.sim_dim = head, 8, 6
     config.train.batch_size, config.train.warmup_epochs = SIZE, 0
-    method = make_method(make_model(config.model, 20), config)
+    method = make_method(make_model(config, 20), config)
     batch = Batch(
         images=np.ones((SIZE, 3, 5), np.float32),
         regions=np.full(SIZE, 3, np.int32),
@@ -53,18 +55,20 @@ def step(head: str):
 
 
 @pytest.mark.parametrize("head", ["sgr", "pem"])
-def test_every_product_of_a_step_is_told_its_precision(head):
+def test_every_product_of_a_step_has_a_precision(head):
     with matmul_precision("float32"):
-        assert told(*step(head)) == {"HIGHEST"}
+        assert product_precisions(*step(head)) == {"HIGHEST"}
     with matmul_precision("bfloat16"):
-        assert told(*step(head)) == {"bfloat16", "HIGHEST"}
+        assert product_precisions(*step(head)) == {"bfloat16", "HIGHEST"}
 
 
 def test_cost_and_transport_stay_in_float32():
     sims = jnp.ones((SIZE, SIZE))
     with matmul_precision("bfloat16"):
-        assert told(cost, init_cost(SIZE), sims) == {"HIGHEST"}
-        assert told(lambda c: partial_sinkhorn(c, 0.1, epsilon=0.1).plan, sims) == {"HIGHEST"}
+        assert product_precisions(cost, init_cost(SIZE), sims) == {"HIGHEST"}
+        assert product_precisions(lambda c: partial_sinkhorn(c, 0.1, epsilon=0.1).plan, sims) == {
+            "HIGHEST"
+        }
 
 
 def test_a_precision_that_does_not_exist_is_refused():

@@ -1,4 +1,4 @@
-"""Functions that are compiled in threads of their own."""
+"""Programs are compiled once, in threads of their own, with flags that suit the devices."""
 
 import os
 import threading
@@ -16,20 +16,20 @@ COMPILATION = "/jax/core/compile/backend_compile_duration"
 
 @pytest.fixture
 def compilations():
-    """The names of the threads in which XLA has compiled."""
-    found: list[str] = []
+    """Names of the threads in which XLA has compiled, one for each compilation."""
+    threads: list[str] = []
 
     def listen(event: str, *_, **__) -> None:
         if event == COMPILATION:
-            found.append(threading.current_thread().name)
+            threads.append(threading.current_thread().name)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
-    yield found
+    yield threads
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
 @pytest.mark.parametrize("transform", [jax.jit, jax.pmap])
-def test_each_shape_is_compiled_once_outside_the_thread_that_calls(transform, compilations):
+def test_each_shape_is_compiled_once_outside_the_calling_thread(transform, compilations):
     program = Program(transform(lambda tree, x: tree["scale"] * jnp.cumsum(x)))
     short, long = (({"scale": np.ones((1, 1))}, np.ones((1, size))) for size in (3, 4))
     assert not program.is_compiled(*short)
@@ -43,14 +43,14 @@ def test_each_shape_is_compiled_once_outside_the_thread_that_calls(transform, co
     assert threading.current_thread().name not in compilations
 
 
-def test_settings_of_the_calling_thread_count(compilations):
+def test_settings_of_the_calling_thread_apply(compilations):
     program = Program(jax.jit(lambda x: x @ x))
     with jax.default_matmul_precision("BF16_BF16_F32"):
-        program(np.eye(2, dtype=np.float32))  # compiled in another precision, it would be again
+        program(np.eye(2, dtype=np.float32))  # in another precision, the call would compile again
     assert len(compilations) == 1
 
 
-def test_room_is_made_for_what_a_program_works_with(monkeypatch):
+def test_free_memory_is_released_by_the_working_memory_of_a_program(monkeypatch):
     sizes = []
     monkeypatch.setattr(programs, "release_free_memory", sizes.append)
     program = Program(jax.pmap(lambda x: jnp.sum(jnp.sort(x[:, None] * x, axis=0), axis=1)))
@@ -92,7 +92,7 @@ KERNELS, LEVEL = "--xla_cpu_use_fusion_emitters=false", "--xla_backend_optimizat
         ("0.12.0", False, "", ""),
     ],
 )
-def test_flags_of_the_compiler_follow_from_its_version_and_the_devices(
+def test_compiler_flags_depend_on_version_and_devices(
     monkeypatch, jaxlib, cpu_alone, before, after
 ):
     monkeypatch.setenv("XLA_FLAGS", before)
@@ -115,7 +115,7 @@ def test_flags_of_the_compiler_follow_from_its_version_and_the_devices(
         ("cuda,cpu", (), (), False),
     ],
 )
-def test_an_accelerator_is_expected_where_something_finds_one(
+def test_an_installed_plugin_counts_as_accelerator(
     monkeypatch, platforms, installed, registered, alone
 ):
     for name in ("PJRT_NAMES_AND_LIBRARY_PATHS", "TPU_LIBRARY_PATH"):

@@ -1,4 +1,4 @@
-"""Checkpoints survive what happens to runs: kills, damage, repeated steps."""
+"""Checkpoints survive kills, damaged files, full disks and repeated steps."""
 
 import gc
 import logging
@@ -25,7 +25,7 @@ from l2rm_jax.run.checkpoints import RunCheckpoints
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(2.0), optax.adam(1e-3))
 
 
-# Where a read fails, orbax drops the other reads of that checkpoint without awaiting them.
+# If one read fails, orbax drops the other reads of that checkpoint without awaiting them.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
@@ -39,7 +39,7 @@ def no_pauses(monkeypatch):
 
 @pytest.fixture
 def abandoned_reads():
-    """Collects the dropped reads here, lest their warnings appear in a later test."""
+    """Collect the dropped reads, so that their warnings do not appear in a later test."""
     yield
     gc.collect()
 
@@ -52,7 +52,7 @@ class State(struct.PyTreeNode):
 
 
 def make_state(step: int) -> State:
-    """A state with an optimiser that has moved, different for every step."""
+    """A state after one optimiser update, different for each `step`."""
     kernel = jax.random.normal(jax.random.key(step), (7, 3))
     params = {"kernel": kernel, "half": kernel[0].astype(jnp.bfloat16)}
     _, opt_state = OPTIMIZER.update(params, OPTIMIZER.init(params), params)
@@ -63,13 +63,13 @@ ABSTRACT = jax.eval_shape(lambda: make_state(0))
 
 
 def assert_same(actual: State, expected: State) -> None:
-    """Equal structure (NamedTuples included), types and bits."""
+    """Check for equal structure (NamedTuples included), types and bits."""
     assert jax.tree.structure(actual) == jax.tree.structure(expected)
-    for got, wanted in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        assert got.dtype == wanted.dtype
-        if jax.dtypes.issubdtype(wanted.dtype, jax.dtypes.prng_key):
-            got, wanted = jax.random.key_data(got), jax.random.key_data(wanted)
-        np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
+    for x, y in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        assert x.dtype == y.dtype
+        if jax.dtypes.issubdtype(y.dtype, jax.dtypes.prng_key):
+            x, y = jax.random.key_data(x), jax.random.key_data(y)
+        np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
 
 
 def save_steps(directory: Path, steps: tuple[int, ...]) -> None:
@@ -79,7 +79,7 @@ def save_steps(directory: Path, steps: tuple[int, ...]) -> None:
             checkpoints.save(step, make_state(step), plan, {"epoch": step // 10})
 
 
-def test_nothing_saved(tmp_path):
+def test_restore_when_nothing_was_saved(tmp_path):
     with RunCheckpoints(tmp_path) as checkpoints:
         assert checkpoints.restore_latest(ABSTRACT) is None
         with pytest.raises(CheckpointError, match="nothing trained yet"):
@@ -114,7 +114,7 @@ def test_newest_two_are_kept_and_newest_is_used(tmp_path):
     assert len(resumed.plan["matched"]) == 35
 
 
-def test_of_two_saves_of_a_step_the_second_is_used_and_later_steps_follow(tmp_path):
+def test_the_second_save_of_a_step_is_used_and_later_steps_follow(tmp_path):
     with RunCheckpoints(tmp_path) as checkpoints:
         checkpoints.save(4, make_state(4), {}, {"epoch": 0})
         checkpoints.save(4, make_state(5), {}, {"epoch": 1})
@@ -125,7 +125,7 @@ def test_of_two_saves_of_a_step_the_second_is_used_and_later_steps_follow(tmp_pa
         assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 2}
 
 
-def test_what_was_given_may_change_once_save_returned(tmp_path):
+def test_arguments_may_change_once_save_has_returned(tmp_path):
     state = {"device": jnp.arange(300_000.0), "host": np.arange(300_000.0, dtype=np.float32)}
     expected = jax.tree.map(np.array, state)
     with RunCheckpoints(tmp_path) as checkpoints:
@@ -152,7 +152,7 @@ def test_restores_to_the_sharding_of_the_target(tmp_path):
     assert_same(elsewhere, make_state(3))
 
 
-def test_best_is_kept_although_older(tmp_path):
+def test_the_best_checkpoint_is_kept_when_later_steps_are_saved(tmp_path):
     with RunCheckpoints(tmp_path) as checkpoints:
         checkpoints.save_best(10, make_state(10))
     with RunCheckpoints(tmp_path) as checkpoints:
@@ -179,7 +179,7 @@ def _flip_a_byte(path: Path) -> None:
 @pytest.mark.usefixtures("abandoned_reads")
 @pytest.mark.parametrize("damage", [Path.unlink, _truncate, _flip_a_byte])
 def test_damage_to_any_file_is_noticed_or_harmless(tmp_path, damage, caplog):
-    """Every file of the newest checkpoint in turn: never a wrong state, never a crash."""
+    """Damage each file of the newest checkpoint in turn: never a wrong state, never a crash."""
     save_steps(tmp_path / "sound", (10, 20))
     newest = tmp_path / "sound" / "latest" / "20"
     files = sorted(p.relative_to(newest) for p in newest.rglob("*") if p.is_file())
@@ -200,11 +200,11 @@ def test_damage_to_any_file_is_noticed_or_harmless(tmp_path, damage, caplog):
             warning = next(r for r in caplog.records if r.name == "l2rm_jax.run.checkpoints")
             assert warning.levelno == logging.WARNING
             assert str(run / "latest" / "20") in warning.getMessage()
-    assert fell_back >= 3  # the record, the array data and its index at the least
+    assert fell_back >= 3  # at least for the record, the array data and its index
 
 
 def test_flipped_byte_in_a_large_array_is_noticed(tmp_path):
-    """Large arrays lie outside the file format's own checksums."""
+    """The file format's own checksums do not cover large arrays."""
     state = {"a": jax.random.normal(jax.random.key(0), (50_000,))}
     with RunCheckpoints(tmp_path) as checkpoints:
         for step in (10, 20):
@@ -218,7 +218,7 @@ def test_flipped_byte_in_a_large_array_is_noticed(tmp_path):
 
 
 @pytest.mark.usefixtures("abandoned_reads")
-def test_run_goes_on_after_a_damaged_newest(tmp_path):
+def test_a_run_continues_if_the_newest_checkpoint_is_damaged(tmp_path):
     save_steps(tmp_path, (10, 20))
     shutil.rmtree(tmp_path / "latest" / "20" / "state")
     with RunCheckpoints(tmp_path) as checkpoints:
@@ -228,13 +228,13 @@ def test_run_goes_on_after_a_damaged_newest(tmp_path):
         assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 15}
         checkpoints.save(20, make_state(20), {}, {"epoch": 20})
         assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 20}
-    with RunCheckpoints(tmp_path) as checkpoints:  # beside the damaged one
+    with RunCheckpoints(tmp_path) as checkpoints:  # step 20 lies beside its damaged copy
         assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 20}
         checkpoints.save(25, make_state(25), {}, {})
     assert sorted(os.listdir(tmp_path / "latest")) == ["20", "20.damaged", "25"]
 
 
-def test_a_read_that_fails_once_is_no_damage(tmp_path, monkeypatch):
+def test_a_read_that_fails_once_is_tried_again(tmp_path, monkeypatch):
     save_steps(tmp_path, (10, 20))
     real, errors = ocp.StandardCheckpointHandler.restore, [OSError(116, "Stale file handle")]
 
@@ -250,10 +250,10 @@ def test_a_read_that_fails_once_is_no_damage(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path / "latest")) == ["10", "20"]
 
 
-def test_what_another_host_cannot_read_no_host_uses(tmp_path, monkeypatch, caplog):
+def test_no_host_uses_a_checkpoint_that_another_host_cannot_read(tmp_path, monkeypatch, caplog):
     save_steps(tmp_path, (10, 20))
-    elsewhere = iter([True, False])
-    monkeypatch.setattr(checkpoint, "on_any_host", lambda value: value or next(elsewhere))
+    fails_elsewhere = iter([True, False])
+    monkeypatch.setattr(checkpoint, "on_any_host", lambda value: value or next(fails_elsewhere))
     with RunCheckpoints(tmp_path) as checkpoints:
         assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 1}
     assert "20.damaged: another host cannot read it; 10 is used" in caplog.text
@@ -293,8 +293,8 @@ def test_state_of_another_model_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("again", [20, 30])
-def test_a_full_disk_is_an_error_and_what_was_saved_stays(tmp_path, again):
-    """The system refuses files beyond a size as it refuses those that a disk has no room for."""
+def test_a_full_disk_is_an_error_and_earlier_checkpoints_stay(tmp_path, again):
+    """A limit on the size of files fails in the same way as a full disk."""
     noise = jax.random.normal(jax.random.key(0), (100_000,))
     save_steps(tmp_path, (10, 20))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

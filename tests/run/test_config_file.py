@@ -1,4 +1,4 @@
-"""A run directory's config: the same, another, an older version's, damaged."""
+"""The config of a work directory: the same, another one, one of an older version, damaged."""
 
 import json
 
@@ -16,7 +16,7 @@ def test_config_of_the_same_run_is_accepted(tmp_path):
     config = with_changes(
         default(), {"optim.grad_clip": 1e9, "data.name": "mine", "mismatch.rate": 0}
     )
-    check_workdir(tmp_path / "run", config)  # there is nothing to contradict
+    check_workdir(tmp_path / "run", config)  # there is no run yet
     write_config(tmp_path / "run", config)
     check_workdir(tmp_path / "run", config)
     assert read_config(tmp_path / "run") == config and config.is_locked
@@ -32,7 +32,7 @@ def test_config_of_another_run_is_refused(tmp_path):
     assert (tmp_path / "config.json").read_text() == saved
 
 
-def test_a_field_that_an_older_run_lacks_has_its_default(tmp_path):
+def test_a_field_that_is_missing_in_an_older_config_has_its_default(tmp_path):
     config = with_changes(default(), {"model.head": "saf"})
     older = config.to_dict()
     del older["evaluation"], older["l2rm"]["mask"]
@@ -53,7 +53,7 @@ def test_a_field_that_an_older_run_lacks_has_its_default(tmp_path):
         ('{"seed": "1"}', r"config\.json: seed: found '1', expected a value of type int"),
     ],
 )
-def test_what_is_no_config_is_refused(tmp_path, text, message):
+def test_an_invalid_config_file_is_refused(tmp_path, text, message):
     if text is not None:
         (tmp_path / "config.json").write_text(text)
     with pytest.raises(ConfigError, match=message):
@@ -63,8 +63,8 @@ def test_what_is_no_config_is_refused(tmp_path, text, message):
 @pytest.mark.parametrize(
     "name", ["checkpoints/latest/30", "checkpoints/best/30", "metrics.jsonl", "results.json"]
 )
-def test_what_a_run_left_without_its_config_is_refused(tmp_path, name):
-    """As a run begins, its directory holds less than that."""
+def test_files_of_a_run_without_its_config_are_refused(tmp_path, name):
+    """The lock and the empty checkpoint directories of a starting run are accepted."""
     with RunCheckpoints(tmp_path / "checkpoints"), lock_workdir(tmp_path):
         check_workdir(tmp_path, default())
     (tmp_path / name).mkdir()
@@ -74,13 +74,13 @@ def test_what_a_run_left_without_its_config_is_refused(tmp_path, name):
     check_workdir(tmp_path, default())
 
 
-def test_a_file_is_no_run_directory(tmp_path):
+def test_a_file_is_refused_as_work_directory(tmp_path):
     (tmp_path / "run").write_text("")
     with pytest.raises(ConfigError, match="run: a file, expected the directory of a run"):
         check_workdir(tmp_path / "run", default())
 
 
-def test_text_that_no_file_can_be_named_by_is_refused():
+def test_a_nul_character_is_refused():
     with pytest.raises(ConfigError, match=r"data\.path: 'a.x00b', expected text without the char"):
         check_fields(with_changes(default(), {"data.path": "a\0b"}))
 

@@ -1,4 +1,4 @@
-"""Every warning from numbers that must and must not call for it, and when it is said."""
+"""Which numbers cause each warning, which do not, and when a warning is shown."""
 
 import json
 
@@ -21,8 +21,8 @@ from l2rm_jax.run.health import (
     require_finite,
 )
 
-# 200 images x 5 captions, batch 64, margin 0.2: chance is 15.9 + 13.6, the flat losses are those of
-# RCE in the warm-up and of the hardest negatives after it.
+# 200 images x 5 captions, batch 64, margin 0.2. Chance rSum is 15.9 with a margin of 13.6. The flat
+# losses are those of RCE in the warm-up and of the hardest negatives after it.
 REFERENCE = Reference(
     images=200,
     captions_per_image=5,
@@ -44,7 +44,7 @@ HEALTHY = {
 
 
 @pytest.mark.parametrize(
-    ("numbers", "sign", "says"),
+    ("numbers", "name", "text"),
     [
         ({}, None, ""),
         ({"rsum": 29.0}, "recall_at_chance", "chance with 200 images of 5 captions is 15.9"),
@@ -60,24 +60,24 @@ HEALTHY = {
         ({"transport_converged": 0.95}, None, ""),
     ],
 )
-def test_signs_of_an_epoch(numbers, sign, says):
-    found = epoch_warnings({**HEALTHY, **numbers}, "matched", REFERENCE, first_spread=0.04)
-    assert list(found) == ([sign] if sign else [])
-    assert all(says in text and "Try " in text for text in found.values())
+def test_warnings_of_an_epoch(numbers, name, text):
+    warnings = epoch_warnings({**HEALTHY, **numbers}, "matched", REFERENCE, first_spread=0.04)
+    assert list(warnings) == ([name] if name else [])
+    assert all(text in message and "Try " in message for message in warnings.values())
 
 
-def test_a_spread_far_below_epsilon_is_lost_from_the_start():
-    for spread, lost in [(0.0009, True), (0.0011, False)]:
-        found = epoch_warnings({**HEALTHY, "cost_spread": spread}, "matched", REFERENCE, None)
-        assert ("cost_spread" in found) == lost
-        assert not lost or "l2rm.epsilon is 0.01" in found["cost_spread"]
+def test_a_cost_spread_far_below_epsilon_warns_in_the_first_epoch():
+    for spread, is_warned in [(0.0009, True), (0.0011, False)]:
+        warnings = epoch_warnings({**HEALTHY, "cost_spread": spread}, "matched", REFERENCE, None)
+        assert ("cost_spread" in warnings) == is_warned
+        assert not is_warned or "l2rm.epsilon is 0.01" in warnings["cost_spread"]
 
 
-@pytest.mark.parametrize(("loss", "flat"), [(20.0267, True), (19.9372, False)])
-def test_the_flat_loss_is_that_of_the_stream(loss, flat):
-    """RCE in the first two epochs of a run that learns: the first is flat, the second not."""
-    found = epoch_warnings({"rsum": 96.4, "loss": loss}, "warmup", REFERENCE, None)
-    assert list(found) == (["flat_loss"] if flat else [])
+@pytest.mark.parametrize(("loss", "is_flat"), [(20.0267, True), (19.9372, False)])
+def test_each_stream_has_its_own_flat_loss(loss, is_flat):
+    """RCE in the first two epochs of a run that learns: the first is flat, the second is not."""
+    warnings = epoch_warnings({"rsum": 96.4, "loss": loss}, "warmup", REFERENCE, None)
+    assert list(warnings) == (["flat_loss"] if is_flat else [])
     assert not epoch_warnings({"rsum": 96.4, "loss": loss}, "other", REFERENCE, None)
 
 
@@ -102,7 +102,7 @@ def reference_of_method(method: str) -> Reference:
     class Dev:
         images, captions_per_image = range(200), 5
 
-    losses = make_method(make_model(config.model, 20), config).losses
+    losses = make_method(make_model(config, 20), config).losses
     return make_reference(config, Dev, losses)
 
 
@@ -118,22 +118,22 @@ def reference_of_method(method: str) -> Reference:
     ],
 )
 def test_flat_losses_by_hand(method, expected):
-    """2 margin B; 2 margin (B - 1); 2 log B; (log B - log(1e-7) (B - 1) / B) for RCE;
-    2 (B - 1) log(B / (B - 1)) for RCL; B - 1 for each batch that RCSL mines, and 2 margin for a
-    pair that it learns from; B = 64."""
-    found = reference_of_method(method).flat_losses
-    assert {stream: metric for stream, (metric, _) in found.items()} == {
+    """For batches of B = 64: triplet loss 2 margin B with the hardest negatives, 2 margin (B - 1)
+    in its warm-up; InfoNCE 2 log B; RCE log B - log(1e-7) (B - 1) / B; RCL
+    2 (B - 1) log(B / (B - 1)); RCSL B - 1 for each mining batch, 2 margin for a learning pair."""
+    flat_losses = reference_of_method(method).flat_losses
+    assert {stream: metric for stream, (metric, _) in flat_losses.items()} == {
         stream: metric for stream, (metric, _) in expected.items()
     }
     for stream, (_, value) in expected.items():
-        assert found[stream][1] == pytest.approx(value, rel=1e-5)
+        assert flat_losses[stream][1] == pytest.approx(value, rel=1e-5)
 
 
 @pytest.mark.parametrize(
     ("images", "captions_per_image"),
     [(100, 1), (20, 5), (12, 2), (4, 3), (30, np.repeat([1, 9], [24, 6]))],
 )
-def test_chance_is_that_of_random_rankings(images, captions_per_image):
+def test_chance_rsum_is_the_mean_over_random_rankings(images, captions_per_image):
     rng = np.random.default_rng(images)
     captions = np.broadcast_to(captions_per_image, images).sum()
     drawn = [
@@ -142,18 +142,18 @@ def test_chance_is_that_of_random_rankings(images, captions_per_image):
     chance, margin = chance_rsum(images, captions_per_image)
     assert chance == pytest.approx(np.mean(drawn), abs=4 * np.std(drawn) / 10)
     assert 0 < margin <= (600 - chance) / 4
-    if images >= 20:  # below, luck reaches further than the warning
+    if images >= 20:  # with fewer images, the margin is capped below the chance deviations
         assert np.mean(np.array(drawn) < chance + margin) > 0.98
 
 
-def test_chance_of_different_numbers_of_captions_is_said():
+def test_the_warning_names_different_numbers_of_captions():
     reference = REFERENCE._replace(captions_per_image=np.repeat([2, 8], 100))
     [text] = epoch_warnings({**HEALTHY, "rsum": 20.0}, "pairs", reference, None).values()
     assert "chance with 200 images of 2 to 8 captions is" in text
 
 
 @pytest.mark.parametrize("captions_per_image", [1, 5])
-def test_a_single_image_is_always_found_and_never_warned_of(captions_per_image):
+def test_a_single_image_never_warns(captions_per_image):
     reference = REFERENCE._replace(images=1, captions_per_image=captions_per_image)
     assert chance_rsum(1, captions_per_image) == (600.0, 0.0)
     assert not epoch_warnings({"rsum": 600.0}, "pairs", reference, None)
@@ -161,15 +161,15 @@ def test_a_single_image_is_always_found_and_never_warned_of(captions_per_image):
 
 def test_streams_that_do_not_fill_a_batch():
     streams = {"matched": np.arange(64), "mismatched": np.arange(63)}
-    found = plan_warnings(streams, 64)
-    assert list(found) == ["few_mismatched"]
-    assert "has 63, fewer than a batch of 64" in found["few_mismatched"]
-    assert "rematched with the captions of these few" in found["few_mismatched"]
+    warnings = plan_warnings(streams, 64)
+    assert list(warnings) == ["few_mismatched"]
+    assert "has 63, fewer than a batch of 64" in warnings["few_mismatched"]
+    assert "rematched with the captions of these few" in warnings["few_mismatched"]
     [text] = plan_warnings({"matched": np.arange(63)}, 64).values()
     assert "a pair has its copies as negatives" in text and "rematched" not in text
 
 
-def said(warnings: list[dict]) -> list[tuple]:
+def shown(warnings: list[dict]) -> list[tuple]:
     return [(warning["epoch"], warning["phase"], warning["sign"]) for warning in warnings]
 
 
@@ -177,37 +177,37 @@ FLAT = {"rsum": 20.0, "loss": 20.025}
 LEARNS = {"rsum": 90.0, "loss": 10.0}
 
 
-def test_each_sign_is_said_once_a_phase_and_a_resumed_run_does_not_repeat_it():
+def test_each_warning_is_shown_once_a_phase_and_not_again_after_a_resume():
     health = Health(REFERENCE._replace(warmup_epochs=5))
-    for epoch in range(3):  # every run starts there, and a slow one needs a while
+    for epoch in range(3):  # every run starts flat, and a slow one stays so for a while
         assert not health.check_epoch(epoch, "warmup", FLAT)
-    assert said(health.check_epoch(3, "warmup", FLAT)) == [
+    assert shown(health.check_epoch(3, "warmup", FLAT)) == [
         (4, "warm-up", "recall_at_chance"),
         (4, "warm-up", "flat_loss"),
     ]
     assert not health.check_epoch(4, "warmup", FLAT)
     streams = {"matched": np.arange(64), "mismatched": np.arange(10)}
-    signs = {"one_sided_split": "..."}
-    assert said(health.check_plan(5, streams, signs)) == [
+    method_warnings = {"one_sided_split": "..."}
+    assert shown(health.check_plan(5, streams, method_warnings)) == [
         (6, "main", "one_sided_split"),
         (6, "main", "few_mismatched"),
     ]
     sunk = {**HEALTHY, "rsum": 20.0, "cost_zero": 0.9, "cost_spread": 0.04}
-    assert said(health.check_epoch(5, "matched", sunk)) == [
+    assert shown(health.check_epoch(5, "matched", sunk)) == [
         (6, "main", "recall_at_chance"),
         (6, "main", "cost_zero"),
     ]
     resumed = Health(REFERENCE._replace(warmup_epochs=5), json.loads(json.dumps(health.history)))
-    assert not resumed.check_plan(6, streams, signs)
-    assert said(resumed.check_epoch(6, "matched", {**sunk, "cost_spread": 0.003})) == [
+    assert not resumed.check_plan(6, streams, method_warnings)
+    assert shown(resumed.check_epoch(6, "matched", {**sunk, "cost_spread": 0.003})) == [
         (7, "main", "cost_spread")
     ]
     assert len(resumed.warnings) == 7
-    assert said(health.warnings) == said(resumed.warnings)[:6]
+    assert shown(health.warnings) == shown(resumed.warnings)[:6]
 
 
-def warned(curve: list[dict]) -> list[tuple[int, str]]:
-    """When a warm-up of these epochs warns of what; it is killed and resumed after each."""
+def warnings_of(curve: list[dict]) -> list[tuple[int, str]]:
+    """Epochs and names of the warnings of a warm-up that is killed and resumed after each epoch."""
     history = None
     for epoch, report in enumerate(curve):
         health = Health(REFERENCE._replace(warmup_epochs=9), history)
@@ -219,73 +219,73 @@ def warned(curve: list[dict]) -> list[tuple[int, str]]:
 @pytest.mark.parametrize(
     ("rsums", "losses"),
     [
-        ([20.0, 90.0] * 4, [10.0] * 8),  # never twice running
-        # L2RM and InfoNCE (here in units of RCE) at a mismatch rate of 0.6, on their way to a test
-        # rSum of 320 and 239.
+        ([20.0, 90.0] * 4, [10.0] * 8),  # never two epochs in a row
+        # L2RM, and InfoNCE scaled to the flat value of RCE, at mismatch rate 0.6. Their final test
+        # rSum is 320 and 239.
         ([21.8, 25.9, 57.6, 122.8, 175.0], [20.038, 20.020, 19.980, 19.766, 19.406]),
         ([15.9, 15.6, 19.2, 33.1, 59.5], [20.095, 20.021, 20.006, 19.969, 19.785]),
     ],
 )
-def test_what_passes_is_not_said(rsums, losses):
+def test_short_plateaus_do_not_warn(rsums, losses):
     curve = zip(rsums, losses, strict=True)
-    assert not warned([{"rsum": rsum, "loss": loss} for rsum, loss in curve])
+    assert not warnings_of([{"rsum": rsum, "loss": loss} for rsum, loss in curve])
 
 
 @pytest.mark.parametrize(
-    ("epochs", "told"),
+    ("epochs", "expected"),
     [
-        ([FLAT] * 8, [4]),  # stuck for good
+        ([FLAT] * 8, [4]),  # never learns
         ([FLAT] * 3 + [LEARNS] * 2 + [FLAT] * 3, [7]),  # a collapse after a slow start
-        ([FLAT] * 4 + [LEARNS] + [FLAT] * 3, [4, 7]),  # and after what was told
+        ([FLAT] * 4 + [LEARNS] + [FLAT] * 3, [4, 7]),  # a collapse after an earlier warning
         ([LEARNS, FLAT, LEARNS, FLAT, LEARNS, FLAT, FLAT], [7]),
     ],
 )
-def test_a_collapse_is_said_and_said_again_after_it_went_away(epochs, told):
-    signs = ("recall_at_chance", "flat_loss")
-    assert warned(epochs) == [(epoch, sign) for epoch in told for sign in signs]
+def test_a_collapse_warns_and_warns_again_if_it_returns(epochs, expected):
+    names = ("recall_at_chance", "flat_loss")
+    assert warnings_of(epochs) == [(epoch, name) for epoch in expected for name in names]
 
 
-def test_a_run_from_before_a_sign_could_come_back_goes_on():
+def test_the_history_of_an_older_version_is_accepted():
     health = Health(REFERENCE, {"warnings": [], "signs": ["flat_loss"], "cost_spread": None})
     assert not health.check_epoch(4, "warmup", FLAT)
     assert health.check_epoch(5, "warmup", FLAT)
 
 
 @pytest.mark.parametrize("method", ["l2rm", "triplet", "infonce", "rcl", "rcsl", "rcsl_nc"])
-def test_advice_is_of_what_the_method_has(method):
-    """InfoNCE and RCL train the same loss in every epoch."""
+def test_the_advice_mentions_the_warmup_only_if_the_method_has_one(method):
+    """InfoNCE and RCL use the same loss in every epoch."""
     reference = reference_of_method(method)
     assert reference.warms_up == (method not in ("infonce", "rcl"))
     for stream, (metric, flat) in reference.flat_losses.items():
-        found = epoch_warnings({"rsum": 1.0, metric: flat}, stream, reference, None)
-        assert list(found) == ["recall_at_chance", "flat_loss"]
-        for text in found.values():
+        warnings = epoch_warnings({"rsum": 1.0, metric: flat}, stream, reference, None)
+        assert list(warnings) == ["recall_at_chance", "flat_loss"]
+        for text in warnings.values():
             assert "Try a lower optim.learning_rate" in text
             assert ("train.warmup_epochs" in text) == reference.warms_up
 
 
 @pytest.mark.parametrize("cost", ["learned", "cosine"])
-def test_advice_is_of_the_cost_that_the_run_has(cost):
+def test_the_advice_fits_the_cost_of_the_run(cost):
     dead = {**HEALTHY, "cost_spread": 0.0, "cost_zero": 1.0}
-    found = epoch_warnings(dead, "matched", REFERENCE._replace(cost=cost), None)
-    assert list(found) == ["cost_spread", "cost_zero"]
-    for text in found.values():
+    warnings = epoch_warnings(dead, "matched", REFERENCE._replace(cost=cost), None)
+    assert list(warnings) == ["cost_spread", "cost_zero"]
+    for text in warnings.values():
         assert "Try " in text
-        for only_of_learned in ("l2rm.cost_learning_rate", "l2rm.cost=cosine", "learned cost"):
-            assert cost == "learned" or only_of_learned not in text
+        for learned_only in ("l2rm.cost_learning_rate", "l2rm.cost=cosine", "learned cost"):
+            assert cost == "learned" or learned_only not in text
         assert cost == "cosine" or "l2rm.cost=cosine" in text
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "message"),
     [
         (float("nan"), "loss: nan at step 7 of epoch 2"),
         (jnp.float32(jnp.inf), "loss: inf at step 7"),
         (np.array([[1.0, -np.inf], [np.nan, 0.0]]), "loss: -inf in 2 places at step 7"),
     ],
 )
-def test_numbers_that_are_not_finite_stop_the_run(value, says):
-    with pytest.raises(DivergedError, match=says) as error:
+def test_numbers_that_are_not_finite_stop_the_run(value, message):
+    with pytest.raises(DivergedError, match=message) as error:
         require_finite({"grad_norm": 1.0, "loss": value}, step=7, epoch=2)
     assert "optim.learning_rate" in str(error.value)
     require_finite({"loss": np.float32(3e38), "sims": np.zeros((2, 3))}, step=7, epoch=2)

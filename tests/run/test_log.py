@@ -1,4 +1,4 @@
-"""The log is valid JSON at every moment, and a resumed run leaves neither duplicates nor holes."""
+"""The log is valid JSON at all times, and a resumed run leaves no duplicates and no gaps."""
 
 import json
 import resource
@@ -33,7 +33,7 @@ def test_every_record_is_on_disk_at_once_with_the_header(tmp_path):
 
 
 def test_a_full_disk_is_an_error_that_names_the_file(tmp_path):
-    """The system refuses to go beyond a size as it does where the disk has no room."""
+    """A limit on the size of files fails in the same way as a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with RunLog(tmp_path, {}) as log:
         log.write("step", 1)
@@ -72,7 +72,7 @@ def test_non_finite_values_stay_valid_json(tmp_path, value):
     assert json.loads((tmp_path / "results.json").read_text()) == {"rsum": None}
 
 
-def test_resume_leaves_no_duplicates_and_no_holes(tmp_path):
+def test_resume_leaves_no_duplicates_and_no_gaps(tmp_path):
     with RunLog(tmp_path, HEADER) as log:
         for step in range(1, 8):
             log.write("step", step, loss=step)
@@ -86,8 +86,8 @@ def test_resume_leaves_no_duplicates_and_no_holes(tmp_path):
     assert [r["loss"] for r in records(tmp_path)] == [1, 2, 3, 4, 5, -6, -7, -8, -9]
 
 
-def test_records_of_an_epoch_belong_to_its_end(tmp_path):
-    """A run may be stopped between an epoch's last step, or its plan, and what follows."""
+def test_resume_keeps_the_records_of_finished_epochs_only(tmp_path):
+    """A run may be stopped right after the plan of an epoch, or right after its last step."""
 
     def resumed(step: int, epochs: int) -> list[tuple]:
         with RunLog(tmp_path, {}) as log:
@@ -117,7 +117,7 @@ def test_start_without_resume_begins_anew(tmp_path):
     assert [r["loss"] for r in records(tmp_path)] == [2]
 
 
-def test_resume_where_the_log_was_lost(tmp_path):
+def test_resume_without_a_log_file(tmp_path):
     with RunLog(tmp_path, {}, resume_step=5) as log:
         log.write("step", 6)
     assert [r["step"] for r in records(tmp_path)] == [6]
@@ -145,7 +145,7 @@ def test_a_warning_is_printed_and_recorded(tmp_path, capsys):
 
 
 def scalars(workdir) -> list[tuple[str, int, float]]:
-    """What TensorBoard shows: the points of all event files, less those that a restart purged."""
+    """Points that TensorBoard shows: those of all event files, without the purged ones."""
     event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
     shown = []
     for path in sorted((workdir / "tensorboard").iterdir()):
@@ -166,7 +166,7 @@ def test_tensorboard_shows_every_point_once(tmp_path):
         for step in range(1, 5):
             log.write("step", step, loss=jnp.float32(step), name="text", bad=float("nan"))
         log.write_epoch(4, rsum=100.0)
-        log.warn(4, epoch=1, message="not a point")
+        log.warn(4, epoch=1, message="no scalar")
     with RunLog(tmp_path, HEADER, tensorboard=True, resume_step=2) as log:
         for step in range(3, 5):
             log.write("step", step, loss=-step)

@@ -1,4 +1,4 @@
-"""Means of step metrics, continued and with steps that are not finite."""
+"""Means of step metrics: continued after a resume, and with steps that are not finite."""
 
 import json
 
@@ -9,7 +9,7 @@ import pytest
 from l2rm_jax.run.means import Means
 
 
-def test_means_continue_from_their_sums():
+def test_means_continue_from_their_state():
     first = Means({"epoch": 3})
     first.add({"loss": jnp.float32(1.0), "rare": jnp.float32(5.0)})
     first.add({"loss": jnp.float32(3.0)})
@@ -23,7 +23,7 @@ def test_means_continue_from_their_sums():
     assert second.means() == pytest.approx({"loss": 12.1 / 4, "rare": 5.0})
 
 
-def test_steps_that_are_not_finite_are_counted_and_enter_no_mean():
+def test_steps_that_are_not_finite_are_counted_and_left_out_of_all_means():
     means = Means({})
     for loss in (1.0, jnp.nan, jnp.inf, 3.0):
         means.add({"loss": jnp.float32(loss), "mass": jnp.float32(0.5)})

@@ -1,4 +1,7 @@
-"""A run that is stopped at any moment ends as if it had not been, bit for bit on one CPU device."""
+"""A run that is stopped at any moment ends as if it had not been stopped.
+
+On one CPU device, states and results are equal bit for bit.
+"""
 
 import contextlib
 import errno
@@ -31,11 +34,11 @@ from l2rm_jax.run.stop_signal import StopSignal
 from l2rm_jax.train import train
 
 ROOT = Path(__file__).parents[2]
-MOMENTS = ("step", "save", "split", "evaluation")  # as `traced` names them
+MOMENTS = ("step", "save", "split", "evaluation")  # lines that `traced` writes
 CHILD = """
 import sys
 import jax
-jax.config.update("jax_num_cpu_devices", {devices})  # as here: their threads shape the rounding
+jax.config.update("jax_num_cpu_devices", {devices})  # as here; threads affect rounding
 sys.path[:0] = [{root!r}]
 from tests.run import test_resume
 test_resume.child({workdir!r}, {trace!r}, {fields!r})
@@ -70,21 +73,24 @@ def records(workdir: Path) -> list[dict]:
 
 
 def best(workdir: Path) -> int:
-    """Step of the best checkpoint; a killed run may not have removed the one before it."""
+    """Step of the best checkpoint; a killed run may also have kept the previous best."""
     return max(map(int, os.listdir(workdir / "checkpoints" / "best")))
 
 
 @contextlib.contextmanager
 def traced(trace: Path) -> Iterator[None]:
-    """Writes what a run does as it begins, and the state after each step by its checksum."""
+    """Write a line to `trace` when a run begins a step, save, split, evaluation or resume.
+
+    After each step, write `state STEP CHECKSUM`.
+    """
     file = trace.open("a", buffering=1)
 
-    def say(what: str, then):
-        def told(self, *args, **kwargs):
-            file.write(f"{what}\n")
-            return then(self, *args, **kwargs)
+    def announce(moment: str, function):
+        def announced(self, *args, **kwargs):
+            file.write(f"{moment}\n")
+            return function(self, *args, **kwargs)
 
-        return told
+        return announced
 
     def step(self, batch, real=Run.train_step):
         file.write("step\n")
@@ -97,22 +103,22 @@ def traced(trace: Path) -> Iterator[None]:
         return metrics
 
     def restore(self, real=Run.restore):
-        found = real(self)
+        is_restored = real(self)
         file.write(f"resumed {self.step}\n")
-        return found
+        return is_restored
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "restore", restore)
         patch.setattr(Run, "train_step", step)
-        patch.setattr(Run, "validate", say("evaluation", Run.validate))
-        patch.setattr(Run, "score_pairs", say("split", Run.score_pairs))
-        patch.setattr(RunCheckpoints, "save", say("save", RunCheckpoints.save))
+        patch.setattr(Run, "validate", announce("evaluation", Run.validate))
+        patch.setattr(Run, "score_pairs", announce("split", Run.score_pairs))
+        patch.setattr(RunCheckpoints, "save", announce("save", RunCheckpoints.save))
         yield
     file.close()
 
 
 def child(workdir: str, trace: str, fields: dict) -> None:
-    """What a process of its own runs."""
+    """Train a run in this process through `main`; `CHILD` calls it in a process of its own."""
     with traced(Path(trace)), pytest.MonkeyPatch.context() as patch:
         patch.setitem(main._MODES, "train", lambda: run(Path(workdir), **fields))
         flags.FLAGS(["main"])
@@ -120,17 +126,17 @@ def child(workdir: str, trace: str, fields: dict) -> None:
 
 
 def states(trace: Path) -> dict[int, int]:
-    """Checksum of the state after each step; a step that was taken twice must have one."""
-    found: dict[int, int] = {}
+    """Checksum of the state after each step; a repeated step must have the same one."""
+    checksums: dict[int, int] = {}
     for line in trace.read_text().splitlines():
         if line.startswith("state "):
             step, crc = map(int, line.split()[1:])
-            assert found.setdefault(step, crc) == crc, f"step {step} differs when taken again"
-    return found
+            assert checksums.setdefault(step, crc) == crc, f"step {step} differs when repeated"
+    return checksums
 
 
 class Process:
-    """A run in a process of its own that ends, or is sent a signal at a moment."""
+    """A run in a process of its own, which can be sent a signal at a chosen moment."""
 
     def __init__(self, workdir: Path, trace: Path, **fields: Any):
         trace.touch()
@@ -150,17 +156,17 @@ class Process:
         """The trace of this process."""
         return self._trace.read_text()[self._start :].splitlines()
 
-    def send(self, what: int, moment: str, times: int = 1, delay: float = 0.0) -> None:
-        """Sends a signal `delay` seconds after the moment has come so many times."""
+    def send(self, number: int, moment: str, times: int = 1, delay: float = 0.0) -> None:
+        """Send signal `number` `delay` seconds after the moment has occurred `times` times."""
         while self._process.poll() is None:
             if self.lines().count(moment) >= times:
                 time.sleep(delay)
-                self._process.send_signal(what)
+                self._process.send_signal(number)
                 return
             time.sleep(0.002)
 
     def end(self) -> tuple[int, str, float]:
-        """Status, output, and how long it took."""
+        """Wait for the end; return the status, the output, and the seconds waited."""
         began = time.monotonic()
         output = self._process.communicate()[0]
         return self._process.returncode, output, time.monotonic() - began
@@ -168,7 +174,7 @@ class Process:
 
 @contextlib.contextmanager
 def asked_to_stop(at: str) -> Iterator[None]:
-    """SIGTERM as a function of `Run` is called."""
+    """Send SIGTERM to this process when the method `at` of `Run` is called."""
     real = getattr(Run, at)
 
     def call(self, *args):
@@ -182,7 +188,7 @@ def asked_to_stop(at: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def endless_compilation(after: int) -> Iterator[None]:
-    """SIGTERM in the next compilation of a step when so many have been taken, which never ends."""
+    """Send SIGTERM in the first compilation after `after` steps; that compilation never ends."""
     real, left = Run.compile_step, threading.Event()
 
     def compile_step(self, batch, wait):
@@ -202,7 +208,7 @@ def endless_compilation(after: int) -> Iterator[None]:
 
 
 def assert_same(workdir: Path, trace: Path, results: dict, whole: tuple[Path, Path, dict]) -> None:
-    """A run that was stopped, against the one that was not: every state, record and result."""
+    """Compare states, records and results of a stopped run with those of a whole one."""
     whole_workdir, whole_trace, expected = whole
     assert (results["test"], results["warnings"]) == (expected["test"], expected["warnings"])
     assert records(workdir) == records(whole_workdir)
@@ -217,7 +223,7 @@ def run_whole(root: Path, **fields: Any) -> tuple[Path, Path, dict]:
 
 @pytest.mark.slow
 def test_a_killed_run_continues_to_the_same_numbers(tmp_path):
-    """SIGKILL in a save of a rematching epoch."""
+    """Send SIGKILL during a save in a rematching epoch."""
     fields = {"warmup_epochs": 0, "epochs": 2}
     whole = run_whole(tmp_path, **fields)
     workdir, trace = tmp_path / "killed", tmp_path / "killed.trace"
@@ -233,7 +239,7 @@ def test_a_killed_run_continues_to_the_same_numbers(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_that_is_asked_to_stop_saves_and_continues(tmp_path):
-    """SIGTERM in a step and in an evaluation."""
+    """Send SIGTERM during a step and during an evaluation."""
     fields = {"method": "triplet", "warmup_epochs": 1, "epochs": 0}
     whole = run_whole(tmp_path, **fields)
     workdir, trace = tmp_path / "stopped", tmp_path / "stopped.trace"
@@ -255,7 +261,7 @@ def test_a_run_that_is_asked_to_stop_saves_and_continues(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 1])
 def test_sigterm_ends_the_wait_for_a_compilation(tmp_path, after):
-    """Of the first step, and of one in the middle of an epoch, where captions are longer."""
+    """Compile the first step, or one in the middle of an epoch with longer captions."""
     fields = {"method": "triplet", "max_words": 32, "batch_size": 5, "epochs": 0}
     whole = run_whole(tmp_path, **fields)
     workdir, trace = tmp_path / "stopped", tmp_path / "stopped.trace"
@@ -299,7 +305,7 @@ def test_a_disk_that_is_full_while_logging_names_the_last_checkpoint(tmp_path, m
 
 @contextlib.contextmanager
 def spoilt(*steps: int) -> Iterator[list[dict]]:
-    """Images beyond all bounds in these steps; yields the pairs of each, by stream."""
+    """Make the images of these steps infinite; yields the pairs of each such step, by stream."""
     real, seen = Run.train_step, []
 
     def train_step(self, batch):
@@ -319,8 +325,8 @@ def test_a_step_that_is_not_finite_stops_the_run_or_is_skipped_and_counted(tmp_p
     with spoilt(3) as seen, pytest.raises(DivergedError) as raised:
         run(tmp_path / "stop", method="triplet", **one_epoch)
     newest = tmp_path / "stop" / "checkpoints" / "latest" / "2"
-    for told in ("nan at step 3 of epoch 1", str(seen[0]), f"checkpoint is {newest}. Try"):
-        assert told in str(raised.value)
+    for text in ("nan at step 3 of epoch 1", str(seen[0]), f"checkpoint is {newest}. Try"):
+        assert text in str(raised.value)
     assert newest.is_dir()
     with spoilt(3) as seen, traced(tmp_path / "trace"):
         run(tmp_path / "skip", method="triplet", non_finite="skip", **one_epoch)
@@ -338,8 +344,10 @@ def test_a_step_that_is_not_finite_stops_the_run_or_is_skipped_and_counted(tmp_p
 
 @pytest.mark.exhaustive
 def test_twenty_random_kills(tmp_path):
-    """The kill log: signal, moment, delay, resumed step, equal or not; and five SIGTERM. Some ten
-    minutes."""
+    """Send 20 SIGKILL and 5 SIGTERM at random moments; takes about ten minutes.
+
+    Prints for each: signal, moment, delay in seconds, resumed step, whether the states are equal.
+    """
     fields = {"head": "saf", "epochs": 6}
     whole = tmp_path / "whole"
     process = Process(whole, tmp_path / "trace", **fields)
@@ -351,30 +359,34 @@ def test_twenty_random_kills(tmp_path):
     while len(log) < 25:
         workdir = tmp_path / f"run {next(number)}"
         trace = workdir.with_suffix(".trace")
-        told = None
+        description = None
         while not (workdir / "results.json").exists():
             process = Process(workdir, trace, **fields)
             if len(log) < 25:
-                what = signal.SIGTERM if len(log) % 5 == 4 else signal.SIGKILL
+                number_of_signal = signal.SIGTERM if len(log) % 5 == 4 else signal.SIGKILL
                 moment = MOMENTS[len(log) % len(MOMENTS)]
                 delay = float(random.exponential(0.05))
-                process.send(what, moment, times=int(random.integers(1, 4)), delay=delay)
+                process.send(
+                    number_of_signal, moment, times=int(random.integers(1, 4)), delay=delay
+                )
             status, output, waited = process.end()
-            found = [line.split() for line in process.lines() if line.startswith("state ")]
-            if told is not None:
+            steps = [line.split() for line in process.lines() if line.startswith("state ")]
+            if description is not None:
                 [resumed] = [line for line in process.lines() if line.startswith("resumed ")]
-                same = all(expected[int(step)] == int(crc) for _, step, crc in found)
+                same = all(expected[int(step)] == int(crc) for _, step, crc in steps)
                 verdict = "equal" if same else "DIFFER"
-                log.append(f"{told}: {resumed.replace(' ', ' at ')}, {len(found)} steps {verdict}")
-                told = None
+                resumed = resumed.replace(" ", " at ")
+                log.append(f"{description}: {resumed}, {len(steps)} steps {verdict}")
+                description = None
             if status == 0:
                 break
             assert status in (-signal.SIGKILL, 143), output[-2000:]
             if status == 143:
                 waits.append(waited)
                 assert "continues with the same command" in output.splitlines()[-1]
-            step = max((int(line[1]) for line in found), default=0)
-            told = f"{signal.Signals(what).name} at a {moment} + {delay:.3f} s, after step {step}"
+            step = max((int(line[1]) for line in steps), default=0)
+            name = signal.Signals(number_of_signal).name
+            description = f"{name} at a {moment} + {delay:.3f} s, after step {step}"
         assert states(trace) == expected
         assert records(workdir) == records(whole)
         assert best(workdir) == best(whole)

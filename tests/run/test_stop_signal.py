@@ -1,4 +1,4 @@
-"""What SIGTERM ends, and what it leaves alone; runs that it stops are in `test_resume.py`."""
+"""What SIGTERM interrupts and what it does not; `test_resume.py` stops whole runs."""
 
 import os
 import signal
@@ -12,8 +12,8 @@ from l2rm_jax.run import stop_signal as stopping
 from l2rm_jax.run.stop_signal import StopSignal
 
 
-def test_hosts_leave_together_what_they_wait_for(monkeypatch):
-    """Of two hosts, the other one gets the signal the third time that they ask each other."""
+def test_hosts_stop_waiting_together(monkeypatch):
+    """Of two hosts, the other one has received the signal when they ask for the third time."""
     monkeypatch.setattr(stopping, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(stopping, "is_single_host", lambda: False)
     done, endless, asked = Future(), Future(), []
@@ -32,7 +32,7 @@ def test_hosts_leave_together_what_they_wait_for(monkeypatch):
     assert asked == [True, False] * 3
 
 
-def test_only_a_block_that_changes_nothing_is_interrupted():
+def test_only_an_interruptible_block_is_interrupted():
     with StopSignal() as stop, pytest.raises(StoppedError), stop.interruptible():
         os.kill(os.getpid(), signal.SIGTERM)
         signal.pause()
