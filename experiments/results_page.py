@@ -27,6 +27,7 @@ EXPERIMENTS = Path(__file__).parent
 PAGES = (
     "README.md",
     "experiments/RESULTS.md",
+    "experiments/results/README.md",
     "experiments/bench/README.md",
     "l2rm_jax/devices/README.md",
     "l2rm_jax/ot/README.md",
