@@ -19,7 +19,6 @@ import gc
 import io
 import itertools
 import json
-import runpy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,8 +31,8 @@ from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.devices.programs import prepare_process
-from l2rm_jax.errors import ConfigError, L2RMError
-from l2rm_jax.run.config_file import check_workdir, with_changes
+from l2rm_jax.errors import L2RMError
+from l2rm_jax.run.config_file import check_workdir, load_config, with_changes
 from l2rm_jax.train import train
 
 RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
@@ -91,23 +90,6 @@ def _value(text: str) -> Any:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError):
         return text
-
-
-def load_config(name: str) -> ConfigDict:
-    """Return the config of `FILE.py` or `FILE.py:VARIANT`.
-
-    Raises:
-      ConfigError: the file does not exist, or running it fails.
-    """
-    file, _, variant = name.partition(":")
-    if not Path(file).is_file():
-        raise ConfigError(f"{file}: no such config file")
-    try:
-        return runpy.run_path(file)["get_config"](*[variant][: bool(variant)])
-    except L2RMError:
-        raise
-    except Exception as error:  # a config file is a program
-        raise ConfigError(f"{name}: {type(error).__name__}: {error}") from error
 
 
 def grid(

@@ -190,21 +190,8 @@ def import_plugins(plugins: Iterable[str]) -> dict[str, Any]:
     return own
 
 
-def with_plugins(config: ConfigDict, plugins: Iterable[str] = ()) -> ConfigDict:
-    """Copy of the config with these plug-ins too, and all of their settings in `own`.
-
-    Args:
-      config: its field `plugins` may name modules whose settings its section `own` lacks.
-      plugins: modules to add.
-    """
-    names = tuple(dict.fromkeys((*config.plugins, *plugins)))
-    complete = default(names)
-    complete.update_from_flattened_dict({**flat(config), "plugins": names})
-    return complete
-
-
 def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Values by dotted key: `train.epochs`."""
+    """The values of a config by dotted key: `train.epochs`."""
     values: dict[str, Any] = {}
     for key, value in config.items():
         nested = isinstance(value, ConfigDict | Mapping)
@@ -213,10 +200,10 @@ def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, 
 
 
 def check_variant(file: str, arg: str | None, *known: str) -> None:
-    """Refuses a variant that a config file does not have (FILE.py:VARIANT).
+    """Check the variant of a config file (FILE.py:VARIANT).
 
     Raises:
-      ConfigError: names the ones that it has.
+      ConfigError: the file has no such variant; the message names those that it has.
     """
     if arg and arg not in known:
         names = ", ".join(f"{file}:{name}" for name in known)
@@ -224,8 +211,10 @@ def check_variant(file: str, arg: str | None, *known: str) -> None:
 
 
 def use_omit(config: ConfigDict) -> None:
-    """Sets OMIT's settings for region features, which are the same for Flickr30K and COCO (Sec. 4.1
-    of its paper)."""
+    """Set OMIT's settings for region features (Sec. 4.1 of its paper).
+
+    They are the same for Flickr30K and COCO.
+    """
     config.method = "triplet"
     config.mismatch.rate = 0.0
     config.model.head = "omit"
@@ -234,18 +223,22 @@ def use_omit(config: ConfigDict) -> None:
     config.model.word_noise = 0.2
     config.loss.margin = 0.05
     config.optim.learning_rate = 5e-4
-    config.optim.decay_epochs = 9  # after the warm-up's one: ten at the full rate
+    config.optim.decay_epochs = 9  # with the warm-up epoch, ten epochs at the full rate
     config.optim.weight_decay = 5e-4
     config.train.batch_size = 384
-    config.train.warmup_epochs = 1  # without hard negatives
+    config.train.warmup_epochs = 1  # all negatives, not the hardest
     config.train.epochs = 14
 
 
 def use_rcsl(config: ConfigDict, paired_images: int) -> None:
-    """Sets RCSL's settings, those of its authors' code, for semi-paired data with so many pairs.
+    """Set the settings of RCSL's authors' code, for semi-paired data.
 
-    Ours: x 0.1 after eight mining epochs. Theirs: at the 16th of the learning epochs, and again,
-    since the optimiser starts anew, at the sixth of the mining epochs.
+    The decay of the learning rate differs. Ours divides it by 10 after eight mining epochs. Theirs
+    does so at the 16th learning epoch and, as the optimiser starts anew, at the sixth mining epoch.
+
+    Args:
+      config: the config to change.
+      paired_images: number of images that keep their captions.
     """
     config.method = "rcsl"
     config.mismatch.protocol = "semi_paired"
@@ -261,10 +254,10 @@ def use_rcsl(config: ConfigDict, paired_images: int) -> None:
 
 
 def get_config(arg: str | None = None) -> ConfigDict:
-    """The built-in data set at sizes that a laptop CPU trains in minutes.
+    """The built-in data set, at sizes that a laptop CPU trains in minutes.
 
     Args:
-      arg: "quick" makes a run of a minute that shows the whole path and no quality.
+      arg: "quick" makes a run of one minute, which shows every step of a run but learns little.
 
     Raises:
       ConfigError: any other argument.

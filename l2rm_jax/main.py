@@ -29,7 +29,13 @@ from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
 from l2rm_jax.evaluate import Rows, evaluate_checkpoints, evaluate_runs
 from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.published.import_run import import_checkpoint
-from l2rm_jax.run.config_file import CONFIG_FILE, read_config, unknown_key_error, with_changes
+from l2rm_jax.run.config_file import (
+    CONFIG_FILE,
+    load_config,
+    read_config,
+    unknown_key_error,
+    with_changes,
+)
 from l2rm_jax.train import train
 
 _WORKDIR = flags.DEFINE_multi_string(
@@ -64,6 +70,7 @@ _COORDINATOR = flags.DEFINE_string(
 )
 _HOSTS = flags.DEFINE_integer("hosts", None, "With --coordinator: how many hosts there are.")
 _HOST = flags.DEFINE_integer("host", None, "With --coordinator: which one this is, 0, 1, ...")
+_CONFIG_HELP = "Config of the run, FILE.py or FILE.py:VARIANT; without it, the built-in data set."
 _MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate", "check", "import"], "What to do.")
 
 
@@ -177,29 +184,59 @@ def default_workdir(config: ConfigDict) -> str:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """absl's parser, with our own words for a config that does not exist or does not load."""
-    known = flat(defaults.default())
+    """Parse the command line; exit with one line where it is wrong.
+
+    The config file and the plug-ins come first, because they decide which fields exist.
+
+    Returns:
+      The arguments that are no flags, the program's name first.
+    """
+    try:
+        name, rest = _take_config(argv)
+        plugins = _named_plugins(rest)
+        if name is None:
+            built_in = {**flat(defaults.get_config()), "plugins": plugins}
+            config = with_changes(defaults.default(plugins), built_in)
+        else:
+            config = load_config(name, plugins)
+        _check_field_names(rest, config)
+        config_flags.DEFINE_config_dict("config", config, _CONFIG_HELP, sys_argv=rest)
+        flags.FLAGS["config"].present = int(name is not None)
+        return flags.FLAGS(rest)
+    except (flags.Error, L2RMError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+def _take_config(argv: list[str]) -> tuple[str | None, list[str]]:
+    """The value of the last --config, and the arguments without that flag."""
+    name, rest, arguments = None, [], iter(argv)
+    for argument in arguments:
+        flag, given, value = argument.partition("=")
+        if flag in ("--config", "-config"):
+            name = value if given else next(arguments, "")
+        else:
+            rest.append(argument)
+    return name, rest
+
+
+def _named_plugins(argv: list[str]) -> tuple[str, ...]:
+    """The plug-ins that the command line names itself, or by the directory of a run."""
+    names: list[str] = []
+    for argument in argv:
+        flag, _, value = argument.lstrip("-").partition("=")
+        if flag == "config.plugins":
+            names += re.findall(r"[\w.]+", value)
+        elif flag == "workdir" and Path(value, CONFIG_FILE).is_file():
+            names += read_config(value).plugins
+    return tuple(dict.fromkeys(names))
+
+
+def _check_field_names(argv: list[str], config: ConfigDict) -> None:
+    known = flat(config)
     for argument in argv[1:]:
         match = re.match(r"--?config\.([^=]+)", argument)
         if match and match[1] not in known:
-            sys.exit(f"error: {unknown_key_error(argument, match[1])}")
-    help_text = "Config of the run, FILE.py or FILE.py:VARIANT; without it, the built-in data set."
-    config_flags.DEFINE_config_file("config", defaults.__file__, help_text)
-    try:
-        rest = flags.FLAGS(argv)
-        _ = flags.FLAGS.config.seed  # a file that failed to load says so only here
-        return rest
-    except (flags.Error, OSError) as error:
-        *traceback, reason = str(error).strip().splitlines()
-        reason = f"the config file: {reason.strip()}" if traceback else reason
-    except Exception as error:  # a config file is a program
-        match = re.search(r'Key "(\w+)" does not exist', str(error))
-        reason = (
-            unknown_key_error(f"{match[1]} in the config file", match[1])
-            if match
-            else f"the config file: {type(error).__name__}: {error}"
-        )
-    sys.exit(f"error: {reason}")
+            raise unknown_key_error(argument, match[1], known)
 
 
 def run_command() -> None:

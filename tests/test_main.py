@@ -21,17 +21,31 @@ from l2rm_jax.run.config_file import write_config
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "l2rm_jax.main", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A directory to run commands in, which sees the configs and no run of the person who tests."""
+    directory = tmp_path_factory.mktemp("place")
+    (directory / "configs").symlink_to(ROOT / "configs")
+    return directory
+
+
+@pytest.fixture
+def run(place):
+    """Runs the command line in a process of its own."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "l2rm_jax.main", *arguments]
+        return subprocess.run(command, cwd=place, capture_output=True, text=True)
+
+    return run
 
 
 MISTAKES = [
     (["--config.optim.learning_rat=1"], "nearest is optim.learning_rate"),
-    (["--config=configs/missing.py"], "No such file"),
+    (["--config=configs/missing.py"], "configs/missing.py: no such config file"),
     (["--config=configs/scenes.py:slow"], "expected scenes or scenes:quick"),
     (["--config.train.epochs=2.5"], "invalid literal for int"),
-    (["--config.method=l3rm"], "'l3rm' is none of l2rm, rcl, triplet, infonce"),
+    (["--config.method=l3rm"], "'l3rm' is none of triplet, infonce, l2rm, rcl"),
     (["--config=configs/f30k.py"], "data.path is empty"),
     (["--mode=evaluate"], "needs the directory of at least one run"),
     (["--mode=evaluate", "--workdir=/nonexistent"], "no run was started"),
@@ -44,7 +58,7 @@ MISTAKES = [
     (["--proposer=a", "--top_k=3"], "go with --mode=evaluate of runs"),
     (
         ["--mode=evaluate", "--workdir=a", "--top_k=3"],
-        "--proposer, --top_k: one needs the other",
+        "--proposer, --top_k: found only one of them, expected both or neither",
     ),
     (["--mode=import", "--checkpoint=a", "--workdir=b", "--config.model.head=saf"], "the file"),
     (["--mode=import", "--workdir=b"], "--checkpoint: found 0, --mode=import takes one"),
@@ -55,7 +69,7 @@ MISTAKES = [
     (["--coordinator=10.0.0.1:8476", "--hosts=2"], "expected ADDRESS:PORT of host 0, with --hosts"),
     (["--coordinator=localhost:1", "--hosts=2", "--host=2"], "--host: 2, expected 0 to 1"),
     (["--coordinator=auto"], "--coordinator=auto: coordinator_address should be defined"),
-    (["--config.data.path=somewhere"], "data.name is 'scenes', which is generated"),
+    (["--config.data.path=somewhere"], "data.name is 'scenes', the built-in data set"),
 ]
 # Imports once what takes long, then is the command line for one list of arguments after the other.
 COMMAND_LINES = """
@@ -73,12 +87,14 @@ for place, arguments in json.load(sys.stdin):
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory) -> dict[str, tuple[int, str]]:
+def answers(place, tmp_path_factory) -> dict[str, tuple[int, str]]:
     """Exit status and output for the arguments of each mistake, by its message."""
     places = [str(tmp_path_factory.mktemp("answers") / "output") for _ in MISTAKES]
     told = json.dumps([(place, case[0]) for place, case in zip(places, MISTAKES, strict=True)])
     command = [sys.executable, "-W", "ignore::RuntimeWarning", "-c", COMMAND_LINES]
-    done = subprocess.run(command, cwd=ROOT, input=told, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=place, input=told, capture_output=True, text=True, check=True
+    )
     return {
         message: (int(status), Path(place).read_text())
         for place, (_, message), status in zip(places, MISTAKES, done.stdout.split(), strict=True)
@@ -122,7 +138,7 @@ def test_semi_paired_splits_of_rcsl(name, variant, images):
     assert config.rcsl.learning_share == (0.2 if name == "coco" else 1.0)
 
 
-def test_without_a_config_a_run_goes_on_with_its_own(tmp_path):
+def test_without_a_config_a_run_goes_on_with_its_own(run, tmp_path):
     config = defaults.default()
     config.data.name = "mine"
     write_config(tmp_path, config)
@@ -137,26 +153,26 @@ def test_a_checkpoint_without_pytorch_names_the_extra(monkeypatch):
         read_checkpoint("a.pth.tar")
 
 
-def test_a_misspelt_key_in_a_config_file_is_named(tmp_path):
+def test_a_misspelt_key_in_a_config_file_is_named(run, tmp_path):
     lines = ["from l2rm_jax.config import default", "def get_config():", "  c = default()"]
     (tmp_path / "mine.py").write_text("\n".join([*lines, "  c.data.pth = 'here'", "  return c"]))
     done = run(f"--config={tmp_path / 'mine.py'}")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "error: pth in the config file: no such config key; the nearest is data.path"
+        f"error: {tmp_path / 'mine.py'}: pth: no such config key; the nearest is data.path"
     )
 
 
-def test_a_config_file_that_is_no_config_is_one_line(tmp_path):
+def test_a_config_file_that_is_no_config_is_one_line(run, tmp_path):
     (tmp_path / "mine.py").write_text("def get_config(:")
     done = run(f"--config={tmp_path / 'mine.py'}")
     assert done.returncode == 1
     assert done.stderr == (
-        "error: the config file: SyntaxError: invalid syntax (mine.py, line 1)\n"
+        f"error: {tmp_path / 'mine.py'}: SyntaxError: invalid syntax (mine.py, line 1)\n"
     )
 
 
-def test_data_are_refused_before_a_device_is_touched_or_a_file_written(tmp_path, monkeypatch):
+def test_data_are_refused_before_a_device_is_touched_or_a_file_written(run, tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "nosuchdevice")  # touching one would fail
     sizes = ["--config.train.batch_size=600", f"--workdir={tmp_path / 'run'}"]
     done = run("--config=configs/scenes.py:quick", *sizes)
@@ -169,11 +185,13 @@ def test_data_are_refused_before_a_device_is_touched_or_a_file_written(tmp_path,
 def test_a_device_without_memory_left_is_one_line(monkeypatch):
     monkeypatch.setitem(main._MODES, "train", lambda: jnp.zeros((2**20, 2**28)) + 1)
     flags.FLAGS(["main"])
-    with pytest.raises(SystemExit, match=r"error: RESOURCE_EXHAUSTED.*; a smaller train\.batch_s"):
+    with pytest.raises(
+        SystemExit, match=r"error: RESOURCE_EXHAUSTED.*Try a smaller train\.batch_s"
+    ):
         main.main(["main"])
 
 
-def test_check_describes_the_built_in_data(monkeypatch):
+def test_check_describes_the_built_in_data(run, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "nosuchdevice")
     done = run("--mode=check", "--config=configs/scenes.py:quick")
     assert done.returncode == 0, done.stderr
@@ -213,6 +231,14 @@ def test_every_config_is_complete_and_locked(name):
         assert optim["learning_rate"] == 2e-4 and train["batch_size"] == 128
         assert config["l2rm"]["rho"] == 0.1
         assert config.loss.to_dict() == {"margin": 0.2, "tau": 0.05}
+
+
+def test_module_and_package_are_the_same_command(place):
+    """`python -m l2rm_jax` is `python -m l2rm_jax.main`."""
+    command = [sys.executable, "-m", "l2rm_jax", "--config.seeed=1"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "error: --config.seeed=1: no such config key; the nearest is seed\n"
 
 
 def test_a_damaged_compiled_program_costs_a_compilation(tmp_path):

@@ -2,14 +2,16 @@
 
 import difflib
 import json
-from collections.abc import Mapping
+import re
+import runpy
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from l2rm_jax.config import default, flat
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.run.results import to_jsonable, write_json
 
 CONFIG_FILE = "config.json"
@@ -17,12 +19,12 @@ CONFIG_FILE = "config.json"
 _WRITTEN_LATER = ("checkpoints/*/*", "metrics.jsonl", "results.json")
 
 
-def unknown_key_error(where: str, key: str) -> ConfigError:
+def unknown_key_error(where: str, key: str, known: Iterable[str] = ()) -> ConfigError:
     """Error for a config key that does not exist; `where` starts the message.
 
     The message suggests the key with the most similar spelling.
     """
-    nearest = difflib.get_close_matches(key, flat(default()), n=1, cutoff=0.0)[0]
+    nearest = difflib.get_close_matches(key, known or flat(default()), n=1, cutoff=0.0)[0]
     return ConfigError(f"{where}: no such config key; the nearest is {nearest}")
 
 
@@ -41,7 +43,7 @@ def with_changes(base: ConfigDict, changes: Mapping[str, Any], where: str = "") 
     known = flat(config)
     for key, value in changes.items():
         if key not in known:
-            raise unknown_key_error(f"{where}{key}", key)
+            raise unknown_key_error(f"{where}{key}", key, known)
         try:
             config.update_from_flattened_dict({key: value})
             fits = value is not None  # a ConfigDict accepts None for any type
@@ -51,6 +53,31 @@ def with_changes(base: ConfigDict, changes: Mapping[str, Any], where: str = "") 
             kind = type(known[key]).__name__
             raise ConfigError(f"{where}{key}: found {value!r}, expected a value of type {kind}")
     return config
+
+
+def load_config(name: str, plugins: Iterable[str] = ()) -> ConfigDict:
+    """Run a config file, import its plug-ins, and add their settings to the section `own`.
+
+    Args:
+      name: `FILE.py` or `FILE.py:VARIANT`, whose function `get_config` makes the config.
+      plugins: more plug-ins to import.
+
+    Raises:
+      ConfigError: the file does not exist, its code fails, or a plug-in cannot be imported.
+    """
+    file, _, variant = name.partition(":")
+    if not Path(file).is_file():
+        raise ConfigError(f"{file}: no such config file")
+    try:
+        config = runpy.run_path(file)["get_config"](*[variant][: bool(variant)])
+        values, names = flat(config), tuple(dict.fromkeys((*config.plugins, *plugins)))
+    except L2RMError:
+        raise
+    except Exception as error:  # a config file is a program
+        if field := re.search(r'Key "(\w+)" does not exist', str(error)):
+            raise unknown_key_error(f"{name}: {field[1]}", field[1]) from error
+        raise ConfigError(f"{name}: {type(error).__name__}: {error}") from error
+    return with_changes(default(names), {**values, "plugins": names}, where=f"{name}: ")
 
 
 def write_config(workdir: str | Path, config: ConfigDict) -> None:

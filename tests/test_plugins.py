@@ -1,0 +1,147 @@
+"""A method and a head of one's own: trained, stopped, resumed and evaluated by --workdir alone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from l2rm_jax import register_head, register_method
+from l2rm_jax.config import default, flat
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.methods import METHODS
+from l2rm_jax.models import HEADS, make_model
+from l2rm_jax.run.config_file import load_config, read_config, write_config
+
+ROOT = Path(__file__).resolve().parents[1]
+FOCAL, BILINEAR = "tests.plugins.focal", "tests.plugins.bilinear"
+FIELDS = {
+    **{"method": "focal", "model.head": "bilinear", "own.gamma": 1.5},
+    **{"model.embed_dim": 8, "model.word_dim": 6, "train.epochs": 40, "train.log_steps": 1},
+    **{
+        "data.scenes_train": 20,
+        "data.scenes_dev": 6,
+        "data.scenes_test": 10,
+        "train.batch_size": 8,
+    },
+}
+LIMIT = 240  # seconds in which a command must have done what is waited for
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "l2rm_jax.main", *arguments]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True)
+
+
+def train_and_stop(workdir: Path) -> int:
+    """Status of a training run that SIGTERM stops after its third step."""
+    given = [f"--config.{name}={value}" for name, value in FIELDS.items()]
+    given += [f"--config.plugins={FOCAL}", f"--config.plugins={BILINEAR}"]
+    arguments = command(f"--config={ROOT}/configs/scenes.py:quick", *given, f"--workdir={workdir}")
+    process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL)
+    log, end = workdir / "metrics.jsonl", time.monotonic() + LIMIT
+    while not (log.exists() and len(log.read_bytes().splitlines()) >= 3):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    return process.wait(LIMIT)
+
+
+def test_trained_stopped_resumed_and_evaluated(tmp_path):
+    assert train_and_stop(tmp_path) == 128 + signal.SIGTERM
+    assert not (tmp_path / "results.json").exists()
+    resumed = run(f"--workdir={tmp_path}")
+    assert resumed.returncode == 0, resumed.stderr
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["config"]["own"] == {"gamma": 1.5, "rank": 8}
+    assert (results["method"], results["head"]) == ("focal", "bilinear")
+    steps = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    steps = [record["step"] for record in steps if record["kind"] == "step"]
+    assert steps == list(range(1, len(steps) + 1))  # the resumed run repeats none and skips none
+    evaluated = run("--mode=evaluate", f"--workdir={tmp_path}")
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert f"{results['rsum']:.1f}" in evaluated.stdout and "(bilinear)" in evaluated.stdout
+
+
+def test_settings_become_fields_that_are_checked():
+    config = default([FOCAL, BILINEAR])
+    assert config.own.to_dict() == {"gamma": 2.0, "rank": 8}
+    assert flat(default()).keys() == {key for key in flat(config) if not key.startswith("own.")}
+    with pytest.raises(AttributeError):
+        config.own.gama = 1.0
+    config.method, config.own.gamma = "focal", -1.0
+    with pytest.raises(ConfigError, match=r"own\.gamma: -1\.0, expected more than 0"):
+        METHODS["focal"](None, config)
+    config.model.head = "bilinear"
+    assert make_model(config, vocabulary_size=9).is_product
+
+
+def test_a_config_file_names_its_plugins(tmp_path, monkeypatch):
+    lines = ["from l2rm_jax.config import default", "def get_config():", "  config = default()"]
+    lines += [f"  config.plugins = ({FOCAL!r},)", "  return config"]
+    (tmp_path / "mine.py").write_text("\n".join(lines))
+    config = load_config(str(tmp_path / "mine.py"), [BILINEAR])
+    assert config.plugins == (FOCAL, BILINEAR) and set(config.own) == {"gamma", "rank"}
+    write_config(tmp_path, config)
+    assert flat(read_config(tmp_path)) == flat(config)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (None, r"plugins: broken_\w+ cannot be imported \(No module named 'broken_\w+'\); run the"),
+        ("import nowhere_at_all", r"cannot be imported \(No module named 'nowhere_at_all'\)"),
+        ("1 / 0", r"the import of broken_\w+ failed: ZeroDivisionError: division by zero"),
+        ("def", r"the import of broken_\w+ failed: SyntaxError"),
+    ],
+)
+def test_a_plugin_that_cannot_be_imported_is_one_line(source, message, tmp_path, monkeypatch):
+    name = f"broken_{abs(hash(source))}"
+    monkeypatch.syspath_prepend(tmp_path)
+    if source is not None:
+        (tmp_path / f"{name}.py").write_text(source)
+    with pytest.raises(ConfigError, match=message) as caught:
+        default([name])
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_missing_plugin_ends_every_mode_with_one_line(tmp_path):
+    config = default([FOCAL])
+    write_config(tmp_path, config)
+    text = (tmp_path / "config.json").read_text().replace(FOCAL, "gone.away")
+    (tmp_path / "config.json").write_text(text)
+    for mode in ("train", "evaluate"):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            command(f"--mode={mode}", f"--workdir={tmp_path}"),
+            **{"cwd": tmp_path, "env": environment, "capture_output": True, "text": True},
+        )
+        assert done.returncode == 1
+        assert done.stderr.splitlines() == [
+            "error: plugins: gone.away cannot be imported (No module named 'gone'); run the "
+            "command where the module lies, or install it"
+        ]
+
+
+@pytest.mark.parametrize(
+    ("register", "name", "table"),
+    [(register_head, "sgr", HEADS), (register_method, "l2rm", METHODS)],
+)
+def test_a_taken_name_is_an_error_that_names_both_modules(register, name, table):
+    own = table[name].__module__
+    with pytest.raises(ConfigError, match=rf"'{name}' of {__name__} is taken by {own}"):
+        register(name, lambda *_: None)
+    assert table[name].__module__ == own
+
+
+def test_a_damaged_list_of_plugins_is_named(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"plugins": 3}))
+    with pytest.raises(ConfigError, match=r"plugins: found 3, expected a list of module names"):
+        read_config(tmp_path)
