@@ -1,24 +1,25 @@
-"""What a training step asks of each of many devices, and how long it should take them.
+"""Predict the time of a training step on many devices from the work of each.
 
 python -m experiments.scaling                                 # a v5e pod of 256, 8 H200
 python -m experiments.scaling --machine=h200 --devices=8 --batch=512,2048 --measured=step.json
 python -m experiments.scaling --set precision=bfloat16 --set model.head=saf --machine=v5e
 
-The step is traced for that many devices, none of which need be there, and its program is read:
-the operations of its matrix products, and the bytes that each device receives from the others (the
+The step is traced for that number of devices, which need not be present. The traced program gives
+the operations of the matrix products and the bytes that each device receives from the others (the
 codes of all images, columns of similarities, gradients). The prediction is
 
     step = operations / rate + bytes / link
 
-- rate: what `experiments.bench.step --json=FILE` measured on one device of the kind, in the
-  config's precision, given as --measured=FILE; else 30% of the peak at that precision, an
-  assumption, and a hopeful one: a v5e's compiler expects 6 and 7% in bfloat16 of steps with SGR
-  (4096 and 1024 pairs on 256 devices; `experiments.dry_run`). It is that of the whole step, so all
-  that is no matrix product is in it, and it is taken to be the same at every size.
-- link: what the maker says a device receives per second. Nothing is taken to overlap with the
-  products, and no latency is counted: with many devices and small batches that is too optimistic.
-- Every caption is taken to have --words words, of both streams of L2RM. Reading the input is taken
-  to keep up, which `experiments.bench.input` measures.
+- rate: the operations per second of the whole step, including the time of all that is not a matrix
+  product. --measured=FILE takes it from `experiments.bench.step --json=FILE`, run on one such
+  device in the config's precision. Otherwise it is assumed to be 30% of the peak in that precision, which
+  is optimistic: for steps with SGR in bfloat16, a v5e's compiler expects 6 and 7% (4096 and 1024
+  pairs on 256 devices; `experiments.dry_run`). The rate is assumed to be the same at every size.
+- link: the bytes per second that a device receives, from its data sheet. The prediction assumes
+  that communication does not overlap with the products, and that it has no latency, which is too
+  optimistic for many devices and small batches.
+- Every caption of both streams is assumed to have --words words. Reading the input is assumed to
+  keep up; `experiments.bench.input` measures it.
 """
 
 import argparse
@@ -41,7 +42,7 @@ def main() -> None:
     known.add_argument("--measured", type=Path, help="JSON file of experiments.bench.step")
     flags = known.parse_args()
     if flags.measured and not flags.machine:
-        known.error("--measured: goes with --machine, the one that was measured")
+        known.error("--measured: expected --machine too, the machine that was measured")
     config = config_of(flags)
     print("machine  devices  batch  TFLOP  MB received  products ms  exchange ms  step ms  pairs/s")
     for name in machines_of(flags):
@@ -50,27 +51,29 @@ def main() -> None:
         for devices in flags.devices or [machine.devices]:
             for batch in flags.batch:
                 print(f"{name:7}  {_row(config, flags, machine, rate, devices, batch)}")
-        print(f"{name}: {rate / 1e12:.3g} TFLOP/s a device ({source})")
+        print(f"{name}: {rate / 1e12:.3g} TFLOP/s per device ({source})")
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Flags of a script about a step on machines that need not be there."""
+    """Return a parser with the flags of a script about a step on absent machines."""
     known = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawTextHelpFormatter
     )
     known.add_argument("--config", default=str(CONFIG), help="FILE.py or FILE.py:VARIANT")
-    known.add_argument("--machine", choices=MACHINES, help="all, each at its size, when left out")
+    known.add_argument("--machine", choices=MACHINES, help="default: all, each with its own size")
     known.add_argument("--devices", type=_sizes, help="numbers of devices")
-    known.add_argument("--batch", type=_sizes, default=[512, 1024, 2048, 4096], help="all devices'")
-    known.add_argument("--words", type=int, default=16, help="of a caption")
-    known.add_argument("--regions", type=int, default=36, help="of an image")
-    known.add_argument("--features", type=int, default=2048, help="of a region")
+    known.add_argument(
+        "--batch", type=_sizes, default=[512, 1024, 2048, 4096], help="pairs on all devices"
+    )
+    known.add_argument("--words", type=int, default=16, help="words per caption")
+    known.add_argument("--regions", type=int, default=36, help="regions per image")
+    known.add_argument("--features", type=int, default=2048, help="features per region")
     add_settings(known, "set")
     return known
 
 
 def config_of(flags: argparse.Namespace) -> ConfigDict:
-    """The config that the flags ask for; prints what it is about."""
+    """Return the config that the flags ask for and print its method, head and sizes."""
     config = with_changes(load_config(flags.config), flags.set)
     sizes = f"{config.model.embed_dim}/{config.model.sim_dim}"
     print(f"{config.method}, {config.model.head}, {sizes}, {config.precision}")
@@ -78,6 +81,7 @@ def config_of(flags: argparse.Namespace) -> ConfigDict:
 
 
 def machines_of(flags: argparse.Namespace) -> list[str]:
+    """Return the names of the machines that the flags ask for."""
     return [flags.machine] if flags.machine else list(MACHINES)
 
 
@@ -99,10 +103,11 @@ def _row(config: ConfigDict, flags, machine: Machine, rate: float, devices: int,
 
 
 def _rate(machine: Machine, precision: str, measured: Path | None) -> tuple[float, str]:
-    """Operations a second of a device in a whole step, and where that is from.
+    """Return the operations per second of a device in a whole step, and their source.
 
     Raises:
-      ConfigError: the file is none of `experiments.bench.step`, or of another device or precision.
+      ConfigError: the file was not written by `experiments.bench.step`, or it was measured on
+        another device or in another precision.
     """
     if measured is None:
         share = f"{ASSUMED_SHARE:.0%} of the peak in {precision}, assumed"

@@ -1,4 +1,4 @@
-"""The work of a training step, counted in its traced program: operations and bytes received."""
+"""Count the work of a training step in its traced program: operations and bytes received."""
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +35,7 @@ class Work(NamedTuple):
 
 
 def step_config(sizes: argparse.Namespace) -> ConfigDict:
-    """The config of a benchmark that trains: every step is one after the warm-up."""
+    """Return the config of a benchmark that trains, without a warm-up."""
     config = config_of(sizes)
     config.method, config.train.warmup_epochs = sizes.method, 0
     if sizes.method == "rcsl":
@@ -46,7 +46,7 @@ def step_config(sizes: argparse.Namespace) -> ConfigDict:
 def step_batches(
     streams: Mapping[str, int], make: Callable[[], Batch]
 ) -> dict[str, Batch | tuple[Batch, ...]]:
-    """What a step takes of each stream: one batch, or a tuple of several.
+    """Return the batches of a step by stream: one batch, or a tuple of several.
 
     Args:
       streams: `Method.streams`, how many batches a step takes of each stream.
@@ -59,20 +59,20 @@ def step_batches(
 
 
 def bench_operations(sizes: argparse.Namespace) -> float:
-    """Operations of a step of `experiments.bench` of these sizes on one device."""
+    """Return the operations of a benchmark's step on one device."""
     shapes = mean_words(sizes), sizes.regions, sizes.features
     return step_work(step_config(sizes), 1, *shapes).operations
 
 
 def mean_words(sizes: argparse.Namespace) -> int:
-    """Mean number of words of a benchmark's captions."""
+    """Return the mean number of words of a benchmark's captions."""
     return int(np.mean(sizes.words))
 
 
 def step_work(
     config: ConfigDict, devices: int, words: int, regions: int = 36, features: int = 2048
 ) -> Work:
-    """Work of one device in a step after the warm-up.
+    """Return the work of one device in a step after the warm-up.
 
     Args:
       config: the run's config; the devices share its batch.
@@ -89,7 +89,7 @@ def step_work(
 def step_inputs(
     config: ConfigDict, devices: int, words: int, regions: int, features: int
 ) -> tuple[Method, TrainState, dict]:
-    """The method, and the shapes of what its step after the warm-up takes on one device."""
+    """Return the method, and shapes of the state and the batches of its step on one device."""
     method = make_method(make_model(config, VOCABULARY, AXIS), config)
     own = config.train.batch_size // devices
 
@@ -103,7 +103,7 @@ def step_inputs(
 
 
 def work_of(program: jax.extend.core.Jaxpr, devices: int) -> Work:
-    """Work of a traced function.
+    """Return the work of a traced function.
 
     A loop of known length counts that many times; of the branches of a conditional the largest
     counts. A loop whose length depends on the data counts once. Those loops are the transport and
@@ -132,8 +132,8 @@ def _equation_work(equation, devices: int) -> Work:
     inner = [work_of(program, devices) for program in _programs(equation.params)]
     if name == "cond":
         return Work(*np.max(inner, axis=0))
-    turns = equation.params["length"] if name == "scan" else 1
-    return Work(*np.sum(inner, axis=0)).times(turns) if inner else Work(0.0, 0.0)
+    repetitions = equation.params["length"] if name == "scan" else 1
+    return Work(*np.sum(inner, axis=0)).times(repetitions) if inner else Work(0.0, 0.0)
 
 
 def _bytes(variables) -> float:
@@ -141,7 +141,7 @@ def _bytes(variables) -> float:
 
 
 def _programs(parameters: dict) -> Iterator[jax.extend.core.Jaxpr]:
-    """The functions among the parameters of an operation."""
+    """Yield the functions among the parameters of an operation."""
     for leaf in jax.tree.leaves(list(parameters.values())):
         program = getattr(leaf, "jaxpr", leaf)
         if isinstance(program, jax.extend.core.Jaxpr):

@@ -51,10 +51,10 @@ def main() -> None:
 
 
 def rows(batch: Batch | tuple[Batch, ...], index: np.ndarray) -> np.ndarray:
-    """The rows of `TrainStream` for these pairs.
+    """Return the rows that `TrainStream` takes for these pairs.
 
-    Where a step takes several batches of the stream, each pair stands for as many couples of an
-    image and a caption, `[pairs, batches, 2]`.
+    If a step takes several batches of the stream, each pair is repeated as one (image, caption)
+    couple per batch, `[pairs, batches, 2]`.
     """
     if isinstance(batch, Batch):
         return index

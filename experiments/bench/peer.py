@@ -117,7 +117,7 @@ def _serve_times(name: str, sizes: argparse.Namespace, pipe: Connection) -> None
 
 def their_step(sizes: argparse.Namespace) -> Callable:
     trainer = caption_loop.Trainer(network(sizes), sizes.batch)
-    batches = step.made_up_batches(sizes, {"matched": 1, "mismatched": 1})
+    batches = step.random_batches(sizes, {"matched": 1, "mismatched": 1})
     theirs = {name: as_tensors(batch) for name, batch in batches.items()}
     return lambda: trainer.step(**theirs)
 
@@ -149,7 +149,7 @@ def scoring_operations(sizes: argparse.Namespace) -> float:
     return work_of(program.jaxpr, 1).operations
 
 
-OURS = {"step": step.stepping, "score": our_scoring}
+OURS = {"step": step.make_step, "score": our_scoring}
 OPERATIONS = {"step": bench_operations, "score": scoring_operations}
 THEIRS = {"step": their_step, "score": their_scoring}
 

@@ -1,10 +1,10 @@
 """Time of one training step: python -m experiments.bench.step --head=sgr --batch=32 --embed_dim=256
 
-By default a whole step of L2RM after the warm-up: update of the learned cost, matched and
-mismatched pairs forward and backward, transport, Adam. Transfers of the batch are part of it.
-`matrix_gflops` is the rate of all matrix products of the step, recomputed ones too, as if the rest
-took no time (see `experiments.work`). `--trace=DIR` keeps a profile of the timed
-steps for TensorBoard or Perfetto.
+By default times a whole step of L2RM after the warm-up: the update of the learned cost, the forward
+and backward passes of matched and mismatched pairs, transport, Adam, and the transfer of the batch
+to the devices. `matrix_gflops` is the number of operations of all matrix products, recomputed ones
+included, divided by the time of the step (see `experiments.work`). `--trace=DIR` writes a profile
+of the timed steps for TensorBoard or Perfetto.
 """
 
 import argparse
@@ -35,17 +35,17 @@ from l2rm_jax.models import make_model
 
 
 def flags(description: str | None = __doc__) -> argparse.ArgumentParser:
-    """Those of a benchmark that trains."""
+    """Return a parser with the flags of a benchmark that trains."""
     flags = parser(description)
     flags.add_argument("--method", default="l2rm", choices=METHODS)
-    flags.add_argument("--batch", type=int, default=128, help="pairs of a stream, all devices")
-    flags.add_argument("--chunk", type=int, help="captions scored at once (the config's default)")
+    flags.add_argument("--batch", type=int, default=128, help="pairs of a stream on all devices")
+    flags.add_argument("--chunk", type=int, help="captions scored at once (default: the config's)")
     return flags
 
 
 def main() -> None:
     known = flags()
-    known.add_argument("--trace", help="directory for a profile")
+    known.add_argument("--trace", help="write a profile to this directory")
     sizes = known.parse_args()
     with matmul_precision(sizes.precision):
         seconds = step_seconds(sizes)
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 class Prepared(NamedTuple):
-    """The trainer's step on all devices, nothing compiled, and what it takes."""
+    """The training step on all devices, not compiled yet, and its inputs."""
 
     step: Program
     state: TrainState
@@ -64,22 +64,22 @@ class Prepared(NamedTuple):
     replicas: Replicas
 
     def shards(self, batches: Mapping | None = None) -> dict[str, Batch | tuple[Batch, ...]]:
-        """`batches` on the devices; its own when None."""
+        """Return `batches`, by default its own, split over the devices."""
         batches = self.batches if batches is None else batches
         return {name: self.replicas.shard(batch) for name, batch in batches.items()}
 
 
 def prepare(sizes: argparse.Namespace, streams: Mapping[str, int] | None = None) -> Prepared:
-    """The training step, not compiled, with made-up pairs of each stream.
+    """Return the training step, not compiled, with random pairs of each stream.
 
     Args:
-      sizes: of the benchmark.
+      sizes: the flags of the benchmark.
       streams: how many batches the step takes of each stream; None for a step after the warm-up.
     """
     config, replicas = step_config(sizes), Replicas()
     replicas.check_batch(sizes.batch)
     method = make_method(make_model(config, VOCABULARY, AXIS), config)
-    batches = made_up_batches(sizes, streams or method.streams)
+    batches = random_batches(sizes, streams or method.streams)
     sample = pairs(np.random.default_rng(0), sizes.batch, sizes)
     state = replicas.replicate(method.init(jax.random.key(0), sample))
     return Prepared(
@@ -88,16 +88,16 @@ def prepare(sizes: argparse.Namespace, streams: Mapping[str, int] | None = None)
 
 
 def step_seconds(sizes: argparse.Namespace) -> list[float]:
-    """Seconds of each timed step."""
-    step = stepping(sizes)
+    """Return the seconds of each timed step."""
+    step = make_step(sizes)
     trace = jax.profiler.trace(sizes.trace) if sizes.trace else contextlib.nullcontext()
-    step()  # compiled outside the profile
+    step()  # compile outside the profile
     with trace:
         return measure(step, sizes.repeats)
 
 
-def stepping(sizes: argparse.Namespace) -> Callable[[], dict]:
-    """What takes a step at each call, from where the one before has ended; returns its metrics."""
+def make_step(sizes: argparse.Namespace) -> Callable[[], dict]:
+    """Return a function that trains one step further at each call and returns its metrics."""
     prepared = prepare(sizes)
     state = prepared.state
 
@@ -109,10 +109,10 @@ def stepping(sizes: argparse.Namespace) -> Callable[[], dict]:
     return step
 
 
-def made_up_batches(
+def random_batches(
     sizes: argparse.Namespace, streams: Mapping[str, int]
 ) -> dict[str, Batch | tuple[Batch, ...]]:
-    """The same at each call, in any process."""
+    """Return random batches, the same at each call and in any process."""
     rng = np.random.default_rng(0)
     return step_batches(streams, lambda: pairs(rng, sizes.batch, sizes))
 

@@ -1,4 +1,4 @@
-"""Benchmarks run at tiny sizes and write what they print."""
+"""Benchmarks run at tiny sizes and write their results."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ TINY = (*DATA, "--embed_dim=8", "--sim_dim=8")
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_writes_what_it_measured(script, flags, quantity, tmp_path, monkeypatch):
+def test_results_are_written(script, flags, quantity, tmp_path, monkeypatch):
     file = tmp_path / "found.json"
     monkeypatch.setattr(sys, "argv", ["bench", *flags, f"--json={file}"])
     script.main()

@@ -1,4 +1,4 @@
-"""The PyTorch peer of the benchmarks computes what the authors' code does: it is timed honestly."""
+"""The PyTorch code that the benchmarks time computes the same as the authors' code."""
 
 import argparse
 import json
@@ -28,7 +28,7 @@ def pairs(arrays: Arrays, prefix: str = ""):
 def network(weights: Arrays, head: str, **fields) -> caption_loop.Network:
     vocabulary, word_dim = weights["txt_enc.embed.weight"].shape
     embed_dim, features = weights["img_enc.fc.weight"].shape
-    found = caption_loop.Network(
+    model = caption_loop.Network(
         head,
         vocabulary=vocabulary,
         regions=len(weights["sim_enc.v_global_w.embedding_local.1.weight"]),
@@ -38,16 +38,16 @@ def network(weights: Arrays, head: str, **fields) -> caption_loop.Network:
         sim_dim=weights["sim_enc.sim_eval_w.weight"].shape[1],
         **fields,
     )
-    found.load_state_dict({name: tensor(x) for name, x in weights.items()})
-    return found
+    model.load_state_dict({name: tensor(x) for name, x in weights.items()})
+    return model
 
 
 @pytest.mark.parametrize("head", ["sgr", "saf"])
 def test_scores_are_those_of_the_authors(head):
     arrays = Arrays.load(GOLDEN / f"bc_sim_{head.upper()}.npz")
-    known, given = network(arrays.under("w/"), head), pairs(arrays, "in/")
+    model, given = network(arrays.under("w/"), head), pairs(arrays, "in/")
     tokens = [row[:length] for row, length in zip(given.tokens, given.lengths, strict=True)]
-    sims = caption_loop.score(known, given.images, tokens, given.lengths)
+    sims = caption_loop.score(model, given.images, tokens, given.lengths)
     np.testing.assert_allclose(sims, arrays["out/eval/sims"], atol=1e-5)
 
 

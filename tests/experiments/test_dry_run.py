@@ -1,4 +1,4 @@
-"""What is compiled for devices that are not there: read from programs, here for those that are."""
+"""The dry run, on devices that are present, and the cycles read from a program's text."""
 
 import sys
 from types import SimpleNamespace

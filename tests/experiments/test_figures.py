@@ -1,4 +1,4 @@
-"""What the figures show, on small made-up tables, costs and plans."""
+"""Figures of small artificial tables, costs and plans."""
 
 import csv
 from pathlib import Path
@@ -35,7 +35,7 @@ class FakeRun(SimpleNamespace):
 
 
 def rows_of(**columns) -> list[dict]:
-    """Rows as a CSV gives them: text."""
+    """Return rows of text, as a CSV reader does."""
     rows = [
         dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
     ]
@@ -87,7 +87,7 @@ def test_rho_shows_recalls_and_refuses_a_mixture():
         plot_rho.plot(rows)
 
 
-def test_a_table_without_what_is_shown(tmp_path):
+def test_a_table_without_a_needed_column(tmp_path):
     file = tmp_path / "results.csv"
     with pytest.raises(DataError, match="no such file"):
         figure.read_rows([file], ["rsum"])

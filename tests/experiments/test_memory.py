@@ -1,4 +1,4 @@
-"""Memory of a real training process beside its feature file."""
+"""Memory of a real training process against the size of its feature file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Products of factors rounded to bfloat16, on a CPU: in a process of their own, which rounds on."""
+"""Rounding of factors to bfloat16 on a CPU; in a process of its own, as it cannot be undone."""
 
 import subprocess
 import sys
@@ -45,6 +45,6 @@ def test_factors_are_rounded_forward_and_backward(tmp_path):
 
 
 def to_bfloat16(array: np.ndarray) -> np.ndarray:
-    """To the nearest of 8 significant bits, ties to the even one."""
+    """Round to 8 significant bits, to the nearest, ties to even."""
     bits = array.view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)

@@ -1,4 +1,4 @@
-"""Operations and bytes that are counted in a traced program, and the table made of them."""
+"""Operations and bytes counted in a traced program, and the table of the prediction."""
 
 import json
 import sys

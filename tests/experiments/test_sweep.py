@@ -1,4 +1,4 @@
-"""Grids and the tables made of their runs; training is replaced by writing what it leaves."""
+"""Grids and their tables; instead of training, the files of a finished run are written."""
 
 import csv
 import itertools
@@ -27,7 +27,7 @@ def recalls(rsum: float) -> dict:
 
 
 def leave_run(config, workdir: Path, validation: list[float], finished: bool = True) -> None:
-    """What a run whose validation rSum went like this leaves behind."""
+    """Write the files of a run with these validation rSums, one per epoch."""
     total = config.train.warmup_epochs + config.train.epochs
     config.train.epochs = total = len(validation) if finished else total
     config.train.warmup_epochs = 0
