@@ -12,9 +12,10 @@ codes of all images, columns of similarities, gradients). The prediction is
 
 - rate: the operations per second of the whole step, including the time of all that is not a matrix
   product. --measured=FILE takes it from `experiments.bench.step --json=FILE`, run on one such
-  device in the config's precision. Otherwise it is assumed to be 30% of the peak in that precision, which
-  is optimistic: for steps with SGR in bfloat16, a v5e's compiler expects 6 and 7% (4096 and 1024
-  pairs on 256 devices; `experiments.dry_run`). The rate is assumed to be the same at every size.
+  device in the config's precision. Otherwise it is assumed to be 30% of the peak in that precision,
+  which is optimistic: for steps with SGR in bfloat16, a v5e's compiler expects 6 and 7% (4096 and
+  1024 pairs on 256 devices; `experiments.dry_run`). The rate is assumed to be the same at every
+  size.
 - link: the bytes per second that a device receives, from its data sheet. The prediction assumes
   that communication does not overlap with the products, and that it has no latency, which is too
   optimistic for many devices and small batches.
