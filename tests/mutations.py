@@ -1,6 +1,6 @@
-"""Damaged copies of sound files, by the ending of their names.
+"""Damage valid files: functions that know the file formats, by file ending in `MUTATIONS`.
 
-Pure functions of a generator and the bytes of a file, which know the formats.
+Each is a pure function of a random generator and the bytes of a file.
 """
 
 import argparse
@@ -55,7 +55,7 @@ HOSTILE_SIZES = [-1, -2, 0, 1, 2, 3, 5, 10**6, 2**31, 2**63, 10**30, 1.0, "3", N
 
 
 class Danger:
-    """Calls something when it is unpickled."""
+    """An object that calls a function when it is unpickled."""
 
     def __init__(self, function: Callable, *arguments: object):
         self.call = function, arguments
@@ -65,6 +65,7 @@ class Danger:
 
 
 def dangers() -> list[object]:
+    """Objects that must never be unpickled."""
     return [
         Danger(os.system, "true"),
         Danger(os.mkdir, "executed"),
@@ -80,7 +81,7 @@ def dangers() -> list[object]:
 
 
 def flip(rng: np.random.Generator, data: bytes) -> bytes:
-    """Some bytes overwritten, most of them at the front, where headers are."""
+    """Overwrite some bytes, most of them at the front, where headers are."""
     content = bytearray(data)
     for _ in range(rng.integers(1, 6)):
         if content:
@@ -90,6 +91,7 @@ def flip(rng: np.random.Generator, data: bytes) -> bytes:
 
 
 def cut(rng: np.random.Generator, data: bytes) -> bytes:
+    """Remove or repeat a part of the file."""
     first, last = sorted(rng.integers(len(data) + 1, size=2))
     part = data[first:last]
     kept = [data[:first], data[first:], part, data[:first] + data[last:], data + part, b""]
@@ -97,21 +99,21 @@ def cut(rng: np.random.Generator, data: bytes) -> bytes:
 
 
 def text(rng: np.random.Generator, data: bytes) -> bytes:
-    """Hostile text, or bytes that are no text, somewhere in it."""
+    """Insert hostile text, or bytes that are not UTF-8, at a random place."""
     at = rng.integers(len(data) + 1)
     snippet = HOSTILE_TEXT[rng.integers(len(HOSTILE_TEXT))].encode(errors="surrogateescape")
     return data[:at] + snippet + data[at:]
 
 
 def lines(rng: np.random.Generator, data: bytes) -> bytes:
-    """Lines repeated, dropped, in another order, or with another end."""
+    """Repeat, drop and reorder lines, with another line ending."""
     rows = data.split(b"\n")
     rows = [rows[at] for at in rng.integers(len(rows), size=rng.integers(2 * len(rows)))]
     return [b"\n", b"\r\n", b"\r", b"\n\n", b""][rng.integers(5)].join(rows)
 
 
 def header(rng: np.random.Generator, data: bytes) -> bytes:
-    """Another header before the numbers of an array file, and sometimes as many as it promises."""
+    """Replace the header of a `.npy` file, sometimes with as many bytes of data as it promises."""
     start = 10 + int.from_bytes(data[8:10], "little")
     known = eval(data[10:start])
     shape = list(known["shape"])
@@ -125,7 +127,7 @@ def header(rng: np.random.Generator, data: bytes) -> bytes:
     known["fortran_order"] = bool(rng.random() < 0.3)
     words = repr(known) if rng.random() < 0.8 else str(rng.choice(HOSTILE_HEADERS))
     body = data[start:]
-    with contextlib.suppress(Exception):  # of what is no type, no shape, or too much
+    with contextlib.suppress(Exception):  # the header may not describe an array at all
         size = int(np.prod(known["shape"])) * np.dtype(known["descr"]).itemsize
         body = np.resize(np.frombuffer(body, np.uint8), min(size, 10**5)).tobytes()
     version = int(rng.choice([1, 1, 1, 2, 3, 9]))
@@ -134,7 +136,7 @@ def header(rng: np.random.Generator, data: bytes) -> bytes:
 
 
 def numbers(rng: np.random.Generator, data: bytes) -> bytes:
-    """Sound, but for some of its numbers."""
+    """Replace some numbers of a `.npy` file."""
     start = 10 + int.from_bytes(data[8:10], "little")
     values = np.frombuffer(data[start:], eval(data[10:start])["descr"]).copy()
     at = rng.integers(len(values), size=rng.integers(1, 4))
@@ -145,7 +147,7 @@ def numbers(rng: np.random.Generator, data: bytes) -> bytes:
 
 
 def swap(rng: np.random.Generator, tree: Any) -> Any:
-    """A copy of nested containers with something else in one place."""
+    """Copy nested containers with a hostile value, a missing key or another key in one place."""
     if isinstance(tree, dict) and tree and rng.random() < 0.8:
         keys = list(tree)
         key = keys[rng.integers(len(keys))]
@@ -162,12 +164,14 @@ def swap(rng: np.random.Generator, tree: Any) -> Any:
 
 
 def json_values(rng: np.random.Generator, data: bytes) -> bytes:
+    """Replace a value of a json file, or nest lists too deeply."""
     if rng.random() < 0.05:
         return b"[" * 100_000
     return json.dumps(swap(rng, json.loads(data))).encode()
 
 
 def pickled(rng: np.random.Generator, data: bytes) -> bytes:
+    """Replace a value of a pickled dict, or the whole content."""
     content = pickle.loads(data)
     chance = rng.random()
     if chance < 0.4:
@@ -190,7 +194,7 @@ def pickled(rng: np.random.Generator, data: bytes) -> bytes:
 
 
 def opcodes(rng: np.random.Generator, data: bytes) -> bytes:
-    """Pickles that promise much: a memo, a string, a nesting, an extension, a persistent name."""
+    """A hostile pickle: a huge memo or string, deep nesting, an extension, a call, and others."""
     hostile = [
         b"\x80\x02Nr\xff\xff\xff\x7f.",
         b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x3f.",
@@ -206,7 +210,7 @@ def opcodes(rng: np.random.Generator, data: bytes) -> bytes:
 
 
 def tensors(rng: np.random.Generator, data: bytes) -> bytes:
-    """A sound checkpoint with another thing in place of a tensor, an option or a whole part."""
+    """Replace a tensor, an option or a whole part of a PyTorch checkpoint."""
     torch = pytest.importorskip("torch")
     content = torch.load(io.BytesIO(data), weights_only=False)
     strange = [

@@ -1,18 +1,13 @@
-"""Nothing that is put into a file or a flag ends in anything but success or an error of ours.
+"""Any content of a file or a flag is read, or refused with an error of this library.
 
-Every reader gets damaged copies of sound files, made by the seeded `MUTATIONS`; captions and fields
-of the config are searched by hypothesis. `-m exhaustive` does ten thousand.
+Every reader gets damaged copies of valid files, made by the seeded `MUTATIONS`. Hypothesis searches
+captions and config fields. `-m exhaustive` tries ten thousand damaged files.
 """
 
-import contextlib
-import os
 import resource
-import signal
 import sys
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +26,7 @@ from l2rm_jax.data.batches import caption_batches
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.data.text import Vocabulary
-from l2rm_jax.errors import ConfigError, DataError, L2RMError
+from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.methods import METHODS
 from l2rm_jax.published.checkpoint import read_checkpoint
 from l2rm_jax.run import log as run_log
@@ -39,76 +34,11 @@ from l2rm_jax.run.config_file import read_config, write_config
 from l2rm_jax.run.fields import check_fields
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.log import RunLog
-from tests.data.test_video import config_of, write_dual_encoding, write_experts
+from tests.data.videos import config_of, write_dual_encoding, write_experts
 from tests.mutations import MUTATIONS
+from tests.sandbox import MEMORY_BYTES, outcome
 
 pytestmark = pytest.mark.filterwarnings("ignore:Detected pickle protocol:UserWarning")
-
-# What an input may take of the processor, of a person's time, and of memory beyond what is in use.
-SECONDS, PATIENCE, BYTES = 20.0, 120.0, 1 << 30
-WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-FORBIDDEN = (
-    *("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.connect"),
-    *("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.chmod", "shutil.rmtree"),
-)
-
-
-# What a reader must not do
-
-
-class Watch:
-    """Notices writing and executing in this thread, while it is armed; it cannot be removed."""
-
-    def __init__(self) -> None:
-        self.armed, self.seen = 0, []
-        sys.addaudithook(self._hook)
-
-    def _hook(self, event: str, arguments: tuple) -> None:
-        if self.armed != threading.get_ident():
-            return
-        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITES
-        if writes or event in FORBIDDEN:
-            self.seen.append((event, str(arguments)[:200]))
-
-
-WATCH = Watch()
-
-
-def _too_long(*_: object) -> None:
-    raise RuntimeError("hangs")
-
-
-@contextlib.contextmanager
-def confined() -> Iterator[None]:
-    """Bounds the time and the memory of a block and watches what it does."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    memory = resource.getrlimit(resource.RLIMIT_AS)
-    alarm = signal.signal(signal.SIGALRM, _too_long)
-    began = time.process_time()
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + BYTES, memory[1]))
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
-    WATCH.seen.clear()
-    WATCH.armed = threading.get_ident()
-    try:
-        yield
-    finally:
-        WATCH.armed = 0
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, alarm)
-        resource.setrlimit(resource.RLIMIT_AS, memory)
-    assert time.process_time() - began < SECONDS, "hangs"
-    assert not WATCH.seen, f"did {WATCH.seen}"
-
-
-def outcome(read: Callable[[], object]) -> str:
-    """`read`, or `refused` by an error of ours; any other end is the test's failure."""
-    with confined():
-        try:
-            read()
-        except L2RMError as error:
-            assert error.args and all(str(message).strip() for message in error.args)
-            return "refused"
-    return "read"
 
 
 # Readers
@@ -155,7 +85,7 @@ def precomp_config(directory: Path):
 
 
 def read_data_set(config: Any) -> None:
-    """All that a run and `--mode=check` read of it, but for the batches' threads."""
+    """Read all that a run and `--mode=check` read, but without the threads of the batches."""
     data = read_data(config, None)
     for split in data.splits:
         split.images.rows(np.arange(len(split.images)))
@@ -181,14 +111,14 @@ def with_fields(**fields: str) -> Callable[[Path], None]:
 
 
 def read_log(directory: Path) -> None:
-    """What a resumed run keeps of its log; it then writes that anew."""
+    """Read the part of its log that a resumed run keeps."""
     run_log._lines_up_to(directory / "metrics.jsonl", step=3, epochs=1)
 
 
 def sound_checkpoint(directory: Path) -> None:
     torch = pytest.importorskip("torch")
-    from tests.published.test_published import golden, options
-    from tests.published.test_published import tensors as state_dict
+    from tests.published.checkpoint_files import golden, options
+    from tests.published.checkpoint_files import tensors as state_dict
 
     weights = golden("bc_sim_SGR").under("w/")
     content = {"net": state_dict(weights), "opt": options(weights), "epoch": 3}
@@ -196,7 +126,7 @@ def sound_checkpoint(directory: Path) -> None:
 
 
 class Reader(NamedTuple):
-    """Sound files, which of them are damaged, and who reads them."""
+    """How to write valid files, which of them to damage (a glob), and how to read them."""
 
     write: Callable[[Path], object]
     damaged: str
@@ -245,11 +175,11 @@ READERS = {
 
 
 def fuzz(name: str, directory: Path, inputs: int, seed: int) -> Counter:
-    """How many damaged inputs were read, and how many refused."""
+    """Count how many of `inputs` damaged files are read and how many are refused."""
     reader, counts = READERS[name], Counter()
     directory.mkdir()
     reader.write(directory)
-    reader.read(directory)  # sound as it is; and what is imported late is imported now
+    reader.read(directory)  # it must succeed; it also triggers late imports outside the sandbox
     files = sorted(path for path in directory.glob(reader.damaged) if path.is_file())
     sound = {path: path.read_bytes() for path in files}
     entries = set(directory.rglob("*"))
@@ -288,7 +218,7 @@ def test_ten_thousand_damaged_files(tmp_path, monkeypatch):
         assert counts["refused"] > each // 10
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(f"memory grew by {grown >> 10} MiB")
-    assert grown << 10 < BYTES
+    assert grown << 10 < MEMORY_BYTES
 
 
 # Text and fields, searched by hypothesis
@@ -299,25 +229,25 @@ LETTERS = st.one_of(st.characters(), st.sampled_from("\0\r\t\ufeff\u2028\u200f.'
 @settings(max_examples=60, deadline=None, database=None)
 @given(st.lists(st.text(LETTERS, max_size=30), min_size=1, max_size=4), st.booleans())
 def test_any_text_is_a_caption_or_is_refused(tmp_path_factory, captions, carriage_return):
-    """What is read is the text that was written, and every word of it has an index."""
+    """Captions are read as written, and a vocabulary built from them has all their words."""
     directory = tmp_path_factory.mktemp("captions", numbered=True)
     captions = [caption.replace("\n", " ") for caption in captions]
     text = ("\r\n" if carriage_return else "\n").join(captions)
     try:
         (directory / "dev_caps.txt").write_bytes(text.encode())
-    except UnicodeEncodeError:  # half a character, which no file in UTF-8 holds
+    except UnicodeEncodeError:  # a lone surrogate, which UTF-8 cannot encode
         return
     sound = all(caption.strip() for caption in captions) and not text.startswith("\ufeff")
     try:
-        found = read_captions(directory, "dev")
+        read = read_captions(directory, "dev")
     except DataError as error:
         assert not sound and "expected" in str(error)
         return
-    assert not sound or found == [caption.strip() for caption in captions]
-    vocabulary = Vocabulary.build(found, min_count=1)
+    assert not sound or read == [caption.strip() for caption in captions]
+    vocabulary = Vocabulary.build(read, min_count=1)
     vocabulary.write(directory / "vocabulary.json")
     assert Vocabulary.read(directory / "vocabulary.json") == vocabulary
-    for caption in found:
+    for caption in read:
         assert vocabulary.word2idx["<unk>"] not in vocabulary.encode(caption)
 
 
@@ -350,7 +280,7 @@ UNKNOWN = st.tuples(
 
 
 def read_overrides(file: Path, overrides: list[tuple[str, str]]) -> None:
-    """What the command line does before it touches a device or writes a file."""
+    """Do what the command line does before it touches a device or writes a file."""
     arguments = ["main", f"--config={file}", *(f"--config.{key}={x}" for key, x in overrides)]
     try:
         with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Embeddings as input, from the files to the tables: L2RM learns from them, two stages rank."""
+"""Embeddings as input: training with L2RM, two-stage evaluation, and result tables."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from l2rm_jax import config as defaults
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluate import evaluate_runs
-from l2rm_jax.evaluation.recall import WAYS
+from l2rm_jax.evaluation.recall import DIRECTIONS
 from l2rm_jax.train import train
 
 SIZES = {"train": 40, "dev": 10, "test": 12}
@@ -20,7 +20,7 @@ SIZES = {"train": 40, "dev": 10, "test": 12}
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory) -> Path:
-    """One vector an image and two captions of one to three vectors each, all of a common cause."""
+    """One vector an image, and two captions of 1 to 3 vectors, generated from a common latent."""
     path = tmp_path_factory.mktemp("vectors")
     rng = np.random.default_rng(0)
     to_image, to_caption = rng.normal(size=(2, 6, 16)).astype(np.float32)
@@ -71,7 +71,7 @@ def test_a_run_learns_from_vectors(proposer):
 
 
 def test_two_stages(proposer, ranker):
-    """Alone and in an ensemble; with all candidates proposed, it is the full ranking."""
+    """Of one run and of an ensemble; if all candidates are proposed, it is the full ranking."""
     (first, _), (second, full) = proposer, ranker
     rows = evaluate_runs([second, first], proposer=first, top_k=[24, 2, 0])
     names = [f"{second} (vse)", f"{first} (vse)", "mean of 2 runs"]
@@ -83,10 +83,12 @@ def test_two_stages(proposer, ranker):
     alone, some = rows[f"{first} (vse), custom"], rows[f"{second} (vse), {keys[1]}"]
     assert rows[f"{second} (vse), custom"] == full["test"]["custom"]
     assert some["t2i_lost"] > 0
-    for way in WAYS:
+    for way in DIRECTIONS:
         assert some[f"{way}_r10"] == alone[f"{way}_r10"]  # beyond k, the order is the proposer's
         assert some[f"{way}_r1"] <= 100 - some[f"{way}_lost"]
-    assert [some[f"{way}_mean"] for way in WAYS] != [alone[f"{way}_mean"] for way in WAYS]
+    assert [some[f"{way}_mean"] for way in DIRECTIONS] != [
+        alone[f"{way}_mean"] for way in DIRECTIONS
+    ]
 
 
 def test_dual_softmax_is_a_labelled_row(proposer):
@@ -102,7 +104,7 @@ def test_dual_softmax_is_a_labelled_row(proposer):
 
 
 def moved_copy(run: Path, directory: Path, path: Path) -> Path:
-    """The same run, its data in a directory of their own."""
+    """Copy a run and its data, so that its data have another path."""
     shutil.copytree(directory, path / "data")
     shutil.copytree(run, path / "run")
     config = json.loads((run / "config.json").read_text())
@@ -112,7 +114,7 @@ def moved_copy(run: Path, directory: Path, path: Path) -> Path:
 
 
 def test_runs_on_other_captions_are_not_averaged(directory, proposer, tmp_path):
-    """Vectors without text are called alike everywhere: they are looked at."""
+    """Captions without text all have the same placeholders, so vectors are compared."""
     run, _ = proposer
     other = moved_copy(run, directory, tmp_path)
     rows = evaluate_runs([run, other])  # the same vectors in another place
@@ -137,5 +139,5 @@ def test_runs_on_other_captions_are_not_averaged(directory, proposer, tmp_path):
 
 @pytest.mark.parametrize("arguments", [{"top_k": [3]}, {"proposer": "somewhere"}])
 def test_a_proposer_needs_numbers_of_candidates(arguments):
-    with pytest.raises(ConfigError, match="one needs the other"):
+    with pytest.raises(ConfigError, match="expected both or neither"):
         evaluate_runs(["anywhere"], **arguments)

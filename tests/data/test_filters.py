@@ -1,4 +1,4 @@
-"""Pairs dropped before training: which ones, what a row says of it, and what is refused."""
+"""Filters: the pairs that they drop, the fields of a results row, and errors."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_the_pairs_that_are_kept(config, tmp_path, kind, value, name):
     np.testing.assert_array_equal(train.stored_image, whole.stored_image[expected])
     np.testing.assert_array_equal(train.caption_image, whole.caption_image[expected])
     assert all(np.array_equal(train.tokens[n], whole.tokens[k]) for n, k in enumerate(expected))
-    assert (len(data.dev), len(data.test)) == (20, 20)  # as they are
+    assert (len(data.dev), len(data.test)) == (20, 20)  # unfiltered
     row = data.mismatch.row()
     wrong = (whole.stored_image != whole.caption_image)[expected].mean()
     assert (row["filter"], row["filter_kept"]) == (name, len(expected) / PAIRS)

@@ -17,7 +17,7 @@ HARMLESS = {
 
 
 class Hostile:
-    """Calls something when it is unpickled."""
+    """An object that calls a function when it is unpickled."""
 
     def __init__(self, function, *arguments):
         self.call = function, arguments
@@ -87,7 +87,7 @@ def test_damage_is_refused(tmp_path, content):
 
 
 def test_a_large_memo_takes_no_memory(tmp_path):
-    """Place 2^26 of the memo, in ten bytes."""
+    """Ten bytes of a pickle ask for entry 2^26 of the memo."""
     path = tmp_path / "data.pkl"
     path.write_bytes(b"\x80\x02Nr\x00\x00\x00\x04.")
     tracemalloc.start()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from nltk.tokenize import word_tokenize
 
-from l2rm_jax.data.text import Vocabulary, punkt, tokenize
+from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.errors import ConfigError, DataError
 
 SPECIAL = ["<pad>", "<start>", "<end>", "<unk>"]
@@ -56,7 +56,7 @@ def test_ids_of_hard_captions_are_those_of_the_full_rules(min_count):
 
 @pytest.fixture
 def small_punkt(tmp_path, monkeypatch) -> None:
-    """A punkt model in NLTK's layout that knows one abbreviation, in place of any installed."""
+    """Install a tiny punkt model, which knows one abbreviation, in place of NLTK's."""
     model = tmp_path / "tokenizers" / "punkt_tab" / "english"
     model.mkdir(parents=True)
     (model / "abbrev_types.txt").write_text("mr\n")
@@ -78,11 +78,11 @@ def small_punkt(tmp_path, monkeypatch) -> None:
     ],
 )
 def test_sentences_are_split_by_the_installed_model(small_punkt, caption, words):
-    assert tokenize(caption, punkt()) == words
+    assert tokenize(caption, load_sentence_splitter()) == words
 
 
 def test_sentences_of_hard_captions_are_those_of_nltk(small_punkt):
-    sentences, theirs = punkt(), nltk.PunktTokenizer()
+    sentences, theirs = load_sentence_splitter(), nltk.PunktTokenizer()
     differ = 0
     for caption in HARD:
         parts = theirs.tokenize(caption.lower())
@@ -95,7 +95,7 @@ def test_sentences_of_hard_captions_are_those_of_nltk(small_punkt):
 def test_a_missing_sentence_model_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
     with pytest.raises(ConfigError, match=r"data\.split_sentences: .*downloader punkt_tab"):
-        punkt()
+        load_sentence_splitter()
 
 
 def test_short_cut_gives_the_words_of_the_full_rules():
@@ -162,7 +162,7 @@ def gap() -> dict:
         (["dog"], "found list"),
         ({**published(SPECIAL), "word2idx": []}, "json objects"),
         (published(["<pad>", "<start>", "<end>", "dog"]), "no <unk>"),
-        (published([*SPECIAL, "a\ud800"]), r"word2idx has 'a\\ud800', half a character"),
+        (published([*SPECIAL, "a\ud800"]), r"word2idx has 'a\\ud800', a lone surrogate; expected"),
         (published(["dog", *SPECIAL]), "<pad> has index 1, expected 0"),
         (gap(), "index 4 belongs to none.*0 to 4"),
         ({**published(SPECIAL), "word2idx": {w: "1" for w in SPECIAL}}, "to integers"),

@@ -1,4 +1,4 @@
-"""Captions given by vectors instead of words: layouts, batches, what is refused and described."""
+"""Captions as vectors instead of words: layouts, batches, errors and `--mode=check`."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from l2rm_jax.check import check
 from l2rm_jax.config import default
 from l2rm_jax.data.batches import caption_batches
-from l2rm_jax.data.loading import keep_data, load_data, read_split
+from l2rm_jax.data.loading import load_data, read_split, save_vocabulary_and_index
 from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
@@ -30,7 +30,7 @@ def lengths_of(split: str) -> np.ndarray:
 
 @pytest.fixture
 def config(tmp_path) -> ConfigDict:
-    """Of one vector an image, and sets of up to seven vectors a caption, NaN after their ends."""
+    """A data set of one vector an image and 1 to 7 vectors a caption, with NaN after the last."""
     for split, images in SIZES.items():
         rng = np.random.default_rng(images)
         np.save(tmp_path / f"{split}_ims.npy", rng.normal(size=(images, 9)).astype(np.float32))
@@ -129,7 +129,7 @@ def test_repeated_images_are_read_once(config):
 
 def test_a_run_keeps_no_vocabulary_and_stays_with_vectors(config, tmp_path):
     workdir = tmp_path / "run"
-    keep_data(load(config, workdir), workdir)
+    save_vocabulary_and_index(load(config, workdir), workdir)
     assert [path.name for path in workdir.iterdir()] == ["mismatch_index.npy"]
     load(config, workdir)
     Vocabulary.build(["word"] * 4).write(workdir / "vocabulary.json")
@@ -159,7 +159,7 @@ def set_vocabulary(config):
     config.data.vocabulary = "words.json"
 
 
-FAULTS = {  # a fault: what says so, {} being the directory
+FAULTS = {  # how to cause each fault, and the start of its message; {} is the directory
     "words in one split": (
         remove("dev"),
         "dev: its captions are words, expected vectors (dev_caps.npy) as in {}/train_caps.npy",

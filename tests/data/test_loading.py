@@ -1,3 +1,5 @@
+"""Reading one split, and the three splits of a run with its vocabulary and mismatch."""
+
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -5,9 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from l2rm_jax.data import mismatch
-from l2rm_jax.data.loading import keep_data, load_data, read_split
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.loading import load_data, read_split, save_vocabulary_and_index
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError, DataError
 
@@ -86,21 +86,6 @@ def test_a_tsv_has_one_caption_per_image_whatever_its_rows(tmp_path):
     assert (dev.images.shape[0], dev.captions_per_image) == (20, 1)
 
 
-def test_head_and_mismatch_of_a_split(directory):
-    train = read_split(directory, "train", WORDS).head(8)
-    assert isinstance(train, PairDataset)
-    assert (len(train), len(train.tokens), len(train.images)) == (40, 40, 8)
-    made = mismatch.generate("caption", 0.9, 0, train.caption_image, 8)
-    noisy = train.with_mismatch(made)
-    assert np.array_equal(noisy.stored_image, made.stored_image)
-    assert noisy.matched.mean() == pytest.approx(1 - made.true_rate)
-    assert train.matched.all()
-    with pytest.raises(DataError, match="before mismatching"):
-        noisy.head(2)
-    with pytest.raises(DataError, match="mismatch of 40 captions and 8 images, expected 10 and 2"):
-        train.head(2).with_mismatch(made)
-
-
 # Everything a run reads
 
 
@@ -140,7 +125,7 @@ def test_first_images_only(directory):
 def test_sentences_are_split_where_asked(directory, monkeypatch):
     lines = ["Number. Caption." for _ in range(60)]
     (directory / "train_caps.txt").write_text("\n".join(lines) + "\n")
-    load = "l2rm_jax.data.loading.punkt"
+    load = "l2rm_jax.data.loading.load_sentence_splitter"
     monkeypatch.setattr(load, lambda: lambda text: text.replace(". ", ".\n").split("\n"))
     lengths = {}
     for asked in (False, True):
@@ -161,14 +146,14 @@ def test_workdir_keeps_vocabulary_and_index(directory, tmp_path):
     workdir = tmp_path / "runs" / "one"
     first = load_data(*configs(directory), workdir=workdir)
     assert not workdir.exists()  # loading alone writes nothing
-    keep_data(first, workdir)
+    save_vocabulary_and_index(first, workdir)
     assert Vocabulary.read(workdir / "vocabulary.json") == first.vocabulary
     index = np.load(workdir / "mismatch_index.npy")
     assert np.array_equal(index, first.train.stored_image)
     times = {file: file.stat().st_mtime_ns for file in workdir.iterdir()}
     Vocabulary.build(["other words"] * 4).write(tmp_path / "other.json")
     second = load_data(*configs(directory, min_count=1), workdir=workdir)
-    keep_data(second, workdir)
+    save_vocabulary_and_index(second, workdir)
     assert second.vocabulary == first.vocabulary  # the run's own, not one built anew
     assert np.array_equal(second.train.stored_image, first.train.stored_image)
     assert times == {file: file.stat().st_mtime_ns for file in workdir.iterdir()}
@@ -179,7 +164,7 @@ def test_workdir_keeps_vocabulary_and_index(directory, tmp_path):
 @pytest.mark.parametrize("change", [{"rate": 0.25}, {"seed": 1}, {"protocol": "caption"}])
 def test_another_mismatch_in_the_workdir_is_refused(directory, tmp_path, change):
     data = load_data(*configs(directory), workdir=tmp_path)
-    keep_data(data, tmp_path)
+    save_vocabulary_and_index(data, tmp_path)
     first = data.mismatch
     before = (tmp_path / "mismatch_index.npy").read_bytes()
     other = load_data(*configs(directory, **change), workdir=None).mismatch
@@ -196,7 +181,7 @@ def test_semi_paired_data_say_what_is_paired_and_keep_it(directory, tmp_path):
     assert train.paired.sum() == 5 * train.captions_per_image
     assert train.matched[train.paired].all() and not train.matched.all()
     assert data.dev.paired.all() and data.dev.matched.all()
-    keep_data(data, tmp_path)
+    save_vocabulary_and_index(data, tmp_path)
     again = load_data(*asked, workdir=tmp_path).train
     np.testing.assert_array_equal(again.paired, train.paired)
     with pytest.raises(DataError, match="never overwritten"):
@@ -219,7 +204,7 @@ def test_given_vocabulary_and_index_are_used(directory, tmp_path):
     for workdir in (None, tmp_path / "run", tmp_path / "run"):
         data = load_data(*asked, workdir=workdir)
         if workdir:
-            keep_data(data, workdir)
+            save_vocabulary_and_index(data, workdir)
         assert data.vocabulary == WORDS
         assert np.array_equal(data.train.stored_image, np.repeat(index, 5))
         assert data.mismatch.source == str(tmp_path / "index.npy")
