@@ -204,15 +204,8 @@ def test_sentences_are_split_before_the_vocabulary_is_built(tmp_path, trained, m
         "load_sentence_splitter",
         lambda: lambda text: text.replace(". ", ".\n").split("\n"),
     )
-    arguments = (
-        "--path",
-        tmp_path,
-        "--out",
-        tmp_path / "out",
-        "--set",
-        "data.split_sentences=True",
-    )
-    command(monkeypatch, flickr8k, *arguments)
+    arguments = ("--path", tmp_path, "--out", tmp_path / "out")
+    command(monkeypatch, flickr8k, *arguments, "--set", "data.split_sentences=True")
     words = json.loads((tmp_path / "out" / "vocabulary.json").read_text())["word2idx"]
     assert list(words)[4:] == ["a", "dog", "sits", ".", "it", "runs"]
 
