@@ -1,4 +1,4 @@
-"""Image and text encoders: what an image or a caption is before it meets the other modality."""
+"""Encoders: region features to region vectors, words to word vectors, each modality by itself."""
 
 import flax.linen as nn
 import flax.struct
@@ -20,10 +20,16 @@ from l2rm_jax.models.layers import (
 
 @flax.struct.dataclass
 class ImageCode:
-    """Unit region vectors `[I, R, D]` (zero past the last region), their mask `[I, R]` (1 = a
-    region), one unit global vector `[I, D]` per image where the head uses it, the norms `[I, R]`
-    that the regions had before, and their products with each other `[I, R, R]`, in full precision,
-    where the head uses them."""
+    """A batch of encoded images.
+
+    Attributes:
+      regions: unit region vectors; zero in the padding.
+      mask: 1 for a region, 0 for padding.
+      overall: a unit global vector per image; None unless the head needs it.
+      norms: norms of the region vectors before they were scaled to unit length.
+      products: inner products of the regions of an image, in full float32 precision; None unless
+        the head needs them.
+    """
 
     regions: Float[Array, "I R D"]
     mask: Float[Array, "I R"]
@@ -34,9 +40,14 @@ class ImageCode:
 
 @flax.struct.dataclass
 class TextCode:
-    """Unit word vectors `[J, L, D]` (zero past the end), their mask `[J, L]` (1 = a word), one
-    unit global vector `[J, D]` per caption where the head uses it, and the norms `[J, L]` that the
-    words had before."""
+    """A batch of encoded captions.
+
+    Attributes:
+      words: unit word vectors; zero in the padding.
+      mask: 1 for a word, 0 for padding.
+      overall: a unit global vector per caption; None unless the head needs it.
+      norms: norms of the word vectors before they were scaled to unit length.
+    """
 
     words: Float[Array, "J L D"]
     mask: Float[Array, "J L"]
@@ -44,15 +55,15 @@ class TextCode:
     norms: Float[Array, "J L"] | None = None
 
     def cut(self, length: int) -> "TextCode":
-        """Without what comes after so many words of a caption."""
+        """Keep the first `length` words of each caption."""
         norms = None if self.norms is None else self.norms[:, :length]
         return self.replace(words=self.words[:, :length], mask=self.mask[:, :length], norms=norms)
 
 
 class RegionEncoder(nn.Module):
-    """One linear layer, and unit length if `normalise`: `[I, R, Dv] -> [I, R, D]`.
+    """Linear projection, scaled to unit length if `normalise`: `[I, R, Dv] -> [I, R, D]`.
 
-    Of captions' vectors too.
+    It also projects captions that are given as vectors.
     """
 
     embed_dim: int
@@ -65,8 +76,11 @@ class RegionEncoder(nn.Module):
 
 
 class WordEncoder(nn.Module):
-    """Word embedding and bidirectional GRU, mean of both directions, of unit length if `normalise`:
-    `[J, L] -> [J, L, D]`, zero past the end."""
+    """Word embedding and bidirectional GRU: token ids `[J, L]` to word vectors `[J, L, D]`.
+
+    A word vector is the mean of both directions, scaled to unit length if `normalise`. Vectors
+    past the end of a caption are zero.
+    """
 
     vocabulary_size: int
     word_dim: int
@@ -87,10 +101,11 @@ class WordEncoder(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """One global vector from the local ones, weighted by their agreement with their mean.
+    """Unit global vector: the mean of local vectors, weighted by their agreement with the mean.
 
     `[N, K, D], mask [N, K] -> [N, D]`. With `normalise`, batch normalisation follows both
-    projections (the image side of SGRAF; its local one has a channel per region).
+    projections, as on the image side of SGRAF; for the local vectors it has one channel per
+    region position.
     """
 
     dropout: float
@@ -115,8 +130,12 @@ class SelfAttention(nn.Module):
 
 
 class ImageEncoder(nn.Module):
-    """Region features `[I, R, Dv]` and region counts `[I]` to `ImageCode`; `overall` asks for the
-    global vectors, `products` for those of regions with each other."""
+    """Encoder of region features `[I, R, Dv]` with region counts `[I]`.
+
+    Attributes:
+      overall: also make the global vectors, `ImageCode.overall`.
+      products: also make the inner products of regions, `ImageCode.products`.
+    """
 
     embed_dim: int
     dropout: float
@@ -128,11 +147,11 @@ class ImageEncoder(nn.Module):
     def __call__(
         self, images: Float[Array, "I R Dv"], counts: Int[Array, " I"], train: bool
     ) -> ImageCode:
-        real = jnp.arange(images.shape[1]) < counts[:, None]
-        mask = real.astype(jnp.float32)
-        # A bias makes something of zero features too, hence the mask after the projection; the one
-        # before it keeps even NaN out of the gradient.
-        images = jnp.where(real[..., None], images, 0.0)
+        is_region = jnp.arange(images.shape[1]) < counts[:, None]
+        mask = is_region.astype(jnp.float32)
+        # Padding is masked before the projection, so that NaN there cannot reach the gradient, and
+        # after it, because the bias makes a nonzero vector of zero features.
+        images = jnp.where(is_region[..., None], images, 0.0)
         encoder = RegionEncoder(self.embed_dim, normalise=False, name="regions")
         raw = encoder(images) * mask[..., None]
         regions, overall = l2_normalise(raw), None
@@ -144,12 +163,16 @@ class ImageEncoder(nn.Module):
 
 
 def region_products(regions: Float[Array, "I R D"]) -> Float[Array, "I R R"]:
-    """Of the regions of each image with each other, in full precision."""
+    """Inner products of the regions of each image, in full float32 precision."""
     return jnp.einsum("ird,isd->irs", regions, regions, precision=jax.lax.Precision.HIGHEST)
 
 
 class TextEncoder(nn.Module):
-    """Token ids `[J, L]` and lengths `[J]` to `TextCode`; `overall` asks for the global vectors."""
+    """Encoder of token ids `[J, L]` with caption lengths `[J]`.
+
+    Attributes:
+      overall: also make the global vectors, `TextCode.overall`.
+    """
 
     vocabulary_size: int
     word_dim: int
@@ -181,10 +204,13 @@ class TextEncoder(nn.Module):
 
 
 class VectorTextEncoder(nn.Module):
-    """Captions given by vectors `[J, L, Dt]`, lengths `[J]`, to `TextCode`: each vector is a word.
+    """Encoder of captions given as vectors `[J, L, Dt]`, with lengths `[J]`; a vector is a word.
 
-    A linear layer stands for the embedding and the GRU of `TextEncoder`; one vector for a whole
-    caption is a caption of one word, and then the global vector too.
+    A linear layer replaces the word embedding and the GRU of `TextEncoder`. A caption given as one
+    vector is a caption of one word, and that word vector is also its global vector.
+
+    Attributes:
+      overall: also make the global vectors, `TextCode.overall`.
     """
 
     embed_dim: int
