@@ -1,11 +1,11 @@
-"""Methods: how a retrieval model is learned from noisy pairs.
+"""Training methods: how a retrieval model learns from noisy pairs.
 
-Each method has a file of its own, which registers it; `base` has what they share, `registry` the
-table by name. Read `README.md` beside this file to choose a method or to add one. May import
-models, data and all to their right.
+Each method has its own file and registers itself there. `base` holds the code that they share, and
+`registry` the table of methods by name. To choose or add a method, read `README.md` in this folder.
+This package may import `models`, `data` and everything to the right of them in the import order.
 """
 
-# Importing the file of a method registers it.
+# Importing a method's file registers the method.
 from l2rm_jax.methods import baseline, l2rm, rcl, rcsl  # noqa: F401
 from l2rm_jax.methods.base import EpochPlan, Method, TrainState
 from l2rm_jax.methods.registry import METHODS, make_method, register_method

@@ -1,4 +1,4 @@
-"""What every method has in common: the state, the contract with the loop, one optimiser update."""
+"""Code shared by all methods: training state, the `Method` interface, and optimiser updates."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -14,32 +14,33 @@ from jaxtyping import Array, Float, Int
 from l2rm_jax.devices import parallel
 from l2rm_jax.models.retrieval import RetrievalModel
 
-# Streams for keys of their own: adding a use of randomness does not disturb the others.
+# Each use of random numbers has its own stream of keys, so a new use does not change the others.
 INIT, DROPOUT_A, DROPOUT_B, RESERVE, NEGATIVES = range(5)
 
 
 class TrainState(flax.struct.PyTreeNode):
-    """Everything that a resumed run needs from the device."""
+    """Everything on the device that a run needs to resume."""
 
-    step: Int[Array, ""]  # optimiser updates so far
-    epoch: Int[Array, ""]  # of the running epoch, warm-up included; sets the learning rate
+    step: Int[Array, ""]  # number of optimiser updates so far
+    epoch: Int[Array, ""]  # current epoch, from 0, warm-up included; sets the learning rate
     params: Any
     batch_stats: Any
     opt_state: Any
-    own: Any  # what only the method knows (L2RM: the learned cost and its optimiser)
-    key: Array  # the run's PRNG key; never split, only folded with the step
+    own: Any  # state of the method itself (L2RM: the learned cost and its optimiser)
+    key: Array  # the run's PRNG key; constant: `step_key` folds the step into it
 
 
 @dataclasses.dataclass(frozen=True)
 class EpochPlan:
-    """What an epoch trains on.
+    """The pairs that one epoch trains on.
 
     Attributes:
-      streams: rows of pairs by stream name, in one of the forms that `data.batches.TrainStream`
-        takes. An epoch is one pass over the first stream; the others restart, reshuffled, when
-        they are exhausted.
+      streams: row numbers of training pairs for each stream name, `[n]`, or `[n, k, 2]` to
+        combine images and captions of different pairs (see `data.TrainStream`). An epoch is one
+        pass over the first stream; the other streams restart, reshuffled, when they are
+        exhausted.
       report: numbers to log with the epoch.
-      warnings: what a person should know, by the name of the sign (see `l2rm_jax.run.health`).
+      warnings: messages for the user, by the name of the warning (see `l2rm_jax.run.health`).
     """
 
     streams: dict[str, np.ndarray]
@@ -49,19 +50,20 @@ class EpochPlan:
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """What the loop knows of a method: three functions, its streams, and its losses.
+    """A method as the training loop sees it: three functions, its streams, and its losses.
 
     Attributes:
-      init: `(key, batch) -> TrainState`; the batch only lends its shapes.
-      plan: `(score_pairs, dataset, epoch) -> EpochPlan`, on the host. `score_pairs(score)` maps
-        `score(state, batch) -> [B, ...]`, or a tree of such arrays, over all training pairs, each
-        exactly once, and returns the values in the order of the pairs.
-      step: `(state, {stream: batch}) -> (state, metrics)`, pure, traced once per set of shapes.
-      streams: names of the streams that a step after the warm-up takes, and how many batches it
-        takes of each.
-      losses: by stream, the metric that holds the loss of its similarities, and that loss,
-        `[B, B] -> scalar`: a metric that stays where the loss of equal similarities is has
-        learned nothing.
+      init: `(key, batch) -> TrainState`. Only the shapes of the batch matter.
+      plan: `(score_pairs, dataset, epoch) -> EpochPlan`, runs on the host before each epoch.
+        `score_pairs(score)` applies `score(state, batch) -> [B, ...]` (or a tree of such arrays)
+        to every training pair exactly once and returns the values in the order of the pairs.
+      step: `(state, {stream: batch}) -> (state, metrics)`, one update. A pure function, traced
+        once per set of shapes.
+      streams: names of the streams that a step uses after the warm-up, with the number of
+        batches that it takes from each.
+      losses: for each stream, the name of the metric that reports its loss, and the loss as a
+        function of similarities, `[B, B] -> scalar`. The warning `flat_loss` compares the metric
+        with the loss of equal similarities: a model whose loss stays there has learned nothing.
     """
 
     init: Callable[[Array, Any], TrainState]
@@ -78,7 +80,15 @@ def forward(
     batch: Any,
     key: Array,
 ) -> tuple[Float[Array, "I J"], Any]:
-    """Train-mode similarities of the global batch and the updated batch statistics."""
+    """Train-mode similarities of the global batch, and the updated batch statistics.
+
+    Args:
+      model: the model.
+      params: its parameters.
+      batch_stats: its batch statistics before the step.
+      batch: this device's share of the global batch.
+      key: PRNG key for dropout.
+    """
     sims, updated = model.apply(
         {"params": params, "batch_stats": batch_stats},
         batch.images,
@@ -90,7 +100,7 @@ def forward(
         rngs={"dropout": key},
         mutable=["batch_stats"],
     )
-    return sims, updated.get("batch_stats", {})  # not every head has any
+    return sims, updated.get("batch_stats", {})  # empty for heads without batch norm
 
 
 def evaluate(model: RetrievalModel, state: TrainState, batch: Any) -> Float[Array, "I J"]:
@@ -101,15 +111,23 @@ def evaluate(model: RetrievalModel, state: TrainState, batch: Any) -> Float[Arra
 
 
 def step_key(state: TrainState, use: int) -> Array:
+    """PRNG key of this step for one use of random numbers (`DROPOUT_A`, `RESERVE`, ...)."""
     return jax.random.fold_in(jax.random.fold_in(state.key, use), state.step)
 
 
 @dataclasses.dataclass(frozen=True)
 class Optimiser:
-    """AdamW behind a global-norm clip, with the reference's step-wise decay of the rate.
+    """AdamW after clipping by the global norm, with the step-wise decay of the reference code.
 
-    The rate is divided by 10 every `decay_epochs` epochs, counted after the warm-up
-    (L2RM suppl. Tab. 1, "update learning rate").
+    The learning rate is divided by 10 every `decay_epochs` epochs, counted from the end of the
+    warm-up (L2RM suppl. Tab. 1, "update learning rate").
+
+    Attributes:
+      learning_rate: rate before the first decay.
+      decay_epochs: epochs between two decays, >= 1.
+      warmup_epochs: epochs before the count starts.
+      grad_clip: largest global norm of the gradient; infinity switches clipping off.
+      weight_decay: decoupled weight decay, multiplied by the learning rate.
     """
 
     learning_rate: float
@@ -119,21 +137,21 @@ class Optimiser:
     weight_decay: float = 0.0
 
     def _chain(self) -> optax.GradientTransformation:
-        clip = optax.clip_by_global_norm(self.grad_clip)
-        return (
-            optax.chain(clip, optax.scale_by_adam())
-            if np.isfinite(self.grad_clip)
-            else (optax.scale_by_adam())
-        )
+        if not np.isfinite(self.grad_clip):
+            return optax.scale_by_adam()
+        return optax.chain(optax.clip_by_global_norm(self.grad_clip), optax.scale_by_adam())
 
     def init(self, params: Any) -> Any:
+        """Optimiser state for these parameters."""
         return self._chain().init(params)
 
     def rate(self, epoch: Int[Array, ""]) -> Float[Array, ""]:
+        """Learning rate of an epoch."""
         decays = jnp.maximum(epoch - self.warmup_epochs, 0) // self.decay_epochs
         return self.learning_rate * 0.1**decays
 
     def update(self, grads: Any, opt_state: Any, params: Any, epoch: Array) -> tuple[Any, Any]:
+        """Parameters and optimiser state after one update."""
         updates, opt_state = self._chain().update(grads, opt_state, params)
         rate = self.rate(epoch)
         params = jax.tree.map(lambda p, u: p - rate * (u + self.weight_decay * p), params, updates)
@@ -141,6 +159,7 @@ class Optimiser:
 
 
 def model_optimiser(config) -> Optimiser:
+    """Make the optimiser of the model from `config.optim` and the number of warm-up epochs."""
     return Optimiser(
         learning_rate=config.optim.learning_rate,
         decay_epochs=config.optim.decay_epochs,
@@ -153,7 +172,16 @@ def model_optimiser(config) -> Optimiser:
 def init_state(
     model: RetrievalModel, optimiser: Optimiser, key: Array, batch: Any, own: Any = ()
 ) -> TrainState:
-    # Collectives need a mapped axis, and parameters do not depend on it.
+    """State before the first step.
+
+    Args:
+      model: the model.
+      optimiser: its optimiser.
+      key: the run's PRNG key.
+      batch: any batch; only its shapes matter.
+      own: initial state of the method itself, a tree of arrays.
+    """
+    # The axis of the devices exists only inside a mapped function; parameters do not depend on it.
     local = model.clone(axis_name=None)
     init = jax.jit(local.init)
     key_init = jax.random.fold_in(key, INIT)
@@ -169,10 +197,21 @@ def init_state(
     )
 
 
-def descend(
+def gradient_step(
     loss_fn: Callable, state: TrainState, optimiser: Optimiser, axis_name: str | None
 ) -> tuple[TrainState, dict]:
-    """One update from `loss_fn(params) -> (loss, (batch_stats, metrics))`."""
+    """Take one optimiser step down the gradient of a loss.
+
+    Args:
+      loss_fn: `params -> (loss, (batch_stats, metrics))`.
+      state: state before the step.
+      optimiser: optimiser of the parameters.
+      axis_name: mapped axis of the devices, over which gradients are averaged; None for one
+        device.
+
+    Returns:
+      The new state, and the metrics with `grad_norm`, the norm before clipping, added.
+    """
     grads, (batch_stats, metrics) = jax.grad(loss_fn, has_aux=True)(state.params)
     grads = parallel.device_mean(grads, axis_name)
     params, opt_state = optimiser.update(grads, state.opt_state, state.params, state.epoch)
@@ -184,9 +223,10 @@ def descend(
 
 
 def skip_non_finite(step: Callable) -> Callable:
-    """`step` without its update where a metric (loss, gradient norm, ...) is not finite.
+    """Wrap `step` so that it leaves the state unchanged if any metric is not finite.
 
-    Only the count of steps then moves on, and with it the randomness of the next one.
+    Metrics include the loss and the gradient norm. The step counter still advances, so the next
+    step draws new random numbers.
     """
 
     def guarded_step(state: TrainState, batch: Any) -> tuple[TrainState, dict]:
@@ -205,7 +245,11 @@ def plain_step(
     state: TrainState,
     batch: Any,
 ) -> tuple[TrainState, dict]:
-    """One update on one batch of pairs that are all trusted."""
+    """One update with a loss of the similarity matrix alone, on a batch whose pairs are trusted.
+
+    Returns:
+      The new state, and the metrics `loss` and `grad_norm`.
+    """
 
     def loss_fn(params):
         key = step_key(state, DROPOUT_A)
@@ -213,4 +257,4 @@ def plain_step(
         value = loss(sims)
         return value, (stats, {"loss": value})
 
-    return descend(loss_fn, state, optimiser, model.axis_name)
+    return gradient_step(loss_fn, state, optimiser, model.axis_name)

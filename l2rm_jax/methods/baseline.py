@@ -1,6 +1,6 @@
-"""Baselines that trust every pair: triplet with hardest negatives, and InfoNCE.
+"""Baselines that trust every pair: triplet loss with hardest negatives, and InfoNCE.
 
-Of semi-paired data they take the paired part alone.
+On semi-paired data they train on the known pairs alone.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from l2rm_jax.methods.registry import register_method
 def make_triplet(model, config) -> Method:
     """Triplet ranking loss with the hardest negatives of the batch (L2RM Eq. 2).
 
-    The warm-up epochs take all negatives instead: started with the hardest ones, a model of this
-    kind stays for long at the loss where all similarities are equal, often for good.
+    The warm-up epochs average over all negatives instead. A model that starts with the hardest
+    negatives stays for a long time, often forever, at the loss of equal similarities.
     """
     margin = config.loss.margin
     losses = {
@@ -29,7 +29,7 @@ def make_triplet(model, config) -> Method:
 
 
 def make_info_nce(model, config) -> Method:
-    """InfoNCE, both directions (L2RM Eq. 3), from the first epoch to the last."""
+    """InfoNCE in both directions (L2RM Eq. 3), in all epochs."""
     loss = partial(info_nce, tau=config.loss.tau)
     return _make(model, config, {"warmup": loss, "pairs": loss})
 
@@ -39,8 +39,15 @@ register_method("infonce", make_info_nce)
 
 
 def _make(model, config, losses: dict[str, Callable], hardest: tuple[str, ...] = ()) -> Method:
-    """The same pairs in every epoch; the loss is the one of the epoch's stream. `hardest` names the
-    streams whose loss looks at the hardest negatives alone."""
+    """Make a method that trains on the same pairs in every epoch.
+
+    Args:
+      model: the model.
+      config: config of the run.
+      losses: the loss of each stream: "warmup" in the warm-up epochs, then "pairs".
+      hardest: streams whose loss uses only the hardest negatives, so that most similarities have
+        no gradient.
+    """
     optimiser = model_optimiser(config)
 
     def plan(score_pairs, dataset, epoch):

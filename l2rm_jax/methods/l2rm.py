@@ -91,7 +91,7 @@ def make(model, config) -> Method:
         else:
             cost_metrics = {}
         loss_fn = partial(_loss, model, config, rematch_loss, state, batch)
-        state, metrics = base.descend(loss_fn, state, optimiser, model.axis_name)
+        state, metrics = base.gradient_step(loss_fn, state, optimiser, model.axis_name)
         return state, {**metrics, **cost_metrics}
 
     hardest = partial(ranking.triplet_hardest, margin=config.loss.margin)

@@ -102,7 +102,7 @@ def _make(model, config, plan) -> Method:
     def step(state: TrainState, batch: dict) -> tuple[TrainState, dict]:
         [(stage, batches)] = batch.items()
         loss_fn = partial(_loss, model, config, state, stage, batches)
-        return base.descend(loss_fn, state, optimiser, model.axis_name)
+        return base.gradient_step(loss_fn, state, optimiser, model.axis_name)
 
     mining = partial(semi_paired.robust_mining, tau=config.rcsl.tau)
 
