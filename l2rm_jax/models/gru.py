@@ -1,4 +1,4 @@
-"""Both directions of a GRU over padded sequences."""
+"""Bidirectional GRU over padded sequences."""
 
 from typing import NamedTuple
 
@@ -13,42 +13,48 @@ from l2rm_jax.models.layers import uniform_init
 def bidirectional_gru(
     inputs: Float[Array, "J L E"], mask: Float[Array, "J L"], hidden: int
 ) -> tuple[Float[Array, "J L H"], Float[Array, "J L H"]]:
-    """States of a GRU that reads forward and of one that reads backward, started at zero; zero past
-    the end.
+    """Hidden states of a forward and of a backward GRU; zero past the end of a sequence.
 
-    For modules to call, as `forward` and `backward` become parts of theirs. Both take each step
-    together: twice the work of one in as many operations, all of them small.
+    Both GRUs start from zero states. Call this function inside a Flax module: it adds the
+    submodules `forward` and `backward` to that module. One scan runs both directions, since a step
+    of both takes as many operations as a step of one, and the operations are small.
+
+    Args:
+      inputs: padded sequences.
+      mask: 1 for an entry of a sequence, 0 for the padding after it.
+      hidden: size H of a state.
     """
     inputs, mask = jnp.swapaxes(inputs, 0, 1), mask.T
-    both = (
+    directions = (
         Direction(hidden, name="forward")(inputs),
         Direction(hidden, name="backward")(inputs[::-1]),
     )
-    kernels, given = zip(*both, strict=True)
-    given = jax.tree.map(lambda *gates: jnp.stack(gates, axis=1), *given)
-    states = _states(jnp.stack(kernels), given, jnp.stack([mask, mask[::-1]], axis=1))
+    kernels, gates = zip(*directions, strict=True)
+    gates = jax.tree.map(lambda *arrays: jnp.stack(arrays, axis=1), *gates)
+    states = _hidden_states(jnp.stack(kernels), gates, jnp.stack([mask, mask[::-1]], axis=1))
     states = states[:, 0] * mask[..., None], states[::-1, 1] * mask[..., None]
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), states)
 
 
 class _Gates(NamedTuple):
-    """What the gates of all steps are, apart from what the kernels make of the states before.
+    """Gates of all steps before activation, without the contribution of the previous state.
 
-    An array each: where a step takes its gates out of one array of all, a CPU takes twice as long.
+    Each gate is an array of its own: on a CPU, slicing the gates of a step out of one array takes
+    twice as long.
     """
 
     reset: Float[Array, "... H"]
     update: Float[Array, "... H"]
     new: Float[Array, "... H"]
-    answer: Float[Array, "... H"]  # what the state adds to `new`, times the reset gate
+    new_gated: Float[Array, "... H"]  # the part of `new` that the reset gate multiplies
 
 
 class Direction(nn.Module):
-    """The parameters of one direction: the kernel of its states, and its gates for `inputs`.
+    """Parameters of one direction: returns the kernel of its states, and its gates for `inputs`.
 
-    Kernels and biases hold the gates in the order reset, update, new; both bias vectors of the
-    reference are kept, because under Adam two biases that only ever appear as a sum move twice as
-    far as one.
+    Kernels and biases hold the gates in the order reset, update, new. Both bias vectors of the
+    reference are kept although only their sum matters for two of the gates: under Adam, two biases
+    move their sum twice as far as one bias would move.
     """
 
     hidden: int
@@ -63,51 +69,55 @@ class Direction(nn.Module):
         hidden_bias = self.param("hidden_bias", init, (gates,))
         kernels, biases = jnp.split(input_kernel, 3, axis=1), jnp.split(input_bias, 3)
         reset, update, new = (inputs @ k + b for k, b in zip(kernels, biases, strict=True))
-        of_reset, of_update, of_new = jnp.split(hidden_bias, 3)
-        answer = jnp.broadcast_to(of_new, new.shape)
-        return hidden_kernel, _Gates(reset + of_reset, update + of_update, new, answer)
+        reset_bias, update_bias, new_bias = jnp.split(hidden_bias, 3)
+        new_gated = jnp.broadcast_to(new_bias, new.shape)
+        return hidden_kernel, _Gates(reset + reset_bias, update + update_bias, new, new_gated)
 
 
 @jax.custom_vjp
-def _states(
-    kernels: Float[Array, "2 H 3H"], given: _Gates, mask: Float[Array, "L 2 J"]
+def _hidden_states(
+    kernels: Float[Array, "2 H 3H"], gates: _Gates, mask: Float[Array, "L 2 J"]
 ) -> Float[Array, "L 2 J H"]:
-    """The states after each step. The kernels' gradient is one product of all steps, where a scan
-    would add up matrices as large as the kernels at every step."""
-    return _scan(kernels, given, mask)
+    """States after each step.
+
+    The gradient of the kernels is one product over all steps. The gradient of a scan would add a
+    matrix of the kernels' size at every step.
+    """
+    return _scan_states(kernels, gates, mask)
 
 
-def _forward(kernels, given, mask):
-    states, pull = jax.vjp(lambda given: _scan(kernels, given, mask), given)
+def _forward(kernels, gates, mask):
+    states, pull = jax.vjp(lambda gates: _scan_states(kernels, gates, mask), gates)
     return states, (states, pull)
 
 
-def _backward(kept, slopes):
-    states, pull = kept
-    (of_given,) = pull(slopes)
-    # What a kernel makes of a state is added to three gates of the next step; the first is zero.
-    of_kernels = [
-        jnp.einsum("ldjh,ldjg->dhg", states[:-1], of_gate[1:])
-        for of_gate in (of_given.reset, of_given.update, of_given.answer)
+def _backward(residuals, cotangents):
+    states, pull = residuals
+    (gate_grads,) = pull(cotangents)
+    # The kernel maps each state to the gates of the next step. The state before the first step is
+    # zero and contributes nothing.
+    kernel_grads = [
+        jnp.einsum("ldjh,ldjg->dhg", states[:-1], grad[1:])
+        for grad in (gate_grads.reset, gate_grads.update, gate_grads.new_gated)
     ]
-    return jnp.concatenate(of_kernels, axis=2), of_given, None
+    return jnp.concatenate(kernel_grads, axis=2), gate_grads, None
 
 
-_states.defvjp(_forward, _backward)
+_hidden_states.defvjp(_forward, _backward)
 
 
-def _scan(kernels, given, mask) -> Float[Array, "L 2 J H"]:
+def _scan_states(kernels, gates, mask) -> Float[Array, "L 2 J H"]:
     def step(states, xs):
-        gates, valid = xs
-        of_states = jnp.einsum("djh,dhg->djg", states, kernels)
-        of_reset, of_update, of_answer = jnp.split(of_states, 3, axis=2)
-        reset = nn.sigmoid(gates.reset + of_reset)
-        update = nn.sigmoid(gates.update + of_update)
-        new = nn.tanh(gates.new + reset * (gates.answer + of_answer))
-        # A padded step leaves the state alone. Backward, padding comes first, and the state is
-        # still zero when the last word is reached.
+        inputs, valid = xs
+        recurrent = jnp.einsum("djh,dhg->djg", states, kernels)
+        reset, update, new_gated = jnp.split(recurrent, 3, axis=2)
+        reset = nn.sigmoid(inputs.reset + reset)
+        update = nn.sigmoid(inputs.update + update)
+        new = nn.tanh(inputs.new + reset * (inputs.new_gated + new_gated))
+        # A padded step leaves the state as it is. In the backward direction the padding comes
+        # first, so the state is still zero at the last word.
         states = jnp.where(valid[..., None] > 0, (1.0 - update) * new + update * states, states)
         return states, states
 
     start = jnp.zeros((*mask.shape[1:], kernels.shape[1]), kernels.dtype)
-    return jax.lax.scan(step, start, (given, mask))[1]
+    return jax.lax.scan(step, start, (gates, mask))[1]
