@@ -1,4 +1,4 @@
-"""Small building blocks shared by the encoders and the heads."""
+"""Building blocks that the encoders and the heads share."""
 
 import math
 from collections.abc import Callable
@@ -12,46 +12,46 @@ from jaxtyping import Array, Float
 def l2_normalise(x: Float[Array, "..."], axis: int = -1, eps: float = 1e-8) -> Float[Array, "..."]:
     """`x / (|x| + eps)` along `axis`; a zero vector stays zero, with a zero gradient.
 
-    The reference adds `eps` to the norm instead of clipping it.
+    As in the reference, `eps` is added to the norm; the norm is not clipped.
     """
     return x / (jnp.expand_dims(l2_norm(x, axis), axis) + eps)
 
 
 def l2_norm(x: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:
-    """Euclidean norm along `axis`; a zero vector, which padding is here, has a zero gradient."""
+    """Euclidean norm along `axis`; the gradient at a zero vector, such as padding, is zero."""
     return root(jnp.sum(x * x, axis=axis))
 
 
 def root(squared: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Square roots; zero, with a zero gradient, of what is not positive."""
+    """Square root; zero, with a zero gradient, where `squared` is not positive."""
     positive = squared > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, squared, 1.0)), 0.0)
 
 
 def masked_mean(x: Float[Array, "n l d"], mask: Float[Array, "n l"]) -> Float[Array, "n d"]:
-    """Mean over `l` of the entries whose mask is 1 (at least one each)."""
+    """Mean over `l` of the entries whose mask is 1; each row needs at least one of these."""
     total = jnp.einsum("nld,nl->nd", x, mask)
     return total / jnp.sum(mask, axis=1, keepdims=True)
 
 
 def uniform_init(bound: float) -> Callable:
-    """Initialiser `(key, shape)`: float32, uniform within `bound` of zero."""
+    """Initialiser `(key, shape) -> array`: float32, uniform in [-bound, bound)."""
     return lambda key, shape: jax.random.uniform(key, shape, jnp.float32, -bound, bound)
 
 
 def linear_init(key: Array, inputs: int, outputs: int) -> dict[str, Array]:
-    """Parameters of a linear layer, Xavier uniform kernel and zero bias, as the reference."""
+    """Parameters of a linear layer: Xavier-uniform kernel and zero bias, as in the reference."""
     kernel = nn.initializers.xavier_uniform()(key, (inputs, outputs), jnp.float32)
     return {"kernel": kernel, "bias": jnp.zeros((outputs,), jnp.float32)}
 
 
 def linear(params: dict[str, Array], x: Float[Array, "... i"]) -> Float[Array, "... o"]:
-    """`x @ kernel + bias`: a function, so that it can be used inside `jax.lax.map`."""
+    """`x @ kernel + bias`; a function and no module, for use inside `jax.lax.map`."""
     return x @ params["kernel"] + params["bias"]
 
 
 class Linear(nn.Module):
-    """`linear` with its own parameters."""
+    """Linear layer: `linear` with parameters of its own."""
 
     features: int
 
@@ -65,15 +65,24 @@ class Linear(nn.Module):
 
 
 def sample_keys(key: Array, samples: int, axis_name: str | None) -> Array:
-    """A key for each sample of this device: `fold_in(key, i)` for row `i` of the global batch, so
-    that noise belongs to the sample and not to the device that holds it."""
+    """One random key for each of this device's samples: `fold_in(key, row in the global batch)`.
+
+    The noise of a sample then does not depend on the device that holds it.
+
+    Args:
+      key: the same on all devices.
+      samples: number of samples on this device.
+      axis_name: mapped axis of the devices, or None.
+    """
     first = 0 if axis_name is None else jax.lax.axis_index(axis_name) * samples
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(first + jnp.arange(samples))
 
 
 class Dropout(nn.Module):
-    """Dropout with a key for each sample: one device and N devices drop the same units, where
-    `nn.Dropout` draws one block per device."""
+    """Dropout with a random key for each sample.
+
+    One device and N devices drop the same units. `nn.Dropout` would draw one block per device.
+    """
 
     rate: float
     axis_name: str | None = None
@@ -90,10 +99,15 @@ class Dropout(nn.Module):
 class BatchNorm(nn.Module):
     """Batch normalisation over the global batch, with PyTorch's running averages.
 
-    One channel per entry of `channel_axis`; every other axis is averaged over, across devices too.
-    PyTorch normalises with the biased variance and records the unbiased one, which
-    `nn.BatchNorm` does not. Entries whose mask is 0 are left out of the statistics; a channel
-    without any other keeps its running averages.
+    Statistics are taken over every axis but `channel_axis`, and across devices. Like PyTorch and
+    unlike `nn.BatchNorm`, it normalises with the biased variance and records the unbiased one.
+    Entries whose mask is 0 do not count; a channel in which none counts keeps its running averages.
+
+    Attributes:
+      channel_axis: axis with one channel per entry.
+      axis_name: mapped axis of the devices, or None.
+      momentum: weight of the batch in the running averages.
+      epsilon: added to the variance before the square root.
     """
 
     channel_axis: int
@@ -126,18 +140,19 @@ class BatchNorm(nn.Module):
         return (x - mean.reshape(shape)) * inverse * scale + bias
 
     def _global_moments(self, x: Array, mask: Array) -> tuple[Array, Array, Array]:
-        """Mean, biased variance and number of entries of each channel; 0 where it has none."""
+        """Mean, biased variance and entry count of each channel; all 0 if it has no entry."""
         axes = tuple(a for a in range(x.ndim) if a != self.channel_axis % x.ndim)
-        alike = tuple(a for a in axes if mask.shape[a] == 1)  # plain means first: they round less
+        # Axes along which the mask is constant are averaged first: a plain mean rounds less.
+        plain_axes = tuple(a for a in axes if mask.shape[a] == 1)
 
         def total(values: Array) -> Array:
             local = jnp.sum(values, axes, keepdims=True)
             return local if self.axis_name is None else jax.lax.psum(local, self.axis_name)
 
         def mean(values: Array) -> Array:
-            values = jnp.mean(values, alike, keepdims=True)
+            values = jnp.mean(values, plain_axes, keepdims=True)
             return total(values * mask) / jnp.maximum(total(mask), 1)
 
         centre = mean(x)
-        count = total(mask) * math.prod(x.shape[a] for a in alike)
+        count = total(mask) * math.prod(x.shape[a] for a in plain_axes)
         return centre.reshape(-1), mean((x - centre) ** 2).reshape(-1), count.reshape(-1)

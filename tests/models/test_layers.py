@@ -1,4 +1,4 @@
-"""Dropout; the golden arrays pin the other layers but have none."""
+"""Dropout. The golden arrays cover the other layers; they were made without dropout."""
 
 import jax
 import jax.numpy as jnp
@@ -7,22 +7,22 @@ import numpy as np
 from l2rm_jax.models.layers import Dropout
 
 
-def dropped(rate, x, train, seed=0):
+def dropout(rate, x, train, seed=0):
     return np.asarray(Dropout(rate).apply({}, x, train, rngs={"dropout": jax.random.key(seed)}))
 
 
-def test_dropout_keeps_the_mean_and_draws_each_sample_alone():
+def test_dropout_keeps_the_mean_and_draws_each_sample_independently():
     x = jnp.ones((400, 60))
-    out = dropped(0.4, x, True)
+    out = dropout(0.4, x, True)
     np.testing.assert_allclose(np.unique(out), [0.0, 1 / 0.6], rtol=1e-6)
     assert abs(out.mean() - 1) < 0.02
-    # A sample's units do not depend on who else is in the batch.
-    np.testing.assert_array_equal(dropped(0.4, x[:7], True), out[:7])
+    # What is dropped of a sample does not depend on the rest of the batch.
+    np.testing.assert_array_equal(dropout(0.4, x[:7], True), out[:7])
     assert len(np.unique(out, axis=0)) == 400
-    assert (dropped(0.4, x, True, seed=1) != out).any()
+    assert (dropout(0.4, x, True, seed=1) != out).any()
 
 
 def test_no_dropout_in_evaluation_or_at_rate_zero():
     x = jnp.arange(6.0).reshape(2, 3)
-    np.testing.assert_array_equal(dropped(0.4, x, False), x)
-    np.testing.assert_array_equal(dropped(0.0, x, True), x)
+    np.testing.assert_array_equal(dropout(0.4, x, False), x)
+    np.testing.assert_array_equal(dropout(0.0, x, True), x)
