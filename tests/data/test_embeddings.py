@@ -97,7 +97,7 @@ def test_dual_softmax_is_a_labelled_row(proposer):
     plain, rescored = rows.values()
     assert list(rows) == [f"{vse} (vse), custom", f"{vse} (vse), custom, dual softmax 0.1"]
     assert plain == results["test"]["custom"] and rescored != plain
-    with pytest.raises(ConfigError, match="needs all pairs"):
+    with pytest.raises(ConfigError, match="needs the scores of all pairs"):
         evaluate_runs([vse], {"evaluation.dual_softmax": 0.1}, proposer=vse, top_k=[3])
     with pytest.raises(ConfigError, match=r"evaluation\.dual_softmax: -1\.0, expected"):
         evaluate_runs([vse], {"evaluation.dual_softmax": -1.0})
