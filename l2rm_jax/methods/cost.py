@@ -1,4 +1,4 @@
-"""The learned transport cost of L2RM (Sec. 4.2, Eq. 6) and the pairs that it learns from."""
+"""The learned transport cost of L2RM (Sec. 4.2, Eq. 6), and the pairs that train it."""
 
 from typing import NamedTuple
 
@@ -6,45 +6,49 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-MINIMUM = 1e-10  # transport needs positive costs; the reference clips here
+MINIMUM = 1e-10  # transport needs positive costs; the reference code clips at this value too
 
 
 def init_cost(size: int) -> dict[str, Array]:
-    """Start at cost = relu(1 - similarity), for batches of `size` captions."""
+    """Initial parameters for batches of `size` captions: cost = relu(1 - similarity)."""
     return {"kernel": -jnp.eye(size), "bias": jnp.ones((size,))}
 
 
 def cost(params: dict[str, Array], sims: Float[Array, "I J"]) -> Float[Array, "I J"]:
-    """One dense layer and a ReLU on each image's row of similarities, in float32 on any device."""
+    """Transport cost: one dense layer and a ReLU, applied to each image's row of similarities.
+
+    The product is computed in float32 on every device. Costs are >= 0.
+    """
     dense = jnp.matmul(sims, params["kernel"], precision=jax.lax.Precision.HIGHEST)
     return jax.nn.relu(dense + params["bias"])
 
 
 def resize_cost(params: dict[str, Array], size: int) -> dict[str, Array]:
-    """The part of a learned cost that means something for batches of another size.
+    """Adapt a learned cost to batches of `size` captions.
 
-    Captions take random positions in a batch, so only kernels `a I + b 11^T` and equal biases
-    carry over; b is divided by what the number of captions is multiplied by. At the same size
-    everything is kept.
+    Captions take random positions in a batch, so only the part that treats all positions alike
+    carries over: a kernel `a I + b 11^T` with one bias for all. `b` is multiplied by the old size
+    and divided by the new one, so that its sum over the captions stays the same. At the same size
+    the parameters are returned as they are.
     """
     kernel, bias = params["kernel"], params["bias"]
-    found = len(bias)
-    if found == size:
+    old_size = len(bias)
+    if old_size == size:
         return {"kernel": kernel, "bias": bias}
-    diagonal = jnp.trace(kernel) / found
-    other = (jnp.sum(kernel) - jnp.trace(kernel)) / max(1, found * (found - 1))
+    diagonal = jnp.trace(kernel) / old_size
+    other = (jnp.sum(kernel) - jnp.trace(kernel)) / max(1, old_size * (old_size - 1))
     return {
-        "kernel": (diagonal - other) * jnp.eye(size) + other * found / size,
+        "kernel": (diagonal - other) * jnp.eye(size) + other * old_size / size,
         "bias": jnp.full((size,), jnp.mean(bias)),
     }
 
 
 class Reserved(NamedTuple):
-    """Matched pairs kept whole in a reconstructed batch.
+    """Matched pairs that stay whole in a reconstructed batch.
 
     Attributes:
-      index: `[K]`, positions in the matched batch, without repetition.
-      used: `[K]`, 1.0 for the first n of them and 0.0 for the rest.
+      index: `[K]`, distinct positions in the matched batch.
+      used: `[K]`, 1.0 for the first n positions, which are reserved, and 0.0 for the others.
     """
 
     index: Int[Array, " K"]
@@ -52,32 +56,39 @@ class Reserved(NamedTuple):
 
 
 def draw_reserved(key: Array, batch_size: int) -> Reserved:
-    """n ~ U{1, ..., 0.1 B} pairs at random, as the reference; at least one whatever the batch."""
-    most = max(1, batch_size // 10)
+    """Draw n random pairs, n ~ U{1, ..., 0.1 B} as in the reference code, but at least one."""
+    limit = max(1, batch_size // 10)
     key_count, key_index = jax.random.split(key)
-    count = jax.random.randint(key_count, (), 1, most + 1)
-    index = jax.random.permutation(key_index, batch_size)[:most]
-    return Reserved(index, (jnp.arange(most) < count).astype(jnp.float32))
+    count = jax.random.randint(key_count, (), 1, limit + 1)
+    index = jax.random.permutation(key_index, batch_size)[:limit]
+    return Reserved(index, (jnp.arange(limit) < count).astype(jnp.float32))
 
 
 def cost_loss(
     params: dict[str, Array], sims: Float[Array, "K J"], reserved: Reserved
 ) -> Float[Array, ""]:
-    """`<pi_sup, cost>` of a reconstructed batch (L2RM Eq. 6).
+    """Loss of the learned cost: `<pi_sup, cost>` of a reconstructed batch (L2RM Eq. 6).
 
-    In a reconstructed batch most images of matched pairs are replaced by images of mismatched
-    ones, and the supervision is 1 at each reserved pair, else 0. The cost acts on each image's row
-    alone, so the replaced images never enter the loss: only the K reserved rows are scored.
+    A reconstructed batch replaces most images of matched pairs by images of mismatched pairs. The
+    supervision `pi_sup` is 1 at each reserved pair and 0 elsewhere. An image's costs depend on its
+    own row of similarities alone, so replaced images do not enter the loss, and only the K rows of
+    `reserved` are needed.
+
+    Args:
+      params: parameters of the cost.
+      sims: similarities of the images at `reserved.index` with all captions.
+      reserved: the reserved pairs.
     """
     own = jnp.take_along_axis(cost(params, sims), reserved.index[:, None], axis=1)[:, 0]
     return jnp.sum(own * reserved.used)
 
 
-def describe(values: Float[Array, "I J"]) -> dict[str, Array]:
-    """What shows a learned cost collapsing: its loss is least at cost 0 everywhere.
+def cost_statistics(values: Float[Array, "I J"]) -> dict[str, Array]:
+    """Statistics of the costs that show a collapse to 0 everywhere, where their loss is least.
 
-    `cost_spread` is the mean over images of the standard deviation over captions, `cost_zero` the
-    share of entries at zero. The mean itself may drift: a constant does not change the plan.
+    `cost_mean` is the mean of all costs, which may drift: a constant does not change the plan.
+    `cost_spread` is the standard deviation over captions, averaged over images. `cost_zero` is the
+    share of costs at zero.
     """
     return {
         "cost_mean": jnp.mean(values),

@@ -1,7 +1,7 @@
-"""L2RM: find the mismatched pairs, rematch them by partial transport, learn from both.
+"""L2RM: split off the mismatched pairs, rematch them by partial transport, learn from both.
 
-Han et al., "Learning to Rematch Mismatched Pairs for Robust Cross-Modal Retrieval", CVPR 2024;
-suppl. Algorithm 1 is the outline of this file.
+Han et al., "Learning to Rematch Mismatched Pairs for Robust Cross-Modal Retrieval", CVPR 2024.
+This file follows Algorithm 1 of the supplement.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from l2rm_jax.methods.cost import (
     Reserved,
     cost,
     cost_loss,
-    describe,
+    cost_statistics,
     draw_reserved,
     init_cost,
 )
@@ -51,10 +51,10 @@ NAMES = {
 
 
 def make(model, config) -> Method:
-    """L2RM for this model.
+    """Make L2RM for this model.
 
     Raises:
-      ConfigError: fields of `config.l2rm` name something that does not exist.
+      ConfigError: a field of `config.l2rm` has a value that is not in `NAMES`.
     """
     settings = config.l2rm
     check_names("l2rm", settings, NAMES)
@@ -71,7 +71,7 @@ def make(model, config) -> Method:
         return base.init_state(model, optimiser, key, batch, own)
 
     def score(state, batch) -> Float[Array, " B"]:
-        """The loss that tells matched from mismatched: mean hinge over all negatives."""
+        """Loss of each pair, by which pairs are split: mean hinge over all negatives."""
         sims = base.evaluate(model, state, batch)
         return ranking.per_pair_hinge(sims, margin=config.loss.margin)
 
@@ -81,7 +81,7 @@ def make(model, config) -> Method:
         return split_pairs(score_pairs(score), dataset.matched)
 
     def step(state: TrainState, batch: dict, reserved: Reserved | None = None):
-        """One update; `reserved` replaces the random draw of the cost's pairs."""
+        """One update. If given, `reserved` replaces the random draw of pairs for the cost."""
         if "warmup" in batch:
             return base.plain_step(model, warmup_loss, optimiser, state, batch["warmup"])
         if "matched" in batch and settings.cost == "learned":
@@ -113,7 +113,7 @@ def _warmup_loss(config) -> Callable:
 def _update_cost(
     model, optimiser: base.Optimiser, state: TrainState, matched, reserved: Reserved | None
 ) -> tuple[TrainState, dict]:
-    """One update of the learned cost from reserved matched pairs (L2RM Eq. 6), eval mode."""
+    """Update the learned cost once, from reserved matched pairs scored in eval mode (Eq. 6)."""
     axis = model.axis_name
     size = state.own["cost"]["bias"].shape[0]
     if reserved is None:
@@ -131,7 +131,10 @@ def _update_cost(
 
 
 def _score_replicated(model, state: TrainState, images, regions, captions) -> Float[Array, "K J"]:
-    """Eval-mode similarities of images that every device holds with the global captions."""
+    """Eval-mode similarities of images with all captions of the global batch.
+
+    Every device holds all of these images, but only its own captions.
+    """
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     local = model.clone(axis_name=None)
     inputs = (images, captions.tokens, captions.lengths, regions)
@@ -142,15 +145,15 @@ def _score_replicated(model, state: TrainState, images, regions, captions) -> Fl
 
 
 def _loss(model, config, rematch_loss: Callable, state: TrainState, batch: dict, params):
-    """Triplet loss of the matched pairs plus rematching loss of the mismatched (L2RM Eq. 11).
+    """Triplet loss of the matched pairs plus rematching loss of the mismatched pairs (Eq. 11).
 
-    A stream that the epoch lacks (no pair was called mismatched, say) contributes nothing.
+    A missing stream contributes nothing; "mismatched" is missing if the split called no pair so.
     """
     stats, loss, metrics = state.batch_stats, 0.0, {}
     if "matched" in batch:
         matched = batch["matched"]
         key = base.step_key(state, base.DROPOUT_A)
-        scorer = model.clone(sparse_gradient=True)  # of the hardest negatives
+        scorer = model.clone(sparse_gradient=True)  # only hardest negatives count
         sims, stats = base.forward(scorer, params, stats, matched, key)
         value = ranking.triplet_hardest(sims, margin=config.loss.margin)
         loss, metrics = loss + value, {**metrics, "loss_matched": value}
@@ -167,10 +170,22 @@ def _loss(model, config, rematch_loss: Callable, state: TrainState, batch: dict,
 def rematch(
     model, settings, state: TrainState, params, stats, batch, sims: Float[Array, "Q B"], key
 ) -> tuple[Float[Array, "Q B"], dict]:
-    """The refined alignment of mismatched images and captions (L2RM Eq. 9), without gradient.
+    """Rematch mismatched images and captions by partial transport (L2RM Eq. 9).
 
-    With a queue longer than the batch, Q > B images meet B captions; every item keeps the weight
-    1 / B, so that rho is a share of the captions.
+    Args:
+      model: the model.
+      settings: `config.l2rm`.
+      state: training state with the learned cost.
+      params: parameters of the model.
+      stats: batch statistics of the model.
+      batch: mismatched pairs. With a queue of images longer than the batch, Q > B images meet B
+        captions. Each image and caption has the weight 1 / B, so `rho` is a share of the captions.
+      sims: similarities of the global batch.
+      key: PRNG key for dropout.
+
+    Returns:
+      The transport plan, the refined alignment of the paper, without gradient; and statistics of
+      the transport and its costs to log.
     """
     if settings.cost == "learned":
         values = cost(state.own["cost"], jax.lax.stop_gradient(sims))
@@ -192,22 +207,23 @@ def rematch(
         "moved_mass": result.mass,
         "transport_iterations": result.iterations,
         "transport_converged": result.converged.astype(jnp.float32),
-        **describe(values),
+        **cost_statistics(values),
     }
     return jax.lax.stop_gradient(result.plan), report
 
 
 def share_of_batch(captions: int) -> float:
-    """The share of the mass to transport in a batch of so many captions.
+    """Share of the mass to transport, by the number of captions in a batch; always below 1.
 
-    The more captions, the likelier an image meets one that fits it. L2RM (suppl. D.2) takes 0.05,
-    0.1 and 0.2 for batches of 64, 128 and 256; this is 0.05, 0.10 and 0.19, then 0.34 for 512 and
-    0.57 for 1024, and never more than all.
+    The more captions a batch has, the likelier an image meets a caption that fits it. L2RM
+    (suppl. D.2) uses 0.05, 0.1 and 0.2 for batches of 64, 128 and 256. This function gives 0.05,
+    0.10 and 0.19 for these sizes, 0.34 for 512 and 0.57 for 1024.
     """
     return 1.0 - 0.9 ** (captions / 128)
 
 
 def _cosines(model, variables, batch, key) -> Float[Array, "Q B"]:
+    """Train-mode cosines of mean regions with mean words."""
     cosines, _ = model.apply(
         variables,
         batch.images,
@@ -222,7 +238,11 @@ def _cosines(model, variables, batch, key) -> Float[Array, "Q B"]:
 
 
 def _mask(name: str, image_index: Array, pair_index: Array, axis_name: str | None):
-    """Which image may be matched with which caption; image i of the first B came with caption i."""
+    """Which images may be rematched with which captions, `[Q, B]`; None allows all.
+
+    The first B images are stored with the B captions, in this order; older images of the queue
+    follow. "diagonal" forbids each pair itself, "same_image" every caption of an image.
+    """
     if name == "none":
         return None
     stored_with, pairs = (parallel.global_rows(x, axis_name) for x in (image_index, pair_index))
@@ -230,7 +250,9 @@ def _mask(name: str, image_index: Array, pair_index: Array, axis_name: str | Non
     same_image = stored_with[:, None] == stored_with[None, :captions]
     if name == "same_image":
         return ~same_image
-    same_pair = pairs[:, None] == pairs  # pairs that do not fill a batch are in it several times
-    # Nothing tells the pairs of older images, but they are copies of these where these have copies.
+    # A stream smaller than a batch fills it with copies of its pairs.
+    same_pair = pairs[:, None] == pairs
+    # The pairs of older images are unknown. But if the batch holds copies, the stream is smaller
+    # than a batch, and an older image that is also in the batch belongs to a copy.
     older = same_image[captions:] & (jnp.sum(same_pair) > captions)
     return ~jnp.concatenate([same_pair, older])

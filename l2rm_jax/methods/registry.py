@@ -1,4 +1,4 @@
-"""The table of the methods by name."""
+"""The table of methods by name."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,18 +13,18 @@ METHODS: dict[str, MakeMethod] = {}
 
 
 def register_method(name: str, make: MakeMethod, settings: Mapping[str, Any] | None = None) -> None:
-    """Add a method that `config.method` can name.
+    """Register a method under a name that `config.method` can select.
 
-    Call it where the module that `config.plugins` names is imported; `l2rm_jax/methods/README.md`
-    has an example.
+    Call this at the top level of a module that `config.plugins` names, so that importing the module
+    registers the method. `l2rm_jax/methods/README.md` has an example.
 
     Args:
-      name: the new method's name.
+      name: name of the new method.
       make: `(model, config) -> Method`.
-      settings: defaults of the method's own fields, which become `config.own.FIELD`.
+      settings: defaults of the method's own config fields, which become `config.own.FIELD`.
 
     Raises:
-      ConfigError: another method has this name.
+      ConfigError: another method has this name already.
     """
     if name in METHODS:
         raise ConfigError(
@@ -38,7 +38,7 @@ def make_method(model: RetrievalModel, config: Any) -> Method:
     """Make the method that `config.method` names, for this model.
 
     Raises:
-      ConfigError: there is no such method.
+      ConfigError: there is no such method, or its settings are invalid.
     """
     if config.method not in METHODS:
         raise ConfigError(f"method: {config.method!r} is none of {', '.join(METHODS)}")

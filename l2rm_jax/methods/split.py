@@ -1,28 +1,30 @@
-"""The split of L2RM: which pairs of an epoch count as matched (Sec. 4.1)."""
+"""The split of L2RM: which pairs count as matched in an epoch (Sec. 4.1)."""
 
 import numpy as np
 
 from l2rm_jax import mixture
 from l2rm_jax.methods.base import EpochPlan
 
-THRESHOLD = 0.5  # a pair whose probability of being mismatched exceeds it is called mismatched
-# A side of the split below this share is next to nothing: no protocol of the field is that uneven.
+THRESHOLD = 0.5  # a pair with a higher posterior of being mismatched is called mismatched
+# A split with a smaller share of the pairs on one side is doubtful: no protocol is that uneven.
 SMALLEST_SIDE = 0.02
-# Two components of one hump come out at 0.1 to 0.5 standard deviations, of two humps above 0.5.
+# Components fitted to losses with one hump are 0.1 to 0.5 summed standard deviations apart, those
+# fitted to two humps more than 0.5.
 SEPARATION = 0.5
 
 
 def split_pairs(losses: np.ndarray, truth: np.ndarray) -> EpochPlan:
-    """Matched and mismatched streams from the per-pair losses `[M]`.
+    """Split the pairs into matched and mismatched ones by a mixture fitted to their losses.
 
     Args:
-      losses: per-pair losses of the current model.
-      truth: False for the pairs known to be mismatched; only reported against. Where none is
-        known to be, nothing is known, and nothing is reported.
+      losses: loss of each pair under the current model, `[M]`.
+      truth: False for pairs known to be mismatched, `[M]`. Used only to report the quality of the
+        split. If no entry is False, the truth counts as unknown and no quality is reported.
 
     Returns:
-      Streams "matched" and "mismatched" (an empty one is left out), how far the mixture's
-      components are apart, the split's quality, and what makes it doubtful.
+      A plan with the streams "matched" and "mismatched" (an empty one is left out). The report has
+      their sizes, the separation of the mixture's components, and the quality of the split. The
+      warnings say why the split is doubtful.
     """
     fitted = mixture.fit(losses)
     probability = fitted.posterior(losses)
@@ -43,40 +45,50 @@ def split_pairs(losses: np.ndarray, truth: np.ndarray) -> EpochPlan:
 
 
 def split_warnings(fitted: mixture.BetaMixture, called_matched: np.ndarray) -> dict[str, str]:
-    """What makes a split doubtful, by the name of the sign."""
-    found = {}
+    """Messages on why a split is doubtful, by the name of the warning."""
+    warnings = {}
     share = np.mean(called_matched)
     if not fitted.weights[1]:
-        found["equal_losses"] = (
-            f"all pairs have the loss {fitted.low:.4g} and count as matched: the model tells no "
-            "pair from another. Try more train.warmup_epochs or a lower optim.learning_rate"
+        warnings["equal_losses"] = (
+            f"all pairs have the loss {fitted.low:.4g} and count as matched: the model does not "
+            "tell pairs apart. Try more train.warmup_epochs or a lower optim.learning_rate"
         )
     elif min(share, 1 - share) < SMALLEST_SIDE:
-        found["one_sided_split"] = (
+        warnings["one_sided_split"] = (
             f"{share:.1%} of the pairs are called matched, {1 - share:.1%} mismatched: the epoch "
-            "trains on (nearly) one kind alone. That is right where the data have (nearly) no pair "
-            "of the other kind; else the losses do not tell the two apart. Try more "
-            "train.warmup_epochs, or fewer if the model fits all pairs by now"
+            "trains almost only on one kind. If the data have almost no pairs of the other kind, "
+            "this is right; otherwise the losses do not tell the two kinds apart. Try more "
+            "train.warmup_epochs, or fewer if the model already fits all pairs"
         )
     elif fitted.separation < SEPARATION:
-        found["overlapping_mixture"] = (
-            f"the means of the mixture's components are only {fitted.separation:.2f} of their "
-            "summed standard deviations apart: the losses have one hump, and the split cuts "
-            "through it. Try more train.warmup_epochs; if the data have no mismatched pairs, "
-            "method=triplet"
+        warnings["overlapping_mixture"] = (
+            "the means of the mixture's two components are only "
+            f"{fitted.separation:.2f} times the sum of their standard deviations apart: the losses "
+            "have one hump, and the split cuts through it. Try more train.warmup_epochs, or "
+            "method=triplet if the data have no mismatched pairs"
         )
     if not fitted.is_consistent:
-        found["mixture_direction"] = (
-            "the lowest losses are likelier under the component with the higher mean: which pairs "
-            "are mismatched is doubtful. Try more train.warmup_epochs or, with l2rm, another "
-            "l2rm.warmup_loss"
+        warnings["mixture_direction"] = (
+            "the lowest losses are likelier under the mixture component with the higher mean, "
+            "which stands for the mismatched pairs: it is doubtful which pairs are mismatched. Try "
+            "more train.warmup_epochs or, with l2rm, another l2rm.warmup_loss"
         )
-    return found
+    return warnings
 
 
 def split_quality(called_matched: np.ndarray, probability: np.ndarray, truth: np.ndarray) -> dict:
-    """Accuracy of the split, precision and recall of its matched set, and the AUROC of the
-    mismatch probability; what has nothing to be a share of is left out."""
+    """Compare a split with the known truth.
+
+    Args:
+      called_matched: True for pairs that the split calls matched, `[M]`.
+      probability: posterior of being mismatched, `[M]`, in [0, 1].
+      truth: True for pairs that are matched, `[M]`; at least one is not.
+
+    Returns:
+      `split_accuracy` over all pairs; `split_precision` and `split_recall` of the matched side;
+      `split_auroc` of the posterior as a detector of mismatched pairs. A number whose denominator
+      would be 0 is left out.
+    """
     right = called_matched & truth
     report = {"split_accuracy": float(np.mean(called_matched == truth))}
     if called_matched.any():
@@ -88,7 +100,14 @@ def split_quality(called_matched: np.ndarray, probability: np.ndarray, truth: np
 
 
 def auroc(scores: np.ndarray, positive: np.ndarray) -> float:
-    """Chance that a positive outranks a negative; ties count half."""
+    """Probability that a random positive has a higher score than a random negative.
+
+    Ties count one half. The result is undefined unless both kinds occur.
+
+    Args:
+      scores: `[n]`.
+      positive: True for the positives, `[n]`.
+    """
     _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     ranks = (last - (counts - 1) / 2)[inverse]

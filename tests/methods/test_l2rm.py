@@ -1,4 +1,4 @@
-"""What the reference's arrays do not show of L2RM: masks, missing streams, draws, refusals."""
+"""Parts of L2RM that no golden array covers: masks, missing streams, random draws, errors."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import base, make_method
-from l2rm_jax.methods.cost import Reserved, cost, cost_loss, describe, draw_reserved
+from l2rm_jax.methods.cost import Reserved, cost, cost_loss, cost_statistics, draw_reserved
 from l2rm_jax.methods.l2rm import _mask, rematch
 from l2rm_jax.models import make_model
 
@@ -28,7 +28,7 @@ def small_config(**l2rm):
 
 
 def random_batch(seed: int) -> Batch:
-    """Pairs whose images end in rows that are no regions: NaN to all who look."""
+    """Random pairs; feature rows after an image's last region are NaN, so that a read shows."""
     rng = np.random.default_rng(seed)
     images = rng.normal(size=(SIZE, 4, 5)).astype(np.float32)
     regions = rng.integers(1, 5, SIZE).astype(np.int32)
@@ -44,11 +44,11 @@ def random_batch(seed: int) -> Batch:
 
 
 @pytest.mark.parametrize("queue", [SIZE, 2 * SIZE])
-def test_masks(queue):
+def test_masks_forbid_the_same_pair_or_the_same_image(queue):
     index = np.random.default_rng(0).integers(0, 5, queue)
-    given = jnp.asarray(index), jnp.arange(SIZE), None
-    diagonal, same_image = _mask("diagonal", *given), _mask("same_image", *given)
-    assert _mask("none", *given) is None
+    rows = jnp.asarray(index), jnp.arange(SIZE), None
+    diagonal, same_image = _mask("diagonal", *rows), _mask("same_image", *rows)
+    assert _mask("none", *rows) is None
     for i in range(queue):
         for j in range(SIZE):
             assert diagonal[i, j] == (i != j)
@@ -57,7 +57,7 @@ def test_masks(queue):
 
 @pytest.mark.parametrize("queue", [SIZE, 2 * SIZE])
 def test_no_mass_goes_to_copies_of_a_pair(queue):
-    """Three pairs fill a batch, and the queue; their images are the cheapest for their captions."""
+    """Copies of three pairs fill the batch and the queue; each pair has the lowest cost itself."""
     pairs = np.arange(queue) % 3
     allowed = _mask("diagonal", 7 + jnp.asarray(pairs), jnp.asarray(pairs[:SIZE]), None)
     np.testing.assert_array_equal(allowed, pairs[:, None] != pairs[:SIZE])
@@ -65,7 +65,7 @@ def test_no_mass_goes_to_copies_of_a_pair(queue):
     rows = np.resize(np.arange(3), SIZE)
     copies = jax.tree.map(lambda x: x[rows], batch)._replace(pair_index=rows, image_index=rows)
     config = small_config(rho=0.5)
-    model = make_model(config.model, 20)
+    model = make_model(config, 20)
     state = make_method(model, config).init(jax.random.key(0), batch)
     sims = 0.5 * jnp.asarray(rows[:, None] == rows, jnp.float32)
     plan, report = rematch(model, config.l2rm, state, None, None, copies, sims, jax.random.key(1))
@@ -76,7 +76,7 @@ def test_no_mass_goes_to_copies_of_a_pair(queue):
 @pytest.mark.parametrize("streams", [["matched"], ["mismatched"], ["matched", "mismatched"]])
 def test_a_missing_stream_is_skipped(streams):
     config = small_config()
-    method = make_method(make_model(config.model, 20), config)
+    method = make_method(make_model(config, 20), config)
     batch = {name: random_batch(seed) for seed, name in enumerate(streams)}
     state = method.init(jax.random.key(0), random_batch(0))
     after, metrics = jax.jit(method.step)(state, batch)
@@ -89,17 +89,17 @@ def test_a_missing_stream_is_skipped(streams):
     assert int(after.step) == 1
 
 
-def test_the_scores_of_the_split_see_only_regions():
+def test_scores_ignore_rows_after_the_last_region():
     config = small_config()
     config.model.head = "saf"
-    model = make_model(config.model, 20)
+    model = make_model(config, 20)
     state = make_method(model, config).init(jax.random.key(0), random_batch(0))
     sims = jax.jit(partial(base.evaluate, model))(state, random_batch(1))
     assert np.isfinite(sims).all() and np.std(sims) > 0
 
 
 @pytest.mark.parametrize("size", [1, 7, 20, 128])
-def test_reserved_pairs(size):
+def test_reserved_pairs_are_one_to_a_tenth_of_the_batch(size):
     counts = set()
     for seed in range(60):
         reserved = draw_reserved(jax.random.key(seed), size)
@@ -113,7 +113,7 @@ def test_reserved_pairs(size):
 
 
 def test_reserved_rows_give_the_gradient_of_the_reconstructed_batch():
-    """`<pi_sup, cost>` over a whole reconstructed batch, against the rows that matter."""
+    """`<pi_sup, cost>` over a whole reconstructed batch equals the loss of the reserved rows."""
     rng = np.random.default_rng(4)
     size = 20
     params = {
@@ -121,7 +121,7 @@ def test_reserved_rows_give_the_gradient_of_the_reconstructed_batch():
         "bias": jnp.ones(size),
     }
     reserved = Reserved(jnp.asarray([7, 3]), jnp.asarray([1.0, 0.0]))
-    rows = rng.permutation(size)[: len(reserved.index)]  # where the kept images are placed
+    rows = rng.permutation(size)[: len(reserved.index)]  # positions of the reserved images
     sims = rng.random((size, size)).astype(np.float32)
     supervision = np.zeros((size, size), np.float32)
     supervision[rows, reserved.index] = reserved.used
@@ -130,10 +130,10 @@ def test_reserved_rows_give_the_gradient_of_the_reconstructed_batch():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), ours, whole)
 
 
-def test_collapse_of_the_cost_shows():
+def test_statistics_show_a_collapsed_cost():
     rng = np.random.default_rng(5)
-    alive = describe(jnp.asarray(rng.random((6, 6))))
-    dead = describe(jnp.full((6, 6), 1e-10))
+    alive = cost_statistics(jnp.asarray(rng.random((6, 6))))
+    dead = cost_statistics(jnp.full((6, 6), 1e-10))
     assert alive["cost_spread"] > 0.2 and alive["cost_zero"] == 0
     assert dead["cost_spread"] == 0 and dead["cost_zero"] == 1
 
@@ -148,10 +148,10 @@ def test_collapse_of_the_cost_shows():
         ("solver", "exact"),
     ],
 )
-def test_unknown_names_are_refused_with_the_choices(field, value):
+def test_error_for_an_unknown_name_lists_the_choices(field, value):
     config = small_config(**{field: value})
     with pytest.raises(ConfigError, match=f"l2rm.{field}: '{value}' is none of"):
-        make_method(make_model(config.model, 20), config)
+        make_method(make_model(config, 20), config)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_every_ablation_takes_a_finite_step(warmup_loss, rematch_loss, cost_name
     config = small_config(
         warmup_loss=warmup_loss, rematch_loss=rematch_loss, cost=cost_name, rho=1.0
     )
-    method = make_method(make_model(config.model, 20), config)
+    method = make_method(make_model(config, 20), config)
     state = method.init(jax.random.key(0), random_batch(0))
     step = jax.jit(method.step)
     state, warm = step(state, {"warmup": random_batch(1)})

@@ -59,11 +59,15 @@ def humps(*parts: tuple[float, float, int]) -> np.ndarray:
         (np.zeros(1), ["equal_losses"], "the loss 0"),
         (np.r_[np.zeros(99), 1.0], ["one_sided_split"], "99.0% of the pairs are called matched"),
         (np.r_[np.ones(99), 0.0], ["one_sided_split"], "99.0% mismatched"),
-        (humps((5, 5, 1000)), ["overlapping_mixture"], "of their summed standard deviations"),
+        (
+            humps((5, 5, 1000)),
+            ["overlapping_mixture"],
+            "times the sum of their standard deviations",
+        ),
         (
             humps((20, 80, 3000)),
             ["overlapping_mixture", "mixture_direction"],
-            "likelier under the component with the higher mean",
+            "likelier under the mixture component with the higher mean",
         ),
         (np.array([0.1, 0.9]), [], ""),
     ],
