@@ -30,9 +30,9 @@ class Hostile:
 def test_arrays_and_containers_are_read(tmp_path, protocol):
     path = tmp_path / "data.pkl"
     path.write_bytes(pickle.dumps(HARMLESS, protocol=protocol))
-    found = read_pickle(path)
-    np.testing.assert_equal(found, HARMLESS)
-    assert found["arrays"]["b"].dtype == np.float32
+    content = read_pickle(path)
+    np.testing.assert_equal(content, HARMLESS)
+    assert content["arrays"]["b"].dtype == np.float32
 
 
 def test_what_python_2_wrote_is_read(tmp_path):

@@ -92,8 +92,8 @@ def test_a_run_trains_and_ranks_videos(tmp_path, layout):
     config.method, config.model.head = "rcl", "vse"
     config.model.embed_dim, config.model.word_dim = 8, 6
     config.train.warmup_epochs, config.train.epochs = 0, 2
-    found = train(config, tmp_path / "run", Replicas(jax.devices()[:1]))
-    [row] = found["test"].values()
+    results = train(config, tmp_path / "run", Replicas(jax.devices()[:1]))
+    [row] = results["test"].values()
     assert row["images"] == 3 and 1 <= row["t2i_median"] <= 3 and 0 < row["rsum"] <= 600
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
     assert [record["epoch"] for record in records if record["kind"] == "epoch"] == [1, 2]
