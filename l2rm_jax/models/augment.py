@@ -1,66 +1,70 @@
 """Size augmentation: training on a part of an image's regions and of a caption's words.
 
-Pure functions of one sample and its key; OMIT (section 4.1) trains with both, as VSE-infinity.
+OMIT (section 4.1) trains with both, as VSE-infinity does. The functions are pure: they take one
+sample and its random key.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-# What becomes of a word that is picked: OMIT masks 0.1, replaces 0.02 and drops 0.08 of all words.
-MASKED, REPLACED = 0.5, 0.1  # shares; the rest is dropped
-SHORTEST = 7  # words of a caption, its ends included, below which nothing is changed
-# A masked word: the index of padding, whose embedding nothing else looks at.
-MASK = 0
+# Of the words picked, these shares are masked and replaced; the rest is dropped. OMIT masks 0.1,
+# replaces 0.02 and drops 0.08 of all words.
+MASK_SHARE, REPLACE_SHARE = 0.5, 0.1
+MIN_LENGTH = 7  # tokens, both ends included; shorter captions stay as they are
+# A masked word gets the index of padding, whose embedding is used nowhere else.
+MASK_TOKEN = 0
 
 
 def keep_regions(
     key: Array, regions: Float[Array, "R Dv"], count: Int[Array, ""], rate: float
 ) -> tuple[Float[Array, "R Dv"], Int[Array, ""]]:
-    """Leaves out a share of an image's regions, drawn at random; at least one stays.
+    """Keep a random part of an image's regions, at least one.
 
     Args:
-      key: of this image.
-      regions: the first `count` rows are regions.
-      count: 1 to R.
-      rate: the share, in [0, 1); what is kept is rounded down.
+      key: random key of this image.
+      regions: the first `count` rows are regions, the others padding.
+      count: number of regions, 1 to R.
+      rate: share of the regions to leave out, in [0, 1). The number kept is rounded down.
 
     Returns:
-      The regions kept, first and in random order, and how many they are.
+      All rows in a new order, with the kept regions first and in random order, and their number.
     """
     noise = jax.random.uniform(key, regions.shape[:1])
     order = jnp.argsort(jnp.where(jnp.arange(len(regions)) < count, noise, jnp.inf))
-    kept = jnp.maximum(jnp.floor(count * (1.0 - rate)).astype(count.dtype), 1)
-    return regions[order], kept
+    new_count = jnp.maximum(jnp.floor(count * (1.0 - rate)).astype(count.dtype), 1)
+    return regions[order], new_count
 
 
 def perturb_words(
     key: Array, tokens: Int[Array, " L"], length: Int[Array, ""], rate: float, vocabulary_size: int
 ) -> tuple[Int[Array, " L"], Int[Array, ""]]:
-    """Masks, replaces or drops each word of a caption with probability `rate` in all.
+    """Mask, replace or drop random words of a caption.
 
-    Of the words picked, half become `MASK`, a tenth a random word, and the others are taken out.
-    The first and the last token, a caption's ends, stay, as do captions of fewer than five words
-    between them.
+    Each word is picked with probability `rate`. Half of the picked words become `MASK_TOKEN`, a
+    tenth become a random word, and the others are dropped. The first and the last token always
+    stay, and captions with fewer than five words between these do not change.
 
     Args:
-      key: of this caption.
-      tokens: the first `length` are the caption.
-      length: 1 to L.
-      rate: in (0, 1].
-      vocabulary_size: random words are drawn from all indices below it.
+      key: random key of this caption.
+      tokens: the first `length` entries are the caption, the others padding.
+      length: number of tokens, 1 to L.
+      rate: probability, in (0, 1].
+      vocabulary_size: random words are drawn from the indices 0 to `vocabulary_size - 1`.
 
     Returns:
-      The tokens, zero after the end, and how many they are.
+      The new tokens, with zeros after the end, and their number.
     """
-    key_fate, key_word = jax.random.split(key)
-    at = jnp.arange(len(tokens))
-    inner = (at > 0) & (at < length - 1) & (length >= SHORTEST)
-    fate = jnp.where(inner, jax.random.uniform(key_fate, tokens.shape) / rate, 1.0)
-    other = jax.random.randint(key_word, tokens.shape, 0, vocabulary_size, tokens.dtype)
-    tokens = jnp.where(fate < MASKED + REPLACED, other, tokens)
-    tokens = jnp.where(fate < MASKED, MASK, tokens)
-    gone = ((fate >= MASKED + REPLACED) & (fate < 1.0)) | (at >= length)
-    kept = len(tokens) - jnp.sum(gone, dtype=length.dtype)
-    tokens = tokens[jnp.argsort(gone, stable=True)]
-    return jnp.where(at < kept, tokens, 0), kept
+    fate_key, word_key = jax.random.split(key)
+    positions = jnp.arange(len(tokens))
+    is_inner = (positions > 0) & (positions < length - 1) & (length >= MIN_LENGTH)
+    # Below 1: picked. The value decides what happens to the word.
+    fate = jnp.where(is_inner, jax.random.uniform(fate_key, tokens.shape) / rate, 1.0)
+    random_words = jax.random.randint(word_key, tokens.shape, 0, vocabulary_size, tokens.dtype)
+    tokens = jnp.where(fate < MASK_SHARE + REPLACE_SHARE, random_words, tokens)
+    tokens = jnp.where(fate < MASK_SHARE, MASK_TOKEN, tokens)
+    is_dropped = (fate >= MASK_SHARE + REPLACE_SHARE) & (fate < 1.0)
+    is_gone = is_dropped | (positions >= length)
+    new_length = len(tokens) - jnp.sum(is_gone, dtype=length.dtype)
+    tokens = tokens[jnp.argsort(is_gone, stable=True)]
+    return jnp.where(positions < new_length, tokens, 0), new_length

@@ -1,11 +1,11 @@
-"""Augmentation of regions and words: shares, what stays, and whose noise it is."""
+"""Augmentation of regions and words: shares, unchanged parts, and training mode alone."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2rm_jax.models.augment import MASK, keep_regions, perturb_words
+from l2rm_jax.models.augment import MASK_TOKEN, keep_regions, perturb_words
 from l2rm_jax.models.layers import sample_keys
 from tests.grid import small_model
 
@@ -13,16 +13,16 @@ VOCABULARY = 1000
 KEYS = sample_keys(jax.random.key(0), 300, None)
 
 
-def test_kept_regions_are_a_random_part_of_an_image_s_own():
+def test_kept_regions_are_a_random_part_of_the_image_s_regions():
     counts = np.tile([1, 2, 7, 10], 75)
     regions = np.broadcast_to(np.arange(10.0)[:, None], (300, 10, 1))
-    kept, after = jax.vmap(lambda *x: keep_regions(*x, 0.4))(KEYS, regions, counts)
-    np.testing.assert_array_equal(after, np.tile([1, 1, 4, 6], 75))
-    chosen = [np.asarray(row[:n, 0]) for row, n in zip(kept, after, strict=True)]
-    for mine, count in zip(chosen, counts, strict=True):
-        assert len(set(mine)) == len(mine) and max(mine) < count
-    often = np.bincount(np.concatenate(chosen[3::4]).astype(int), minlength=10) / 75
-    assert (abs(often - 0.6) < 0.25).all()  # five standard deviations and more
+    reordered, new_counts = jax.vmap(lambda *x: keep_regions(*x, 0.4))(KEYS, regions, counts)
+    np.testing.assert_array_equal(new_counts, np.tile([1, 1, 4, 6], 75))
+    kept = [np.asarray(row[:n, 0]) for row, n in zip(reordered, new_counts, strict=True)]
+    for rows, count in zip(kept, counts, strict=True):
+        assert len(set(rows)) == len(rows) and max(rows) < count
+    frequencies = np.bincount(np.concatenate(kept[3::4]).astype(int), minlength=10) / 75
+    assert (abs(frequencies - 0.6) < 0.25).all()  # more than four standard deviations
 
 
 def perturbed(tokens, lengths, rate=0.2):
@@ -37,7 +37,7 @@ def test_words_are_masked_replaced_and_dropped_in_the_published_shares():
     words = [row[1 : n - 1] for row, n in zip(after, lengths, strict=True)]
     inner = 300 * 38
     shares = {
-        "masked": sum((row == MASK).sum() for row in words) / inner,
+        "masked": sum((row == MASK_TOKEN).sum() for row in words) / inner,
         "replaced": sum((row > 40).sum() for row in words) / inner * VOCABULARY / (VOCABULARY - 41),
         "dropped": (40 - lengths).sum() / inner,
     }
@@ -46,10 +46,10 @@ def test_words_are_masked_replaced_and_dropped_in_the_published_shares():
     for row, length in zip(after, lengths, strict=True):
         assert row[0] == 1 and row[length - 1] == 40 and not row[length:].any()
         own = row[(row > 0) & (row <= 40)]
-        assert (np.diff(own) > 0).mean() > 0.9  # what is left keeps its order
+        assert (np.diff(own) > 0).mean() > 0.9  # the remaining words keep their order
 
 
-def test_short_captions_and_their_ends_stay():
+def test_short_captions_and_the_ends_of_captions_stay():
     tokens = np.pad(np.arange(1, 7, dtype=np.int32), (0, 4))[None].repeat(50, 0)
     after, lengths = perturbed(tokens, np.full(50, 6), rate=0.9)
     np.testing.assert_array_equal(after, tokens)
