@@ -1,4 +1,7 @@
-"""Products of many small matrices, whose gradients avoid a CPU's slower library."""
+"""Batched matrix products with gradients that avoid a slow path of XLA on CPUs.
+
+Their gradients exist in reverse mode only.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -7,13 +10,13 @@ from jaxtyping import Array, Float
 
 @jax.custom_vjp
 def products(a: Float[Array, "... n m"], b: Float[Array, "... m s"]) -> Float[Array, "... n s"]:
-    """`a b`, of each pair of matrices; in reverse mode alone."""
+    """`a @ b` for each pair of matrices."""
     return a @ b
 
 
-def _products_backward(factors: tuple, slopes: Float[Array, "... n s"]) -> tuple:
+def _products_backward(factors: tuple, cotangents: Float[Array, "... n s"]) -> tuple:
     a, b = factors
-    return slopes @ _transposed(b), _stored(_transposed(a)) @ slopes
+    return cotangents @ _transpose(b), _stored_on_cpu(_transpose(a)) @ cotangents
 
 
 products.defvjp(lambda *factors: (products(*factors), factors), _products_backward)
@@ -23,13 +26,13 @@ products.defvjp(lambda *factors: (products(*factors), factors), _products_backwa
 def inner_products(
     a: Float[Array, "... n s"], b: Float[Array, "... m s"]
 ) -> Float[Array, "... n m"]:
-    """`a b'`, of each pair of matrices; in reverse mode alone."""
-    return a @ _transposed(b)
+    """`a @ b.T` for each pair of matrices."""
+    return a @ _transpose(b)
 
 
-def _inner_products_backward(factors: tuple, slopes: Float[Array, "... n m"]) -> tuple:
+def _inner_products_backward(factors: tuple, cotangents: Float[Array, "... n m"]) -> tuple:
     a, b = factors
-    return slopes @ b, _stored(_transposed(slopes)) @ a
+    return cotangents @ b, _stored_on_cpu(_transpose(cotangents)) @ a
 
 
 inner_products.defvjp(
@@ -37,11 +40,14 @@ inner_products.defvjp(
 )
 
 
-def _transposed(x: Float[Array, "... n m"]) -> Float[Array, "... m n"]:
+def _transpose(x: Float[Array, "... n m"]) -> Float[Array, "... m n"]:
     return jnp.swapaxes(x, -1, -2)
 
 
-def _stored(x: Array) -> Array:
-    """`x`, on a CPU as an array of its own: XLA gives a product to Eigen where it finds the left
-    factor transposed, to YNNPACK otherwise. Two of Eigen's at once take up to ten times as long."""
+def _stored_on_cpu(x: Array) -> Array:
+    """`x`, stored as an array of its own on a CPU.
+
+    There XLA runs a product on Eigen if the left factor is a transposition, and otherwise on
+    YNNPACK. Two Eigen products at the same time take up to ten times as long.
+    """
     return jax.lax.platform_dependent(x, cpu=jax.lax.optimization_barrier, default=lambda x: x)
