@@ -55,7 +55,7 @@ def heads(arrays: Arrays) -> Errors:
     sims = CAM("naive", chunk=4).apply({}, whole, codes[1], False)
     for theirs in ("coding/T2ICrossAttention", "cam/SCAN"):
         yield "CAM", difference(sims, arrays[f"{theirs}/MeanPooling"])
-    cosines = region_word_cosines((), whole, codes[1])
+    cosines = region_word_cosines(whole, codes[1])
     alike = word_similarities(cosines, products, whole.mask, masks[1], dustbin=False)
     words = np.where(masks[1] > 0, alike, -1.0)  # their code sets padding to -1
     yield "CAM", difference(words, arrays["cam/SCAN/word_sims"])

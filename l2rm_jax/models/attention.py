@@ -1,4 +1,4 @@
-"""Stacked cross attention and the alignment vectors that SGR and SAF start from."""
+"""Stacked cross attention, and the alignment vectors that SGR and SAF start from."""
 
 from functools import partial
 
@@ -6,16 +6,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from l2rm_jax.models.chunks import keep_for_backward
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_normalise, linear, root
 
 SMOOTHING = 9.0  # inverse temperature of the attention over regions, as in SCAN and SGRAF
 
 
-def region_word_cosines(_, images: ImageCode, texts: TextCode) -> Float[Array, "I R C L"]:
-    """Of each region of each image with each word of each caption; the first stage of a head that
-    attends to regions."""
-    return jnp.einsum("ird,cld->ircl", images.regions, texts.words)
+def region_word_cosines(images: ImageCode, texts: TextCode) -> Float[Array, "I R C L"]:
+    """Cosines of all regions of all images with all words of all captions."""
+    cosines = jnp.einsum("ird,cld->ircl", images.regions, texts.words)
+    return keep_for_backward(cosines, 3, texts)
 
 
 def attend_regions(
@@ -24,9 +25,10 @@ def attend_regions(
     region_mask: Float[Array, "I R"],
     mask: Float[Array, "C L"],
 ) -> Float[Array, "I C L D"]:
-    """For each word of each caption, the region mixture of each image that answers it, unit length.
+    """Unit vector of the regions of each image that each word attends to.
 
-    Mixed by `region_weights`. Results at padded words are finite and meaningless.
+    The vector is the sum of the regions, weighted by `region_weights`. Results at padded words are
+    finite but have no meaning.
     """
     return l2_normalise(mix_regions(region_weights(cosines, region_mask, mask), regions))
 
@@ -37,8 +39,8 @@ def mix_regions(
 ) -> Float[Array, "I C L D"]:
     """Weighted sums of each image's regions.
 
-    The gradients (reverse mode alone) are what autodiff finds, in an order of axes that a CPU need
-    not transpose: a third of the time.
+    The gradients (reverse mode only) equal those of autodiff. Their axes are in an order that a
+    CPU need not transpose, which takes a third of the time.
     """
     return jnp.einsum("ircl,ird->icld", weights, regions)
 
@@ -55,11 +57,11 @@ mix_regions.defvjp(lambda *inputs: (mix_regions(*inputs), inputs), _mix_backward
 def mixture_norms(
     weights: Float[Array, "I R C L"], products: Float[Array, "I R R"]
 ) -> Float[Array, "I C L"]:
-    """Norms of `mix_regions(weights, regions)` without the mixtures, from the regions' `products`:
-    R numbers a region in place of D.
+    """Norms of `mix_regions(weights, regions)`, computed without these mixtures.
 
-    In full precision. Squares have half the digits: a norm below 3e-4 of the sum of its weights,
-    of regions that cancel, is taken for that much.
+    The inner products of the regions (`products`, in full precision) suffice, and intermediate
+    arrays hold R numbers in place of D. A squared norm keeps only half of the digits, so a norm
+    below 3e-4 of the sum of its weights, where regions cancel, is raised to that value.
     """
     exact = jax.lax.Precision.HIGHEST
     mixed = jnp.einsum("irs,iscl->ircl", products, weights, precision=exact)
@@ -74,8 +76,8 @@ def squared_difference(
 ) -> Float[Array, "I C L D"]:
     """`(context - words) ** 2`.
 
-    The gradient of the words (reverse mode alone) is, on a CPU, summed over images by a product:
-    as a reduction over the first axis it takes up to twenty times as long there.
+    On a CPU, the gradient of the words (reverse mode only) is summed over the images by a matrix
+    product: a reduction over the first axis takes up to twenty times as long there.
     """
     return (context - words) ** 2
 
@@ -104,28 +106,29 @@ def region_weights(
     region_mask: Float[Array, "I R"],
     mask: Float[Array, "C L"],
 ) -> Float[Array, "I R C L"]:
-    """How much each word of each caption looks at each region of each image.
+    """Attention weights of each word over the regions of each image, not normalised.
 
-    Up to a positive factor for each word and image: callers divide what they mix by its length.
+    This is the text-to-image stacked cross attention of SCAN, in the form of SGRAF: the cosines
+    pass a leaky ReLU, are normalised over the words of the caption, multiplied by `SMOOTHING`, and
+    turned into a softmax over the image's regions, but without the division by its sum. Callers
+    scale the weighted sum of regions to unit length, so a factor per word and image cancels.
 
-    Region-word cosines pass a leaky ReLU, are normalised over the caption's words, sharpened and
-    turned into weights over the image's own regions (text-to-image stacked cross attention, SCAN,
-    as SGRAF uses it): a softmax that is not divided by its sum. Weights are 1 to e^18: none
-    overflows, and beside none does the epsilon of a norm count.
+    Weights lie in [1, e^18]: they cannot overflow, and the epsilon that is added to a norm is
+    negligible beside them. Padded regions have weight 0.
     """
     scores = l2_normalise(jax.nn.leaky_relu(cosines, 0.1) * mask)
     return jnp.exp(SMOOTHING * (scores + 1)) * region_mask[..., None, None]
 
 
-def alignments(
-    params: dict, images: ImageCode, texts: TextCode, cosines: Float[Array, "I R C L"]
-) -> Float[Array, "I C L+1 S"]:
-    """Global (entry 0) and word-wise alignment vectors of each caption with every image, as they
-    are before they get unit length: the stage after `region_word_cosines`.
+def alignments(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "I C L+1 S"]:
+    """Unit alignment vectors of each caption with each image: entry 0 is global, then the words.
 
-    Squared differences, projected by `params["overall"]` and `params["local"]`.
+    They are projected squared differences: `params["overall"]` projects those of the global
+    vectors, `params["local"]` those of each word with the regions that it attends to.
     """
+    cosines = region_word_cosines(images, texts)
     context = attend_regions(cosines, images.regions, images.mask, texts.mask)
     local = linear(params["local"], squared_difference(context, texts.words))
     whole = linear(params["overall"], (images.overall[:, None] - texts.overall) ** 2)
-    return jnp.concatenate([whole[:, :, None], local], axis=2)
+    vectors = jnp.concatenate([whole[:, :, None], local], axis=2)
+    return l2_normalise(keep_for_backward(vectors, 2, texts))

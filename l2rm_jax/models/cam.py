@@ -33,10 +33,9 @@ class CAM(SimilarityHead):
 
     @nn.compact
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
-        stages = (region_word_cosines, partial(_score, self.matching == "partial"))
-        return map_captions(
-            stages, (), images, texts, self.chunk, self.sparse_gradient, vectors=False
-        ).T
+        score = partial(_score, self.matching == "partial")
+        sparse = self.sparse_gradient
+        return map_captions(score, (), images, texts, self.chunk, sparse, vectors=False).T
 
 
 register_head("cam", lambda config: CAM(config.model.matching))
@@ -49,24 +48,25 @@ def word_similarities(
     word_mask: Float[Array, "C L"],
     dustbin: bool,
 ) -> Float[Array, "I C L"]:
-    """Cosine of each word with the mixture of regions that it attends to, without what the dustbin
-    contributes; finite and meaningless at padded words.
+    """Cosine of each word with the mixture of regions that it attends to.
 
-    Neither the mixtures nor the mean vector are made: cosines of the mean are means of cosines, its
-    weight is one more share of each region's, and `mixture_norms` takes `products`.
+    What the dustbin contributes is left out. Values at padded words are finite and meaningless.
+
+    The mixtures and the mean vector are never computed: a cosine with the mean is a mean of
+    cosines, the weight of the mean is added to the weight of each region, and `mixture_norms` needs
+    only the `products` of the regions.
     """
     weights = region_weights(cosines, mask, word_mask)
     answer = jnp.sum(weights * cosines, axis=1)
     if dustbin:
         shares = (mask / jnp.sum(mask, axis=1, keepdims=True))[..., None, None]
-        of_mean = jnp.sum(shares * cosines, axis=1, keepdims=True)
-        weights += shares * region_weights(of_mean, jnp.ones_like(mask[:, :1]), word_mask)
+        mean_cosine = jnp.sum(shares * cosines, axis=1, keepdims=True)
+        weights += shares * region_weights(mean_cosine, jnp.ones_like(mask[:, :1]), word_mask)
     return answer / (mixture_norms(weights, products) + 1e-8)
 
 
-def _score(
-    dustbin: bool, _, images: ImageCode, texts: TextCode, cosines: Float[Array, "I R C L"]
-) -> Float[Array, "C I"]:
+def _score(dustbin: bool, _, images: ImageCode, texts: TextCode) -> Float[Array, "C I"]:
+    cosines = region_word_cosines(images, texts)
     sims = word_similarities(cosines, images.products, images.mask, texts.mask, dustbin)
     shares = texts.mask / jnp.sum(texts.mask, axis=1, keepdims=True)
     return jnp.einsum("icl,cl->ci", sims, shares)

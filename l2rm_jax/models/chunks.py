@@ -1,4 +1,4 @@
-"""All captions with all images: so many captions at once, and back through few pairs alone."""
+"""Score all captions with all images, chunk by chunk; see "Chunks" in the README beside."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -6,110 +6,154 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 from l2rm_jax.models.encoders import ImageCode, TextCode
-from l2rm_jax.models.stages import at_least_width, at_width, bytes_of, composed, handed_on
 
-CACHED = 2**22  # bytes that a CPU is best given at once, whatever its cores
+CACHE_BYTES = 2**22  # of one chunk on a CPU: measured, whatever the number of cores
+KEPT = "kept"  # the name of arrays that the backward pass finds stored
 
 
 def map_captions(
-    stages: Sequence[Callable],
+    score: Callable,
     params: Any,
     images: ImageCode,
     texts: TextCode,
     chunk: int,
-    few_slopes: bool = False,
+    sparse_gradient: bool = False,
     vectors: bool = True,
 ) -> Any:
-    """Scores of all captions, made by `stages` (see `composed`) of so many captions at once
-    (`captions_at_once`).
+    """Apply `score(params, images, texts)` to chunks of captions; join the results.
 
-    Results have the captions on their first axis. Without `few_slopes`, what the stages hand on is
-    kept for the backward pass where it `fits`. All else is computed again there: stored, the
-    alignments of all pairs would fit in no memory.
-
-    With `few_slopes`, results are one array `[J, I]`, each score depends on its own caption and
-    image alone, and most scores have no slope: a loss of the hardest negatives of J pairs, without
-    ties, gives one to at most 3 J of them. The backward pass then computes again only the pairs
-    that have one, J at once whatever the chunk, each by itself: through all pairs, it would take
-    longer than without.
-
-    Without `vectors`, what the stages make of a word and an image is no vector as long as theirs,
-    but a number for each region at most.
+    Args:
+      score: returns arrays with the captions on their first axis.
+      chunk: captions per chunk; 0 chooses, see `captions_per_chunk`.
+      sparse_gradient: the backward pass recomputes only the pairs whose cotangent is not zero. The
+        result must be one array `[J, I]`, and each score must depend on its own image and caption
+        alone. It saves time where the loss uses few scores: of hardest negatives at most 3 J.
+      vectors: whether `score` makes a vector of the embedding's size for each word and image. If
+        not, it makes at most one number for each region, word and image.
     """
+
+    def score_with_constant_masks(params, *codes):
+        codes = [code.replace(mask=jax.lax.stop_gradient(code.mask)) for code in codes]
+        return score(params, *codes)
+
     numbers = images.regions.shape[2 if vectors else 1]
-    chunk = captions_at_once(chunk, numbers, images.mask, texts.mask)
-    if few_slopes:
-        forward = partial(_in_chunks, stages, chunk)
-        return _through_pairs(composed(stages), forward)(params, images, texts)
-    if not fits(bytes_of(handed_on(stages, params, images, texts))):
-        stages = [composed(stages)]
-    return _in_chunks(stages, chunk, params, images, texts)
+    size = captions_per_chunk(chunk, numbers, images.mask, texts.mask)
+    forward = partial(_score_in_chunks, score_with_constant_masks, size)
+    if sparse_gradient:
+        forward = _with_sparse_gradient(score_with_constant_masks, forward)
+    return forward(params, images, texts)
 
 
-def _in_chunks(
-    stages: Sequence[Callable], size: int, params: Any, images: ImageCode, texts: TextCode
+def keep_for_backward(x: Array, axis: int, texts: TextCode) -> Array:
+    """Mark `x` as expensive: the backward pass finds it stored and does not recompute it.
+
+    Mark the result of a matrix product, before cheap operations on it. It is stored at the width of
+    the batch, so that chunks of all widths share one array.
+
+    Args:
+      axis: where `x` has the words of the captions.
+    """
+    padding = [(0, 0)] * x.ndim
+    padding[axis] = (0, max(0, texts.padded_length - texts.mask.shape[1]))
+    stored = checkpoint_name(jnp.pad(x, padding), KEPT)
+    return jax.lax.slice_in_dim(stored, 0, x.shape[axis], axis=axis)
+
+
+def _score_in_chunks(
+    score: Callable, size: int, params: Any, images: ImageCode, texts: TextCode
 ) -> Any:
-    """So many captions at once, in the order of their length, each chunk at the smallest of
-    `widths` that holds its longest one: padded to the longest of a batch, half of the words would
-    be padding."""
+    """Scores of all captions, `size` at a time.
+
+    Captions are sorted by length, so that those of a chunk need a similar width. The last chunk is
+    filled up with copies of the longest caption.
+    """
     captions, length = texts.mask.shape
-    if size >= captions:
-        return at_least_width(stages, [length])(params, images, texts)
-    whole = captions // size * size
+    chunks = -(-captions // size)
+    policy = _store_kept_arrays(chunks)
+    if chunks == 1:
+        return jax.checkpoint(score, policy=policy)(params, images, texts)
     order = jnp.argsort(jnp.sum(texts.mask, axis=1))
-    in_order = jnp.all(order == jnp.arange(captions))
-    texts = jax.lax.cond(in_order, lambda texts, _: texts, _rows, texts, order)
-    score = at_least_width(stages, widths(length))
-    chunks = jax.tree.map(lambda x: x[:whole].reshape(-1, size, *x.shape[1:]), texts)
-    scores = jax.lax.map(lambda chunk: score(params, images, chunk), chunks)
-    scores = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), scores)
-    if whole < captions:
-        last = score(params, images, jax.tree.map(lambda x: x[whole:], texts))
-        scores = jax.tree.map(lambda *parts: jnp.concatenate(parts), scores, last)
-    return _rows(scores, jnp.argsort(order))
+    rows = jnp.pad(order, (0, chunks * size - captions), mode="edge").reshape(chunks, size)
+    score_chunk = _at_smallest_width(score, widths(length), policy)
+    scores = jax.lax.map(lambda chunk: score_chunk(params, images, chunk), _rows(texts, rows))
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[jnp.argsort(order)], scores)
 
 
-def _through_pairs(score: Callable, forward: Callable) -> Callable:
-    """`forward(params, images, texts)`, scores `[J, I]`, with the gradient of `score` for those
-    pairs alone that have a slope."""
+def _at_smallest_width(score: Callable, sizes: Sequence[int], policy: Callable) -> Callable:
+    """`score` computed at the smallest of `sizes` that holds the longest caption.
 
-    def of_pair(params, image, text) -> Float[Array, ""]:
+    Both checkpoints are needed. Without the outer one, each chunk would store a copy of its inputs.
+    Without the inner ones, the backward pass would compute the intermediate values of the chosen
+    branch in one switch and hand them to another, with zeros in place of the other branches'.
+    """
+    # In a loop, XLA cannot merge the forward pass with the recomputation: nothing to prevent.
+    checkpoint = partial(jax.checkpoint, policy=policy, prevent_cse=False)
+
+    def at_width(size: int) -> Callable:
+        return checkpoint(lambda params, images, texts: score(params, images, texts.cut(size)))
+
+    @checkpoint
+    def score_chunk(params, images, texts):
+        longest = jnp.sum(texts.mask, axis=1).max()
+        index = jnp.searchsorted(jnp.array(sizes), longest)
+        return jax.lax.switch(index, [at_width(size) for size in sizes], params, images, texts)
+
+    return score_chunk
+
+
+def _store_kept_arrays(chunks: int) -> Callable:
+    """Checkpoint policy: store what `keep_for_backward` marks, if the arrays of all chunks fit."""
+    is_kept = jax.checkpoint_policies.save_only_these_names(KEPT)
+
+    def policy(primitive, *inputs, **settings) -> bool:
+        if not is_kept(primitive, *inputs, **settings):
+            return False
+        return fits(chunks * inputs[0].size * inputs[0].dtype.itemsize)
+
+    return policy
+
+
+def _with_sparse_gradient(score: Callable, forward: Callable) -> Callable:
+    """`forward(params, images, texts)`, scores `[J, I]`, with a backward pass through `score` of
+    the pairs whose cotangent is not zero, J pairs at a time."""
+
+    def score_pair(params, image, text) -> Float[Array, ""]:
         return score(params, *jax.tree.map(lambda x: x[None], (image, text)))[0, 0]
+
+    score_pairs = jax.vmap(score_pair, (None, 0, 0))
 
     @jax.custom_vjp
     def scores(*inputs):
         return forward(*inputs)
 
-    def backward(inputs, slopes: Float[Array, "J I"]):
+    def backward(inputs, cotangents: Float[Array, "J I"]):
         params, images, texts = inputs
-        captions, length = texts.mask.shape
-        of_pairs = at_width(jax.vmap(of_pair, (None, 0, 0)), length)
-        # Pairs with a slope first, as many at once as there are captions. Of the last ones some
-        # may have none: they add zeros.
-        sloped = slopes != 0
-        pairs = jnp.argsort(~sloped, axis=None).reshape(-1, captions)
+        needed = cotangents != 0
+        # Needed pairs come first. The last turn may include others, which add zeros.
+        pairs = jnp.argsort(~needed, axis=None).reshape(-1, len(cotangents))
 
         def add(turn, sums):
-            text, image = jnp.divmod(pairs[turn], slopes.shape[1])
-            _, pull = jax.vjp(of_pairs, params, _rows(images, image), _rows(texts, text))
-            of_params, of_images, of_texts = pull(slopes[text, image])
+            text, image = jnp.divmod(pairs[turn], cotangents.shape[1])
+            _, pull = jax.vjp(score_pairs, params, _rows(images, image), _rows(texts, text))
+            of_params, of_images, of_texts = pull(cotangents[text, image])
             return (
                 jax.tree.map(jnp.add, sums[0], of_params),
                 _add_rows(sums[1], image, of_images),
                 _add_rows(sums[2], text, of_texts),
             )
 
-        turns = -(-jnp.sum(sloped) // captions)
+        turns = -(-jnp.sum(needed) // len(cotangents))
         return jax.lax.fori_loop(0, turns, add, jax.tree.map(jnp.zeros_like, inputs))
 
     scores.defvjp(lambda *inputs: (forward(*inputs), inputs), backward)
     return scores
 
 
-def _rows(tree: Any, index: Int[Array, " P"]) -> Any:
+def _rows(tree: Any, index: Int[Array, "..."]) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x)[index], tree)
 
 
@@ -117,20 +161,21 @@ def _add_rows(tree: Any, index: Int[Array, " P"], rows: Any) -> Any:
     return jax.tree.map(lambda x, y: x.at[index].add(y), tree, rows)
 
 
-def captions_at_once(
+def captions_per_chunk(
     chunk: int,
     numbers: int,
     images: Float[Array, "I R"],
     texts: Float[Array, "J L"],
     device: jax.Device | None = None,
 ) -> int:
-    """`chunk` itself, unless that is 0: then as many captions as suit the device.
+    """Return `chunk`, or a size that suits the device if `chunk` is 0.
 
-    What a caption makes with all images, so many `numbers` a word and image, fills a CPU's caches
-    (`CACHED`), but two captions are taken at least. An accelerator wants all at once; there this is
-    given a sixteenth of its memory, counted six times for what a backward pass holds. Somewhat
-    fewer captions are taken where they make up all: the rest would be a program of its own to
-    compile.
+    On a CPU, one chunk's intermediate array (images x words x `numbers`) fits in `CACHE_BYTES`, but
+    a chunk has at least two captions. On an accelerator, a chunk is as large as possible: six such
+    arrays, which is what a backward pass holds, fit in a sixteenth of its memory.
+
+    A size that divides the captions is preferred, if it is at least half of the largest one: then
+    no chunk has to be filled up.
 
     Args:
       images, texts: masks.
@@ -141,7 +186,7 @@ def captions_at_once(
     captions, length = texts.shape
     caption = len(images) * length * numbers * images.dtype.itemsize
     if device.platform == "cpu":
-        least, most = 2, CACHED // caption
+        least, most = 2, CACHE_BYTES // caption
     else:
         least, most = 1, memory_of(device) // 16 // (6 * caption)
     most = max(least, min(captions, most))
@@ -150,19 +195,23 @@ def captions_at_once(
 
 
 def fits(size: int, device: jax.Device | None = None) -> bool:
-    """Whether a head may keep so many bytes on each device until its backward pass: 256 MiB on a
-    CPU, a 32nd of an accelerator's memory. A step may hold two heads' (L2RM's, of two streams), and
-    a process takes up to four times as much."""
+    """Whether a head may store an array of `size` bytes until the backward pass.
+
+    At most 256 MiB on a CPU and a 64th of an accelerator's memory: SGR stores three large arrays,
+    and a step of L2RM runs two heads.
+    """
     device = device or jax.local_devices()[0]
-    return size <= (2**28 if device.platform == "cpu" else memory_of(device) // 32)
+    return size <= (2**28 if device.platform == "cpu" else memory_of(device) // 64)
 
 
 def memory_of(device: jax.Device) -> int:
-    """Bytes; 16 GiB where the device does not tell."""
+    """Bytes of memory; 16 GiB if the device does not tell."""
     return (device.memory_stats() or {}).get("bytes_limit", 2**34)
 
 
 def widths(length: int) -> list[int]:
-    """Half of `length`, three quarters, in multiples of four words, and all; few, as each is a
-    program of its own to compile."""
+    """Half, three quarters and all of `length`, rounded up to multiples of four words.
+
+    Three widths, because each one is compiled separately.
+    """
     return sorted({min(length, -(-length * quarters // 16) * 4) for quarters in (2, 3, 4)})

@@ -47,17 +47,23 @@ class TextCode:
       mask: 1 for a word, 0 for padding.
       overall: a unit global vector per caption; None unless the head needs it.
       norms: norms of the word vectors before they were scaled to unit length.
+      padded_length: L before `cut`; 0 for captions that were not cut.
     """
 
     words: Float[Array, "J L D"]
     mask: Float[Array, "J L"]
     overall: Float[Array, "J D"] | None = None
     norms: Float[Array, "J L"] | None = None
+    padded_length: int = flax.struct.field(pytree_node=False, default=0)
 
     def cut(self, length: int) -> "TextCode":
         """Keep the first `length` words of each caption."""
-        norms = None if self.norms is None else self.norms[:, :length]
-        return self.replace(words=self.words[:, :length], mask=self.mask[:, :length], norms=norms)
+        return self.replace(
+            words=self.words[:, :length],
+            mask=self.mask[:, :length],
+            norms=None if self.norms is None else self.norms[:, :length],
+            padded_length=self.mask.shape[1],
+        )
 
 
 class RegionEncoder(nn.Module):

@@ -1,4 +1,4 @@
-"""What every similarity head has in common, and the table of the heads by name."""
+"""Base class of the similarity heads, and the registry of the heads by name."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from l2rm_jax.models.encoders import (
     VectorTextEncoder,
 )
 
-# Make a head from a config, of which it reads the sections `model` and `own`.
+# Makes a head from a config; reads the config's sections `model` and `own` alone.
 MakeHead = Callable[[Any], "SimilarityHead"]
 HEADS: dict[str, MakeHead] = {}
 
@@ -27,22 +27,23 @@ class SimilarityHead(nn.Module, kw_only=True):
     A head is called as `head(images, texts, train)` with an `ImageCode` of I images and a
     `TextCode` of J captions, and returns similarities `[I, J]`. It never sees raw features.
 
-    Class attributes, by which a head says what it needs:
-      choices: by field of the config's section `model`, the names that the field may have.
-      needs_global_vectors: the encoders also make one vector per image and per caption
+    Class attributes, which declare what a head needs:
+      choices: fields of the config's section `model`, each with the names that it may have.
+      needs_global_vectors: whether the encoders also make one vector per image and per caption
         (`ImageCode.overall`, `TextCode.overall`).
-      needs_region_products: the image encoder also makes the inner products of an image's regions
-        with each other (`ImageCode.products`).
+      needs_region_products: whether the image encoder also makes the inner products of the regions
+        of each image (`ImageCode.products`).
 
     A head whose similarity is one inner product of an image vector and a caption vector defines
-    `embed_images(images) -> [I, D]` and `embed_texts(texts) -> [J, D]`; searching, proposing and
+    `embed_images(images) -> [I, D]` and `embed_texts(texts) -> [J, D]`. Searching, proposing and
     mining then cost one matrix product (see `is_product`).
 
     Attributes, which the model sets:
-      chunk: captions scored at once, see `chunks.captions_at_once`; changes speed and memory alone.
+      chunk: number of captions scored at once, or 0 to choose it for the device (`chunks.py`);
+        changes only speed and memory.
       axis_name: mapped axis of the devices, or None.
-      sparse_gradient: the loss gives most similarities no gradient. A head that scores each pair
-        independently of the others may then skip those pairs in the backward pass.
+      sparse_gradient: whether the loss gives most similarities a zero gradient. A head that scores
+        each pair independently may then skip the pairs with a zero gradient in the backward pass.
     """
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -62,11 +63,11 @@ class SimilarityHead(nn.Module, kw_only=True):
     def make_encoders(
         cls, sizes: Any, vocabulary_size: int, axis_name: str | None
     ) -> tuple[nn.Module, nn.Module]:
-        """The image encoder and the text encoder that this head goes with.
+        """Make the image encoder and the text encoder of this head.
 
         Args:
           sizes: the config's section `model`.
-          vocabulary_size: words known; 0 where captions are given as vectors.
+          vocabulary_size: number of words in the vocabulary; 0 where captions are given as vectors.
           axis_name: mapped axis of the devices, or None.
         """
         shared = (sizes.embed_dim, sizes.dropout, axis_name, cls.needs_global_vectors)
@@ -84,13 +85,13 @@ class SimilarityHead(nn.Module, kw_only=True):
 def register_head(name: str, make: MakeHead, settings: Mapping[str, Any] | None = None) -> None:
     """Add a similarity head that `config.model.head` can name.
 
-    Call it where the module that `config.plugins` names is imported; `l2rm_jax/models/README.md`
+    Call it at the top level of a module that `config.plugins` lists; `l2rm_jax/models/README.md`
     has an example.
 
     Args:
-      name: the new head's name.
-      make: `config -> SimilarityHead`; reads the config's sections `model` and `own`.
-      settings: defaults of the head's own fields, which become `config.own.FIELD`.
+      name: name of the new head.
+      make: `config -> SimilarityHead`; reads the config's sections `model` and `own` alone.
+      settings: defaults of the head's own settings, which become the fields `config.own.FIELD`.
 
     Raises:
       ConfigError: another head has this name.

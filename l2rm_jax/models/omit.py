@@ -60,9 +60,9 @@ class OMIT(SimilarityHead):
     def _map(
         self, function: Callable, images: ImageCode, texts: TextCode, sparse_gradient: bool = False
     ) -> Array:
-        """`function` of the captions, dustbins in their global vectors' place, with all images,
-        dustbins before their regions.
+        """Apply `function` to all captions with all images, after adding the dustbins.
 
+        The dustbin of an image becomes its first region, that of a caption its global vector.
         "naive" has dustbins too, without weight.
         """
         if self.matching == "prompt":
@@ -72,14 +72,12 @@ class OMIT(SimilarityHead):
             bins = [jnp.tile(x, (n, 1)) for x, n in zip(l2_normalise(learned), sizes, strict=True)]
         else:
             bins = masked_mean(images.regions, images.mask), masked_mean(texts.words, texts.mask)
-        # Chunks share the regions, one more than their mask has: each would spend as long on this
-        # copy as on its scores.
+        # Concatenated here, once for all chunks: in each chunk, this copy would take as long as the
+        # scores. The mask of the regions does not include the dustbin.
         regions = jnp.concatenate([bins[0][:, None], images.regions], axis=1)
         images, texts = images.replace(regions=regions), texts.replace(overall=bins[1])
         function = partial(function, self.matching, self.margins, self.epsilon)
-        return map_captions(
-            (function,), (), images, texts, self.chunk, sparse_gradient, vectors=False
-        )
+        return map_captions(function, (), images, texts, self.chunk, sparse_gradient, vectors=False)
 
 
 def _make(config) -> OMIT:

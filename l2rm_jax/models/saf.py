@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.attention import alignments, region_word_cosines
+from l2rm_jax.models.attention import alignments
 from l2rm_jax.models.chunks import map_captions
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import SimilarityHead, register_head
@@ -43,8 +43,7 @@ class SAF(SimilarityHead):
         running_mean = self.variable("batch_stats", "mean", jnp.zeros, ())
         running_var = self.variable("batch_stats", "var", jnp.ones, ())
         params["running"] = None if train else (running_mean.value, running_var.value)
-        stages = (region_word_cosines, alignments, _score)
-        sims, mean, var = map_captions(stages, params, images, texts, self.chunk)
+        sims, mean, var = map_captions(_score, params, images, texts, self.chunk)
         if train and not self.is_initializing():
             keep, mean = _running_update(mean, self.axis_name)
             _, var = _running_update(var, self.axis_name)
@@ -57,10 +56,10 @@ register_head("saf", lambda config: SAF(config.model.sim_dim))
 
 
 def _score(
-    params: dict, images: ImageCode, texts: TextCode, vectors: Float[Array, "I C L+1 S"]
+    params: dict, images: ImageCode, texts: TextCode
 ) -> tuple[Float[Array, "C I"], Float[Array, " C"], Float[Array, " C"]]:
     """Scores of captions against every image, mean and unbiased variance of each one's gates."""
-    vectors = l2_normalise(vectors)
+    vectors = alignments(params, images, texts)
     valid = jnp.pad(texts.mask, ((0, 0), (1, 0)), constant_values=1.0)
     logits = linear(params["gate"], vectors)[..., 0]
     count = len(logits) * jnp.sum(valid, axis=1)

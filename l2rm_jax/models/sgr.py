@@ -1,17 +1,15 @@
 """SGR: similarity graph reasoning (Diao et al., AAAI 2021; a backbone of L2RM)."""
 
-from functools import partial
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.attention import alignments, region_word_cosines
-from l2rm_jax.models.chunks import map_captions
+from l2rm_jax.models.attention import alignments
+from l2rm_jax.models.chunks import keep_for_backward, map_captions
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import SimilarityHead, register_head
-from l2rm_jax.models.layers import l2_normalise, linear, linear_init
+from l2rm_jax.models.layers import linear, linear_init
 from l2rm_jax.models.products import inner_products, products
 
 
@@ -34,9 +32,7 @@ class SGR(SimilarityHead):
             ],
             "score": self.param("score", linear_init, self.sim_dim, 1),
         }
-        steps = [partial(_nodes_after, step) for step in range(self.steps - 1)]
-        stages = (region_word_cosines, alignments, *steps, _score)
-        return map_captions(stages, params, images, texts, self.chunk, self.sparse_gradient).T
+        return map_captions(_score, params, images, texts, self.chunk, self.sparse_gradient).T
 
 
 register_head("sgr", lambda config: SGR(config.model.sim_dim, config.model.sgr_steps))
@@ -48,31 +44,17 @@ def _graph_init(key: Array, sim_dim: int) -> dict:
     return {name: linear_init(k, sim_dim, sim_dim) for name, k in zip(names, keys, strict=True)}
 
 
-def _nodes_after(
-    step: int, params: dict, images: ImageCode, texts: TextCode, made: Float[Array, "I C L+1 S"]
-) -> Float[Array, "I C L+1 S"]:
-    """Nodes of the graph after a step of reasoning over those that `_nodes` finds in `made`."""
-    nodes = _nodes(step, made)
-    return _reason(params["graph"][step], nodes, nodes, texts)
-
-
-def _score(
-    params: dict, images: ImageCode, texts: TextCode, made: Float[Array, "I C L+1 S"]
-) -> Float[Array, "C I"]:
+def _score(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "C I"]:
     """Scores of captions against every image.
 
     Only the global node is read out, so the last step updates only that one.
     """
-    last = len(params["graph"]) - 1
-    nodes = _nodes(last, made)
-    whole = jax.nn.relu(_reason(params["graph"][last], nodes[:, :, :1], nodes, texts))
+    nodes = alignments(params, images, texts)
+    *steps, last = params["graph"]
+    for step in steps:
+        nodes = jax.nn.relu(keep_for_backward(_reason(step, nodes, nodes, texts), 2, texts))
+    whole = jax.nn.relu(_reason(last, nodes[:, :, :1], nodes, texts))
     return jax.nn.sigmoid(linear(params["score"], whole[:, :, 0])[..., 0]).T
-
-
-def _nodes(step: int, made: Float[Array, "I C M S"]) -> Float[Array, "I C M S"]:
-    """Nodes that a step of reasoning starts from. What a stage hands on is what it ends with by a
-    product: alignments before they get unit length, nodes before their ReLU."""
-    return jax.nn.relu(made) if step else l2_normalise(made)
 
 
 def _reason(

@@ -1,6 +1,6 @@
-"""What steps are made of: which loss, which key, which rate, and a target without gradient.
+"""Parts of a training step: its loss, random keys, learning rate, and a target without gradient.
 
-The network is left out: a matrix of similarities takes the batch's place where one is scored.
+Most tests need no network: a matrix of similarities stands for the batch.
 """
 
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ SIMS = jnp.asarray(np.random.default_rng(0).uniform(0, 1, (SIZE, SIZE)), jnp.flo
 MODEL = SimpleNamespace(axis_name=None, clone=lambda sparse_gradient: MODEL)
 
 
-def config_of(method="l2rm", **fields):
+def small_config(method="l2rm", **fields):
     config = defaults.default()
     config.method, config.train.warmup_epochs = method, 2
     config.l2rm.update(fields)
@@ -36,16 +36,16 @@ def config_of(method="l2rm", **fields):
 @pytest.mark.parametrize(
     ("config", "stream", "loss", "setting"),
     [
-        (config_of(), "warmup", contrastive.robust_info_nce, {"tau": 0.05}),
-        (config_of(warmup_loss="infonce"), "warmup", contrastive.info_nce, {"tau": 0.05}),
-        (config_of(warmup_loss="triplet"), "warmup", ranking.triplet_mean, {"margin": 0.2}),
-        (config_of("triplet"), "warmup", ranking.triplet_mean, {"margin": 0.2}),
-        (config_of("triplet"), "pairs", ranking.triplet_hardest, {"margin": 0.2}),
-        (config_of("infonce"), "warmup", contrastive.info_nce, {"tau": 0.05}),
-        (config_of("infonce"), "pairs", contrastive.info_nce, {"tau": 0.05}),
+        (small_config(), "warmup", contrastive.robust_info_nce, {"tau": 0.05}),
+        (small_config(warmup_loss="infonce"), "warmup", contrastive.info_nce, {"tau": 0.05}),
+        (small_config(warmup_loss="triplet"), "warmup", ranking.triplet_mean, {"margin": 0.2}),
+        (small_config("triplet"), "warmup", ranking.triplet_mean, {"margin": 0.2}),
+        (small_config("triplet"), "pairs", ranking.triplet_hardest, {"margin": 0.2}),
+        (small_config("infonce"), "warmup", contrastive.info_nce, {"tau": 0.05}),
+        (small_config("infonce"), "pairs", contrastive.info_nce, {"tau": 0.05}),
     ],
 )
-def test_loss_of_trusted_pairs(monkeypatch, config, stream, loss, setting):
+def test_methods_use_their_loss_for_trusted_pairs(monkeypatch, config, stream, loss, setting):
     def plain_step(model, loss, optimiser, state, sims):
         return state, {"loss": loss(sims)}
 
@@ -69,8 +69,8 @@ def test_loss_of_trusted_pairs(monkeypatch, config, stream, loss, setting):
         ("rcsl_nc", WARMUP, 0),
     ],
 )
-def test_hardest_negatives_are_gone_back_through_alone(monkeypatch, method, epoch, times):
-    """Of all similarities in a step, those of a loss that gives few of them a slope."""
+def test_losses_with_hardest_negatives_use_the_sparse_gradient(monkeypatch, method, epoch, times):
+    """Count the similarity matrices of a step whose gradient goes through few pairs."""
     used, through_pairs = [], chunks._through_pairs
     monkeypatch.setattr(
         chunks, "_through_pairs", lambda *args: used.append(args) or through_pairs(*args)
@@ -81,9 +81,9 @@ def test_hardest_negatives_are_gone_back_through_alone(monkeypatch, method, epoc
 
 
 @pytest.mark.parametrize("method", ["triplet", "infonce"])
-def test_baselines_take_the_paired_part_alone(method):
+def test_baselines_train_on_the_known_pairs_alone(method):
     paired = np.array([False, True, True, False, True, False])
-    plan = make_method(MODEL, config_of(method)).plan
+    plan = make_method(MODEL, small_config(method)).plan
     for epoch in (0, 2):
         [rows] = plan(None, SimpleNamespace(paired=paired), epoch).streams.values()
         assert rows.tolist() == [1, 2, 4]
@@ -91,8 +91,8 @@ def test_baselines_take_the_paired_part_alone(method):
 
 @pytest.mark.parametrize("step", [0, 7])
 @pytest.mark.parametrize("negatives", [0, 2])
-def test_rcl_takes_its_negatives(monkeypatch, negatives, step):
-    config = config_of("rcl")
+def test_rcl_draws_its_negatives(monkeypatch, negatives, step):
+    config = small_config("rcl")
     config.rcl.update({"loss": "gce", "q": 0.5, "negatives": negatives})
     monkeypatch.setattr(rcl, "plain_step", lambda model, loss, optimiser, state, sims: loss(sims))
     state = SimpleNamespace(key=jax.random.key(3), step=jnp.int32(step))
@@ -114,16 +114,16 @@ def test_rcl_takes_its_negatives(monkeypatch, negatives, step):
         ("negatives", 128, "rcl.negatives: 128"),
     ],
 )
-def test_rcl_settings_that_do_not_fit(field, value, message):
-    config = config_of("rcl")
+def test_rcl_settings_out_of_range_are_errors(field, value, message):
+    config = small_config("rcl")
     config.rcl[field] = value
     with pytest.raises(ConfigError, match=message):
         make_method(MODEL, config)
 
 
 @pytest.mark.parametrize(("method", "after"), [("l2rm", "matched"), ("triplet", "pairs")])
-def test_plan_turns_after_the_warm_up(monkeypatch, method, after):
-    """And what splits the pairs is the mean hinge, in eval mode."""
+def test_streams_change_after_the_warm_up(monkeypatch, method, after):
+    """L2RM also splits the pairs by their mean hinge in eval mode."""
     monkeypatch.setattr(base, "evaluate", lambda model, state, sims: sims)
     trusted = np.ones(SIZE, bool)
     pairs = {"matched": trusted, "paired": trusted, "__len__": lambda self: SIZE}
@@ -134,7 +134,7 @@ def test_plan_turns_after_the_warm_up(monkeypatch, method, after):
         scored.append(np.asarray(score(None, SIMS)))
         return scored[-1]
 
-    plan = make_method(MODEL, config_of(method)).plan
+    plan = make_method(MODEL, small_config(method)).plan
     for epoch in range(4):
         streams = plan(score_pairs, dataset, epoch).streams
         assert ("warmup" if epoch < 2 else after) in streams
@@ -144,21 +144,21 @@ def test_plan_turns_after_the_warm_up(monkeypatch, method, after):
 
 
 def rematch(sims, **fields):
-    """The plan and the report of L2RM's transport at a learned cost that has not learned yet."""
-    settings = config_of(**fields).l2rm
+    """Plan and report of L2RM's transport with the initial learned cost."""
+    settings = small_config(**fields).l2rm
     state = SimpleNamespace(own={"cost": init_cost(sims.shape[1])})
     rows = jnp.arange(len(sims))
     batch = SimpleNamespace(image_index=rows, pair_index=rows[: sims.shape[1]])
     return l2rm.rematch(MODEL, settings, state, None, None, batch, sims, None)
 
 
-def test_target_has_no_gradient():
+def test_transport_plan_has_no_gradient():
     gradient = jax.grad(lambda sims: rematch(sims, epsilon=0.1)[0].sum())(SIMS)
     assert not gradient.any()
 
 
 def test_images_of_a_queue_keep_the_weight_of_the_batch():
-    """Of twice as many images as captions, the better half can take all captions."""
+    """With twice as many images as captions, the better half can take all captions."""
     good = jnp.concatenate([jnp.zeros((SIZE, SIZE)), jnp.ones((SIZE, SIZE))])
     plan, _ = rematch(good, rho=1.0, epsilon=0.05)
     np.testing.assert_allclose(plan.sum(1)[SIZE:], 1 / SIZE, rtol=1e-3)
@@ -168,11 +168,11 @@ def test_images_of_a_queue_keep_the_weight_of_the_batch():
 @pytest.mark.parametrize(
     ("captions", "share"), [(64, 0.05), (128, 0.1), (256, 0.19), (512, 0.34), (1024, 0.57)]
 )
-def test_the_transported_share_can_follow_the_batch(captions, share):
+def test_transported_share_grows_with_the_batch(captions, share):
     assert round(l2rm.share_of_batch(captions), 2) == share
 
 
-def test_without_a_rho_the_share_is_that_of_the_batch():
+def test_rho_of_zero_means_the_share_that_grows_with_the_batch():
     _, report = rematch(SIMS, rho=0.0, epsilon=0.1)
     np.testing.assert_allclose(report["moved_mass"], l2rm.share_of_batch(SIZE), rtol=1e-4)
 
@@ -188,12 +188,12 @@ def test_keys_differ_between_steps_and_uses():
     assert len(np.unique(data, axis=0)) == len(keys)
 
 
-def test_weight_decay_is_adamw_s():
+def test_weight_decay_equals_adamw():
     ours, theirs = Optimiser(0.01, 5, 0, weight_decay=0.3), optax.adamw(0.01, weight_decay=0.3)
     x = y = {"x": jnp.asarray([2.0, -1.0])}
     state, their_state = ours.init(x), theirs.init(y)
-    for slope in (3.0, -1.0, 0.0):
-        grads = {"x": jnp.asarray([slope, 0.5])}
+    for gradient in (3.0, -1.0, 0.0):
+        grads = {"x": jnp.asarray([gradient, 0.5])}
         x, state = ours.update(grads, state, x, jnp.int32(0))
         updates, their_state = theirs.update(grads, their_state, y)
         y = optax.apply_updates(y, updates)
@@ -202,10 +202,10 @@ def test_weight_decay_is_adamw_s():
 
 def test_rate_is_decayed_after_the_warm_up():
     optimiser = Optimiser(learning_rate=2.0, decay_epochs=3, warmup_epochs=2)
-    found = [float(optimiser.rate(jnp.int32(epoch))) for epoch in range(9)]
-    np.testing.assert_allclose(found, [2.0] * 5 + [0.2] * 3 + [0.02], rtol=1e-6)
+    rates = [float(optimiser.rate(jnp.int32(epoch))) for epoch in range(9)]
+    np.testing.assert_allclose(rates, [2.0] * 5 + [0.2] * 3 + [0.02], rtol=1e-6)
     params = {"x": jnp.zeros(2)}
-    # Adam's first step has the length of the rate.
+    # Each coordinate of Adam's first step is as long as the learning rate.
     for epoch, rate in ((0, 2.0), (5, 0.2)):
         grads, state = {"x": jnp.asarray([3.0, -1e-3])}, optimiser.init(params)
         after, _ = optimiser.update(grads, state, params, jnp.int32(epoch))

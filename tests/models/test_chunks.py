@@ -1,4 +1,5 @@
-"""How many captions meet all images at once, and the way back through few pairs alone."""
+"""Chunks of captions: their size and width, what is stored for the backward pass, and the sparse
+gradient."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.models.cam import CAM
-from l2rm_jax.models.chunks import captions_at_once, fits, widths
+from l2rm_jax.models.chunks import captions_per_chunk, fits, keep_for_backward, map_captions, widths
 from l2rm_jax.models.encoders import ImageCode, TextCode, region_products
 from l2rm_jax.models.layers import l2_normalise
 from l2rm_jax.models.omit import OMIT
@@ -18,7 +19,7 @@ from l2rm_jax.models.sgr import SGR
 
 IMAGES = jax.ShapeDtypeStruct((10, 36), "float32")
 TEXTS = jax.ShapeDtypeStruct((12, 8), "float32")
-CAPTION = 6 * 10 * 8 * 64 * 4  # bytes that one caption takes with all images
+CAPTION = 6 * 10 * 8 * 64 * 4  # bytes of one caption with all images in the backward pass
 
 
 def accelerator(memory: int | None) -> SimpleNamespace:
@@ -29,53 +30,53 @@ def accelerator(memory: int | None) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("memory", "expected"), [(16 * 6 * CAPTION, 6), (16 * 99 * CAPTION, 12), (1, 1), (None, 12)]
 )
-def test_an_accelerator_takes_the_captions_that_its_memory_holds(memory, expected):
-    assert captions_at_once(0, 64, IMAGES, TEXTS, accelerator(memory)) == expected
+def test_on_an_accelerator_a_chunk_is_what_its_memory_holds(memory, expected):
+    assert captions_per_chunk(0, 64, IMAGES, TEXTS, accelerator(memory)) == expected
 
 
 @pytest.mark.parametrize(
     ("captions", "held", "expected"),
     [(128, 112, 64), (128, 19, 16), (100, 49, 25), (127, 112, 112)],
 )
-def test_an_accelerator_takes_parts_of_one_size_where_there_are_some(captions, held, expected):
+def test_chunks_have_one_size_if_a_large_one_divides_the_captions(captions, held, expected):
     texts = jax.ShapeDtypeStruct((captions, 8), "float32")
     device = accelerator(16 * held * CAPTION)
-    assert captions_at_once(0, 64, IMAGES, texts, device) == expected
+    assert captions_per_chunk(0, 64, IMAGES, texts, device) == expected
 
 
 @pytest.mark.parametrize(
     ("images", "captions", "expected"),
     [(10, 12, 12), (200, 12, 6), (1000, 12, 2), (10**5, 12, 2), (1000, 11, 2), (10, 1, 2)],
 )
-def test_a_cpu_takes_what_its_caches_hold_and_at_least_two(images, captions, expected):
+def test_on_a_cpu_a_chunk_is_what_the_cache_holds_and_at_least_two(images, captions, expected):
     images = jax.ShapeDtypeStruct((images, 36), "float32")
     texts = jax.ShapeDtypeStruct((captions, 8), "float32")
-    assert captions_at_once(0, 64, images, texts) == expected
+    assert captions_per_chunk(0, 64, images, texts) == expected
 
 
 @pytest.mark.parametrize(("head", "numbers"), [("sgr", 8), ("saf", 8), ("cam", 5), ("omit", 5)])
-def test_heads_that_make_no_vectors_take_more_captions(head, numbers, monkeypatch):
-    """So many numbers a word and image: a vector as long as theirs, or one for each region."""
+def test_heads_without_vectors_have_larger_chunks(head, numbers, monkeypatch):
+    """Numbers for each word and image: a vector of the embedding's size, or one for each region."""
     asked = []
 
     def captions_of(_, numbers, *others):
         asked.append(numbers)
         return 3
 
-    monkeypatch.setattr("l2rm_jax.models.chunks.captions_at_once", captions_of)
-    jax.eval_shape(partial(with_gradients, HEADS[head](chunk=0)), *codes(), SLOPES)
+    monkeypatch.setattr("l2rm_jax.models.chunks.captions_per_chunk", captions_of)
+    jax.eval_shape(partial(with_gradients, HEADS[head](chunk=0)), *codes(), COTANGENTS)
     assert asked and all(found == numbers + (head == "omit") for found in asked)
 
 
-def test_what_is_asked_for_anywhere():
+def test_a_size_that_is_asked_for_is_taken():
     for device in (None, accelerator(1)):
-        assert captions_at_once(7, 64, IMAGES, TEXTS, device) == 7
+        assert captions_per_chunk(7, 64, IMAGES, TEXTS, device) == 7
 
 
 @pytest.mark.parametrize(
-    ("device", "most"), [(None, 2**28), (accelerator(2**36), 2**31), (accelerator(None), 2**29)]
+    ("device", "most"), [(None, 2**28), (accelerator(2**36), 2**30), (accelerator(None), 2**28)]
 )
-def test_what_a_head_may_keep(device, most):
+def test_how_large_an_array_may_be_stored(device, most):
     assert fits(most, device) and not fits(most + 1, device)
 
 
@@ -107,14 +108,14 @@ LENGTHS = [2, 6, 1, 3, 6, 4, 5]  # of the captions
 
 
 @partial(jax.jit, static_argnums=0)
-def with_gradients(head, images: ImageCode, texts: TextCode, slopes):
-    """Similarities, running statistics and the gradients of all similarities times their slopes."""
+def with_gradients(head, images: ImageCode, texts: TextCode, cotangents):
+    """Similarities, running statistics and the gradients for these cotangents."""
     variables = head.init(jax.random.key(0), images, texts, True)
 
     def loss(params, images, texts):
         applied = {**variables, "params": params}
         sims, updated = head.apply(applied, images, texts, True, mutable=["batch_stats"])
-        return jnp.sum(sims * slopes), (sims, updated)
+        return jnp.sum(sims * cotangents), (sims, updated)
 
     gradient = jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True)
     return gradient(variables.get("params", {}), images, texts)
@@ -131,38 +132,38 @@ def assert_close(found, expected):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, 1e-4, 1e-5), found, expected)
 
 
-SLOPES = np.random.default_rng(1).normal(size=(4, 7))
+COTANGENTS = np.random.default_rng(1).normal(size=(4, 7))
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_scores_and_gradients_do_not_depend_on_the_captions_at_once(head):
-    """Two or three, each padded to what it needs and fewer in the last, or all; in any order."""
+def test_scores_and_gradients_do_not_depend_on_the_chunk(head):
+    """Chunks of two or three, the last one filled up, or one chunk; captions in any order."""
     for lengths, chunks in ((LENGTHS, (2, 3)), (sorted(LENGTHS), (2,))):
-        inputs = (*codes(lengths), SLOPES)
-        expected = with_gradients(HEADS[head](chunk=7), *inputs)  # padded to the longest
+        inputs = (*codes(lengths), COTANGENTS)
+        expected = with_gradients(HEADS[head](chunk=7), *inputs)  # one chunk
         for chunk in chunks:
             assert_close(with_gradients(HEADS[head](chunk=chunk), *inputs), expected)
 
 
 @pytest.mark.parametrize("head", ["sgr", "saf", "cam"])
-def test_where_nothing_can_be_kept_it_is_not_and_gradients_are_the_same(head, monkeypatch):
-    inputs = (HEADS[head](chunk=2), *codes(), SLOPES)
+def test_arrays_that_do_not_fit_are_recomputed_with_the_same_gradients(head, monkeypatch):
+    inputs = (HEADS[head](chunk=2), *codes(), COTANGENTS)
 
     def found() -> tuple:
         return with_gradients(*inputs), stored(with_gradients.trace(*inputs).jaxpr)
 
     expected, kept = found()
     monkeypatch.setattr("l2rm_jax.models.chunks.fits", lambda _: False)
-    jax.clear_caches()  # of programs that keep what fits
+    jax.clear_caches()  # of programs that store arrays
     again, less = found()
-    jax.clear_caches()  # of those that keep nothing
+    jax.clear_caches()  # of those that store none
     assert_close(again, expected)
-    # Of six captions in chunks of two: cosines of four images with five regions, six words each.
-    assert kept - less >= 6 * 4 * 5 * 6
+    # Cosines of seven captions of six words with four images of five regions.
+    assert kept - less >= 7 * 6 * 4 * 5
 
 
 def stored(jaxpr) -> int:
-    """Numbers that the loops of a program hand on."""
+    """How many numbers the loops of a program return."""
     loops = [eqn for eqn in all_equations(jaxpr.jaxpr) if eqn.primitive.name == "scan"]
     return sum(var.aval.size for eqn in loops for var in eqn.outvars)
 
@@ -179,6 +180,54 @@ def is_jaxpr(x) -> bool:
     return hasattr(x, "eqns")
 
 
+KERNEL = jnp.arange(40.0).reshape(8, 5) / 10
+
+
+def waves(kernel, images: ImageCode, texts: TextCode):
+    """A score whose product with the kernel is worth storing."""
+    made = keep_for_backward(texts.words @ kernel, 1, texts)
+    found = jnp.einsum("clk,clk,cl->c", jnp.sin(made), jnp.cos(made), texts.mask)
+    return found * images.regions.sum()
+
+
+def total(*inputs):
+    return jnp.sum(map_captions(waves, *inputs, chunk=2) ** 2)
+
+
+@pytest.mark.parametrize("lengths", [[1, 2, 3], [6, 6, 1], [4, 3, 5, 2], [6, 5, 5, 6]])
+def test_gradients_are_those_of_the_plain_score(lengths):
+    """In float64; masks are constants."""
+    with jax.enable_x64(True):
+        inputs = jax.tree.map(np.float64, (KERNEL, *codes(lengths)))
+        found = jax.value_and_grad(total, (0, 1, 2))(*inputs)
+        plain = jax.value_and_grad(lambda *inputs: jnp.sum(waves(*inputs) ** 2), (0, 1, 2))
+        value, gradients = plain(*inputs)
+        constant = (code.replace(mask=0 * code.mask) for code in gradients[1:])
+        expected = value, (gradients[0], *constant)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, 1e-9, 1e-9), found, expected)
+
+
+@pytest.mark.parametrize(("fit", "expected"), [(True, 3), (False, 4)])
+def test_a_stored_product_is_not_computed_again(fit, expected, monkeypatch):
+    """The product and two for its gradients; one more where it is not stored. For both widths."""
+    monkeypatch.setattr("l2rm_jax.models.chunks.fits", lambda _: fit)
+    gradient = jax.jit(lambda *inputs: jax.grad(total, (0, 2))(*inputs))
+    compiled = gradient.lower(KERNEL, *codes()).compile().as_text()
+    assert compiled.count(" dot(") == 2 * expected
+
+
+@pytest.mark.parametrize("head", ["sgr", "omit"])
+def test_chunks_do_not_store_their_inputs(head):
+    """No loop returns a copy of the images for each chunk."""
+    inputs = (HEADS[head](chunk=2), *codes(), COTANGENTS)
+    jaxpr = with_gradients.trace(*inputs).jaxpr
+    images = (4, 5 + (head == "omit"), 8)
+    loops = [eqn for eqn in all_equations(jaxpr.jaxpr) if eqn.primitive.name == "scan"]
+    shapes = [var.aval.shape for eqn in loops for var in eqn.outvars]
+    assert images in shapes  # their gradient, a sum over chunks
+    assert not any(len(shape) == 4 and shape[1:] == images for shape in shapes)
+
+
 PAIRWISE = {
     **{name: HEADS[name] for name in ("sgr", "cam", "omit")},
     "omit, inter": partial(OMIT, "partial", "inter", 0.02),
@@ -187,26 +236,29 @@ PAIRWISE = {
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("head", PAIRWISE)
-def test_gradients_through_few_pairs_are_those_through_all(head, share):
-    """None, some (two images of a caption, two captions of an image) and all have a slope."""
-    slopes = np.where(np.random.default_rng(2).uniform(size=SLOPES.shape) < share, SLOPES, 0.0)
-    expected = with_gradients(PAIRWISE[head](chunk=2), *codes(), slopes)
+def test_a_sparse_gradient_is_the_dense_one(head, share):
+    """None, some (two images of a caption, two captions of an image) and all are not zero."""
+    cotangents = np.where(
+        np.random.default_rng(2).uniform(size=COTANGENTS.shape) < share, COTANGENTS, 0.0
+    )
+    expected = with_gradients(PAIRWISE[head](chunk=2), *codes(), cotangents)
     assert_close(
-        with_gradients(PAIRWISE[head](chunk=2, sparse_gradient=True), *codes(), slopes), expected
+        with_gradients(PAIRWISE[head](chunk=2, sparse_gradient=True), *codes(), cotangents),
+        expected,
     )
 
 
-def test_pairs_without_a_slope_are_not_visited():
+def test_pairs_without_a_cotangent_are_not_visited():
     """The gradient of seven pairs, a whole turn, is finite where another pair's would not be."""
-    slopes = np.zeros((4, 7))
-    slopes[[0, 0, 2, 2, 2, 3, 3], [0, 1, 1, 2, 6, 4, 5]] = 1.0
+    cotangents = np.zeros((4, 7))
+    cotangents[[0, 0, 2, 2, 2, 3, 3], [0, 1, 1, 2, 6, 4, 5]] = 1.0
     broken = np.zeros((4, 1, 1))
     broken[1] = np.nan
     images, texts = codes()
     images = images.replace(regions=images.regions + broken)
     for sparse in (False, True):
         _, (of_params, _, _) = with_gradients(
-            HEADS["sgr"](chunk=2, sparse_gradient=sparse), images, texts, slopes
+            HEADS["sgr"](chunk=2, sparse_gradient=sparse), images, texts, cotangents
         )
         finite = all(np.isfinite(x).all() for x in jax.tree.leaves(of_params))
         assert finite == sparse

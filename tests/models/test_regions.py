@@ -122,7 +122,7 @@ def attention(regions: np.ndarray, words: np.ndarray) -> np.ndarray:
 
 def attend(regions, mask, words, word_mask) -> jax.Array:
     images, texts = ImageCode(regions, mask), TextCode(words, word_mask)
-    return attend_regions(region_word_cosines((), images, texts), regions, mask, word_mask)
+    return attend_regions(region_word_cosines(images, texts), regions, mask, word_mask)
 
 
 def test_attention_sees_the_regions_in_any_order_and_no_padding():
