@@ -79,8 +79,8 @@ def cost_loss(
       sims: similarities of the images at `reserved.index` with all captions.
       reserved: the reserved pairs.
     """
-    own = jnp.take_along_axis(cost(params, sims), reserved.index[:, None], axis=1)[:, 0]
-    return jnp.sum(own * reserved.used)
+    costs = jnp.take_along_axis(cost(params, sims), reserved.index[:, None], axis=1)[:, 0]
+    return jnp.sum(costs * reserved.used)
 
 
 def cost_statistics(values: Float[Array, "I J"]) -> dict[str, Array]:

@@ -1,8 +1,8 @@
-"""RCL: learn from what a pair is not.
+"""RCL: learn only from negatives, with complementary losses.
 
-Hu et al., "Cross-Modal Retrieval with Partially Mismatched Pairs", TPAMI 2023. Every pair is
-trained on in every epoch, and only the wrong pairs of a batch teach: nothing has to find out
-which of the stored pairs are mismatched.
+Hu et al., "Cross-Modal Retrieval with Partially Mismatched Pairs", TPAMI 2023. Every epoch trains
+on all pairs. The loss uses only the negatives of a batch, which are nearly always right, so the
+method does not need to know which of the stored pairs are mismatched.
 """
 
 from functools import partial
@@ -25,10 +25,10 @@ from l2rm_jax.methods.registry import register_method
 
 
 def make(model, config) -> Method:
-    """RCL for this model.
+    """Make RCL for this model.
 
     Raises:
-      ConfigError: fields of `config.rcl` are unknown or out of range.
+      ConfigError: `config.rcl.loss` is unknown, or a number in `config.rcl` is out of range.
     """
     settings, size = config.rcl, config.train.batch_size
     problems = Problems()
@@ -49,14 +49,14 @@ def make(model, config) -> Method:
         key = step_key(state, NEGATIVES)
         return plain_step(model, partial(loss, key=key), optimiser, state, batch["pairs"])
 
-    # Of equal similarities, whose loss is the same at every draw. That of exp says nothing: even a
-    # perfect model is only some percent below it.
-    at_any_draw = partial(loss, key=jax.random.key(0))
+    # The loss of equal similarities does not depend on which negatives are drawn. The bound "exp"
+    # is left out: even a perfect model is only a few percent below its flat loss.
+    loss_any_draw = partial(loss, key=jax.random.key(0))
     return Method(
         init=lambda key, batch: init_state(model, optimiser, key, batch),
         plan=lambda score_pairs, dataset, epoch: EpochPlan({"pairs": np.arange(len(dataset))}),
         step=step,
-        losses={} if settings.loss == "exp" else {"pairs": ("loss", at_any_draw)},
+        losses={} if settings.loss == "exp" else {"pairs": ("loss", loss_any_draw)},
     )
 
 
@@ -64,13 +64,13 @@ register_method("rcl", make)
 
 
 def _check_numbers(settings, batch_size: int) -> None:
-    wrong = []
+    messages = []
     if not 0 < settings.q <= 1:
-        wrong.append(f"rcl.q: {settings.q}, expected more than 0 and at most 1")
+        messages.append(f"rcl.q: {settings.q}, expected more than 0 and at most 1")
     if not 0 <= settings.negatives < batch_size:
-        wrong.append(
-            f"rcl.negatives: {settings.negatives}, expected 0 (all) to {batch_size - 1}, the wrong "
-            "captions of an image in a batch"
+        messages.append(
+            f"rcl.negatives: {settings.negatives}, expected 0 (all) to {batch_size - 1}, the "
+            "number of negatives of an image in a batch"
         )
-    if wrong:
-        raise ConfigError(*wrong)
+    if messages:
+        raise ConfigError(*messages)

@@ -1,7 +1,7 @@
-"""RCSL: learn from a few known pairs, and from pseudo-pairs of images and captions without one.
+"""RCSL: learn from a few known pairs, and from pseudo-pairs among the unpaired images and captions.
 
 Qin et al., "Robust Semi-paired Multimodal Learning for Cross-modal Retrieval", AAAI 2026. The
-warm-up epochs are the paper's learning stage, the others its mining stage.
+warm-up epochs are the learning stage of the paper, the later epochs its mining stage.
 """
 
 from functools import partial
@@ -18,7 +18,7 @@ from l2rm_jax.errors import ConfigError, Problems, check_names
 from l2rm_jax.losses import ranking, semi_paired
 from l2rm_jax.methods import base
 from l2rm_jax.methods.base import EpochPlan, Method, TrainState
-from l2rm_jax.methods.mining import SEARCHES, couple, pseudo_pairs
+from l2rm_jax.methods.mining import SEARCHES, pseudo_pairs, recombine
 from l2rm_jax.methods.registry import register_method
 from l2rm_jax.methods.split import split_pairs
 from l2rm_jax.models.encoders import ImageCode, TextCode
@@ -28,39 +28,40 @@ NAMES = {"search": SEARCHES}
 
 
 def make_rcsl(model, config) -> Method:
-    """RCSL (Eq. 1): the pairs that the data set calls paired are trusted, the others searched.
+    """Make RCSL (Eq. 1), which trusts the known pairs of a semi-paired data set.
 
-    Learning trains with Eq. 4; from the first mining epoch on, the pseudo-pairs are found anew
-    before each epoch.
+    The learning stage trains with Eq. 4. In the mining stage, new pseudo-pairs are searched before
+    each epoch.
 
     Raises:
-      ConfigError: the data would not say which pairs these are; an unknown `rcsl.search`.
+      ConfigError: the mismatch protocol has no known pairs, or `rcsl.search` is unknown.
     """
     problems = Problems()
-    problems.attempt(_require_told, config.mismatch.protocol)
+    problems.attempt(_require_known_pairs, config.mismatch.protocol)
     problems.attempt(check_names, "rcsl", config.rcsl, NAMES)
     problems.raise_all()
-    score = partial(embed, model)  # one function, compiled once
+    score = partial(embed, model)  # the same function in every epoch, so it is compiled once
 
     def plan(score_pairs, dataset, epoch: int) -> EpochPlan:
         if epoch < config.train.warmup_epochs:
             share = config.rcsl.learning_share
-            rows = couple(dataset.paired, _generator(config, epoch), share)
+            rows = recombine(dataset.paired, _generator(config, epoch), share)
             return EpochPlan({"learning": rows[:, None]})
-        codes = score_pairs(score)
-        return _mining_plan(config, dataset, epoch, dataset.paired, codes)
+        embeddings = score_pairs(score)
+        return _mining_plan(config, dataset, epoch, dataset.paired, embeddings)
 
     return _make(model, config, plan)
 
 
 def make_rcsl_nc(model, config) -> Method:
-    """RCSL-NC, for pairs some of which are mismatched: those are treated as unpaired.
+    """Make RCSL-NC, for data with mismatched pairs, which it treats as unpaired.
 
-    The paper leaves open how the warm-up trains: here all pairs are pseudo-pairs, whose loss bears
-    wrong ones. Before each later epoch the beta mixture of L2RM splits the pairs.
+    Before each epoch after the warm-up, the beta mixture of L2RM splits the pairs. The paper does
+    not say how the warm-up trains. Here the warm-up treats all pairs as pseudo-pairs, whose loss
+    is robust to wrong pairs.
 
     Raises:
-      ConfigError: an unknown `rcsl.search`.
+      ConfigError: `rcsl.search` is unknown.
     """
     check_names("rcsl", config.rcsl, NAMES)
 
@@ -71,13 +72,13 @@ def make_rcsl_nc(model, config) -> Method:
         return {"hinge": hinges, **embed(model, state, batch)}
 
     def plan(score_pairs, dataset, epoch: int) -> EpochPlan:
-        everything = np.arange(len(dataset))
+        pairs = np.arange(len(dataset))
         if epoch < config.train.warmup_epochs:
-            return EpochPlan({"warmup": np.stack([everything, everything], axis=1)[:, None]})
-        found = score_pairs(score)
-        split = split_pairs(found.pop("hinge"), dataset.matched)
-        paired = np.isin(everything, split.streams.get("matched", ()))
-        plan = _mining_plan(config, dataset, epoch, paired, found)
+            return EpochPlan({"warmup": np.stack([pairs, pairs], axis=1)[:, None]})
+        embeddings = score_pairs(score)
+        split = split_pairs(embeddings.pop("hinge"), dataset.matched)
+        paired = np.isin(pairs, split.streams.get("matched", ()))
+        plan = _mining_plan(config, dataset, epoch, paired, embeddings)
         return EpochPlan(plan.streams, {**split.report, **plan.report}, split.warnings)
 
     return _make(model, config, plan)
@@ -87,12 +88,12 @@ register_method("rcsl", make_rcsl)
 register_method("rcsl_nc", make_rcsl_nc)
 
 
-def _require_told(protocol: str) -> None:
+def _require_known_pairs(protocol: str) -> None:
     if protocol != SEMI_PAIRED:
         raise ConfigError(
-            f"method: rcsl trusts the pairs that it is told of, and mismatch.protocol={protocol} "
-            f"tells of none; expected {SEMI_PAIRED}, with mismatch.paired_images, or the method "
-            "rcsl_nc, which splits the pairs itself"
+            f"method: rcsl needs known pairs, but mismatch.protocol={protocol} has none; expected "
+            f"{SEMI_PAIRED} with mismatch.paired_images, or method=rcsl_nc, which splits the pairs "
+            "itself"
         )
 
 
@@ -106,63 +107,70 @@ def _make(model, config, plan) -> Method:
 
     mining = partial(semi_paired.robust_mining, tau=config.rcsl.tau)
 
-    def of_a_pair(sims):
-        pairs = jnp.ones(len(sims), bool)
-        return semi_paired.paired_triplet(sims, pairs, margin=config.loss.margin) / len(sims)
+    def hinge_per_pair(sims):
+        paired = jnp.ones(len(sims), bool)
+        return semi_paired.paired_triplet(sims, paired, margin=config.loss.margin) / len(sims)
 
     return Method(
         init=lambda key, batch: base.init_state(model, optimiser, key, batch),
         plan=plan,
         step=step,
-        streams={"mining": 2},  # two couples a row
+        streams={"mining": 2},  # a batch of pairs as drawn, and one of their pseudo-pairs
         losses={
             "warmup": ("loss_mining", mining),
-            "learning": ("hinge_of_a_pair", of_a_pair),
+            "learning": ("hinge_of_a_pair", hinge_per_pair),
             "mining": ("loss_mining", lambda sims: 2 * mining(sims)),
         },
     )
 
 
 def embed(model, state: TrainState, batch: Any) -> dict[str, Float[Array, "B D"]]:
-    """Eval-mode unit vectors of the images and captions of the global batch."""
+    """Eval-mode unit vectors of the images and captions of the global batch, for the search."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     images, captions = model.apply(variables, batch, method=_embed)
     return {"images": images, "captions": captions}
 
 
 def _generator(config, epoch: int) -> np.random.Generator:
+    """Random generator of an epoch."""
     return np.random.default_rng([config.seed, epoch])
 
 
 def _mining_plan(
-    config, dataset, epoch: int, paired: Bool[np.ndarray, " N"], codes: dict
+    config, dataset, epoch: int, paired: Bool[np.ndarray, " N"], embeddings: dict
 ) -> EpochPlan:
-    """Rows of two couples: an image and a caption, and what was found for them (RCSL Eq. 7).
+    """Plan an epoch of the mining stage (RCSL Eq. 7).
 
-    For an unpaired image I and caption T these are (I, T), drawn at random, and (I', T'): the image
-    found for T and the caption found for I. For a pair, both are the pair.
+    Each row of the stream "mining" has two entries (pair of the image, pair of the caption). The
+    first is an image I and a caption T of different unpaired pairs, combined at random. The second
+    is (I', T'): the image that fits T best, and the caption that fits I best. For a known pair,
+    both entries are the pair itself.
     """
     unpaired = np.flatnonzero(~paired)
     tau = config.rcsl.tau if config.rcsl.search == "transport" else None
     image_for, caption_for = pseudo_pairs(
-        **codes, image_of=dataset.stored_image, unpaired=unpaired, transport_tau=tau
+        **embeddings, image_of=dataset.stored_image, unpaired=unpaired, transport_tau=tau
     )
-    own = couple(paired, _generator(config, epoch))
-    found = np.stack([image_for[own[:, 1]], caption_for[own[:, 0]]], axis=1)
+    drawn = recombine(paired, _generator(config, epoch))
+    mined = np.stack([image_for[drawn[:, 1]], caption_for[drawn[:, 0]]], axis=1)
     report = {}
-    if len(unpaired) and not dataset.matched.all():  # else nothing is known of which are right
+    if len(unpaired) and not dataset.matched.all():  # otherwise the truth is unknown
         right = dataset.stored_image[image_for] == dataset.caption_image
         report["mined_images_right"] = float(np.mean(right[unpaired]))
         right = dataset.stored_image == dataset.caption_image[caption_for]
         report["mined_captions_right"] = float(np.mean(right[unpaired]))
-    return EpochPlan({"mining": np.stack([own, found], axis=1)}, report)
+    return EpochPlan({"mining": np.stack([drawn, mined], axis=1)}, report)
 
 
 def _loss(
     model, config, state: TrainState, stage: str, batches: tuple, params
 ) -> tuple[Float[Array, ""], tuple[Any, dict]]:
-    """RCSL Eq. 1 (mining), Eq. 4 (learning), or Eq. 6 and 8 of all pairs (warm-up of RCSL-NC)."""
-    # Learning has one loss of the similarities, which gives the hardest negatives alone a slope.
+    """Loss and metrics of one step.
+
+    Stage "mining" is RCSL Eq. 1, "learning" is Eq. 4. The "warmup" of RCSL-NC is Eq. 6 and 8 over
+    all pairs.
+    """
+    # The only loss of the similarities in the learning stage uses the hardest negatives alone.
     scorer = model.clone(sparse_gradient=stage == "learning")
     (sims, images, captions), updated = scorer.apply(
         {"params": params, "batch_stats": state.batch_stats},
@@ -173,13 +181,14 @@ def _loss(
     )
     paired = parallel.global_rows(batches[0].pair_index >= 0, model.axis_name)
     product = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
-    uneven = [semi_paired.uniformity(product(x, x.T)) for x in (images, captions)]
+    uniformities = [semi_paired.uniformity(product(x, x.T)) for x in (images, captions)]
     terms = {
         "loss_alignment": semi_paired.alignment(product(images, captions.T), paired),
-        "loss_uniformity": sum(uneven) / 2,
+        "loss_uniformity": sum(uniformities) / 2,
     }
     if stage != "warmup":
-        # Both batches of Eq. 7 have the paired part; SAF alone sees it among other images.
+        # Known pairs are in both batches of Eq. 7, with equal similarities for all heads but SAF,
+        # whose batch norm depends on the rest of the batch. The first batch is enough.
         margin = config.loss.margin
         terms["loss_paired"] = semi_paired.paired_triplet(sims[0], paired, margin=margin)
     if stage != "learning":
@@ -187,7 +196,7 @@ def _loss(
         terms["loss_mining"] = sum(semi_paired.robust_mining(each, tau=tau) for each in sims)
     loss = sum(terms.values())
     metrics = {"loss": loss, **terms}
-    if stage == "learning":  # the number of pairs differs between batches, and with it their sum
+    if stage == "learning":  # a mean, because the number of known pairs differs between batches
         metrics["hinge_of_a_pair"] = terms["loss_paired"] / jnp.maximum(jnp.sum(paired), 1)
     return loss, (updated.get("batch_stats", {}), metrics)
 
@@ -201,41 +210,52 @@ def _embed(model, batch):
     return _embeddings(model, *_encode(model, batch))
 
 
-def _score(model, own, found=None) -> tuple[tuple, Float[Array, "B D"], Float[Array, "B D"]]:
-    """Train-mode similarities of the global batch, and the unit vectors of `own`.
+def _score(model, drawn, mined=None) -> tuple[tuple, Float[Array, "B D"], Float[Array, "B D"]]:
+    """Train-mode similarities of the global batch, and the unit vectors of `drawn`.
 
-    Without `found`, those of `own`. With it, those of the two batches of RCSL Eq. 7: the rows
-    without a pair have their image, then their caption, replaced by what was found for them.
+    Args:
+      model: the model, inside `apply`.
+      drawn: images and captions as an epoch combines them.
+      mined: best images and captions for those of `drawn`, if they were searched.
+
+    Returns:
+      A tuple of similarity matrices; unit vectors of the images; unit vectors of the captions.
+      Without `mined` there is one matrix, of `drawn`. With `mined` there are the two of RCSL
+      Eq. 7: in rows that are no known pair, the first has the mined images, the second the mined
+      captions.
     """
-    images, texts = _encode(model, own, train=True)
+    images, texts = _encode(model, drawn, train=True)
     embeddings = _embeddings(model, images, texts)
-    if found is None:
+    if mined is None:
         return ((model.similarity_of_all(images, texts, True),), *embeddings)
-    found_images, found_texts = _encode(model, found, train=True)
-    paired = own.pair_index >= 0
+    mined_images, mined_texts = _encode(model, mined, train=True)
+    paired = drawn.pair_index >= 0
     sims = (
-        model.similarity_of_all(_choose(paired, images, found_images), texts, True),
-        model.similarity_of_all(images, _choose(paired, texts, found_texts), True),
+        model.similarity_of_all(_select_rows(paired, images, mined_images), texts, True),
+        model.similarity_of_all(images, _select_rows(paired, texts, mined_texts), True),
     )
     return (sims, *embeddings)
 
 
 def _embeddings(model, images: ImageCode, texts: TextCode):
-    """A unit vector for each image and caption of all devices: those whose products are the
-    similarities, or for a head that compares regions with words the global vectors, or the mean."""
+    """One unit vector for each image and each caption of the global batch, on all devices.
+
+    If the similarity is a product of two vectors, these vectors are returned. For other heads they
+    are the global vectors (`sgr`, `saf`), or the mean region and the mean word.
+    """
     if model.is_product:
         head = model.similarity_head
-        own = head.embed_images(images), head.embed_texts(texts)
+        vectors = head.embed_images(images), head.embed_texts(texts)
     else:
-        own = (
+        vectors = (
             l2_normalise(masked_mean(local, code.mask)) if code.overall is None else code.overall
             for code, local in ((images, images.regions), (texts, texts.words))
         )
-    return tuple(parallel.global_rows(x, model.axis_name) for x in own)
+    return tuple(parallel.global_rows(x, model.axis_name) for x in vectors)
 
 
-def _choose(rows: Bool[Array, " B"], those, others):
-    """`those` in these rows, `others` in the rest, in trees of arrays."""
+def _select_rows(mask: Bool[Array, " B"], kept, replacement):
+    """Take rows of `kept` where the mask is True, else of `replacement`; both trees of arrays."""
     return jax.tree.map(
-        lambda x, y: jnp.where(rows.reshape(-1, *[1] * (x.ndim - 1)), x, y), those, others
+        lambda x, y: jnp.where(mask.reshape(-1, *[1] * (x.ndim - 1)), x, y), kept, replacement
     )

@@ -1,4 +1,4 @@
-"""RCSL: pseudo-pairs, what an epoch trains on, and a run that is stopped while mining."""
+"""RCSL: pseudo-pairs, the plan of an epoch, losses, and a run that is stopped while mining."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.losses.ranking import per_pair_hinge
 from l2rm_jax.methods import base, make_method, mining, rcsl
-from l2rm_jax.methods.mining import couple, handicaps, nearest, pseudo_pairs
+from l2rm_jax.methods.mining import hub_penalties, nearest_keys, pseudo_pairs, recombine
 from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.train import train
@@ -25,26 +25,26 @@ IMAGE_OF = np.random.default_rng(0).permutation(PAIRS // 3).repeat(3)
 PAIRED = IMAGE_OF < 5
 
 
-def unit(rng: np.random.Generator, rows: int) -> np.ndarray:
+def unit_vectors(rng: np.random.Generator, rows: int) -> np.ndarray:
     x = rng.normal(size=(rows, 4)).astype(np.float32)
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def embeddings(seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    return {"images": unit(rng, PAIRS)[IMAGE_OF], "captions": unit(rng, PAIRS)}
+    return {"images": unit_vectors(rng, PAIRS)[IMAGE_OF], "captions": unit_vectors(rng, PAIRS)}
 
 
 @pytest.mark.parametrize("chunk", [4, 100])
-def test_nearest_is_that_of_the_whole_matrix(chunk):
+def test_nearest_keys_in_chunks_equal_the_argmax_of_the_whole_matrix(chunk):
     rng = np.random.default_rng(1)
-    queries, keys = unit(rng, 11), unit(rng, 9)
+    queries, keys = unit_vectors(rng, 11), unit_vectors(rng, 9)
     expected = np.argmax(queries @ keys.T, axis=1)
-    np.testing.assert_array_equal(nearest(queries, keys, chunk=chunk), expected)
+    np.testing.assert_array_equal(nearest_keys(queries, keys, chunk=chunk), expected)
 
 
-@pytest.mark.parametrize("function", [nearest, partial(handicaps, tau=0.1)])
-def test_no_search_holds_all_similarities(function):
+@pytest.mark.parametrize("function", [nearest_keys, partial(hub_penalties, tau=0.1)])
+def test_searches_never_hold_all_similarities(function):
     shapes = [jax.ShapeDtypeStruct((n, 4), np.float32) for n in (5000, 3000)]
     text = str(jax.make_jaxpr(function)(*shapes))
     assert f"3000,{mining.CHUNK}" in text or f"{mining.CHUNK},3000" in text
@@ -52,22 +52,22 @@ def test_no_search_holds_all_similarities(function):
 
 
 @pytest.mark.parametrize("chunk", [4, 100])
-def test_handicaps_are_those_of_the_transport_plan(chunk):
+def test_hub_penalties_rebuild_the_transport_plan(chunk):
     rng, tau = np.random.default_rng(2), 0.2
-    queries, keys = unit(rng, 12), unit(rng, 8)
+    queries, keys = unit_vectors(rng, 12), unit_vectors(rng, 8)
     plan = np.exp(queries.astype(np.float64) @ keys.T / tau)
     for _ in range(500):
         plan /= 12 * plan.sum(axis=1, keepdims=True)
         plan /= 8 * plan.sum(axis=0)
-    of_queries, of_keys = handicaps(queries, keys, tau, chunk=chunk)
-    found = np.exp((queries @ keys.T - of_queries[:, None] - of_keys) / tau)
-    np.testing.assert_allclose(found, plan, rtol=1e-3)
-    np.testing.assert_array_equal(nearest(queries, keys, of_keys), plan.argmax(axis=1))
-    np.testing.assert_array_equal(nearest(keys, queries, of_queries), plan.argmax(axis=0))
+    query_penalty, key_penalty = hub_penalties(queries, keys, tau, chunk=chunk)
+    rebuilt = np.exp((queries @ keys.T - query_penalty[:, None] - key_penalty) / tau)
+    np.testing.assert_allclose(rebuilt, plan, rtol=1e-3)
+    np.testing.assert_array_equal(nearest_keys(queries, keys, key_penalty), plan.argmax(axis=1))
+    np.testing.assert_array_equal(nearest_keys(keys, queries, query_penalty), plan.argmax(axis=0))
 
 
-def test_transport_gives_what_is_near_to_everything_no_more_than_its_share():
-    """Captions lean towards image 0, each a little towards its own."""
+def test_transport_gives_a_hub_no_more_than_its_share():
+    """All captions are near image 0; each is also a little nearer to its own image."""
     images = np.eye(9, dtype=np.float32)
     captions = 0.8 * images + images[0]
     captions /= np.linalg.norm(captions, axis=1, keepdims=True)
@@ -80,7 +80,7 @@ def test_transport_gives_what_is_near_to_everything_no_more_than_its_share():
     np.testing.assert_array_equal(caption_for, np.arange(9))
 
 
-def test_pseudo_pairs_are_found_among_the_unpaired():
+def test_pseudo_pairs_are_searched_among_the_unpaired():
     codes, unpaired = embeddings(2), np.flatnonzero(~PAIRED)
     image_for, caption_for = pseudo_pairs(**codes, image_of=IMAGE_OF, unpaired=unpaired)
     trusted = np.flatnonzero(PAIRED)
@@ -94,25 +94,26 @@ def test_pseudo_pairs_are_found_among_the_unpaired():
         assert caption_for[pair] == unpaired[np.argmax(captions)]
 
 
-def test_unpaired_images_and_captions_are_coupled_at_random():
-    rows = couple(PAIRED, np.random.default_rng(0))
+def test_unpaired_images_and_captions_are_recombined_at_random():
+    rows = recombine(PAIRED, np.random.default_rng(0))
     np.testing.assert_array_equal(np.sort(rows, axis=0), np.arange(PAIRS)[:, None].repeat(2, 1))
     same = rows[:, 0] == rows[:, 1]
     np.testing.assert_array_equal(np.sort(rows[same, 0]), np.flatnonzero(PAIRED))
-    only = couple(np.arange(4) > 0, np.random.default_rng(1))
-    np.testing.assert_array_equal(only, np.arange(1, 4)[:, None].repeat(2, 1))
+    without_the_single = recombine(np.arange(4) > 0, np.random.default_rng(1))
+    np.testing.assert_array_equal(without_the_single, np.arange(1, 4)[:, None].repeat(2, 1))
 
 
-def dataset() -> SimpleNamespace:
+def make_dataset() -> SimpleNamespace:
     class Pairs(SimpleNamespace):
         def __len__(self):
             return PAIRS
 
-    own = np.arange(PAIRS) // 3
-    return Pairs(paired=PAIRED, stored_image=IMAGE_OF, caption_image=own, matched=own == IMAGE_OF)
+    true_image = np.arange(PAIRS) // 3
+    images = {"stored_image": IMAGE_OF, "caption_image": true_image}
+    return Pairs(paired=PAIRED, **images, matched=true_image == IMAGE_OF)
 
 
-def config_of(method: str):
+def semi_paired_config(method: str):
     config = defaults.default()
     config.method, config.train.warmup_epochs = method, 1
     config.mismatch.protocol = "semi_paired"
@@ -122,10 +123,10 @@ def config_of(method: str):
 MODEL = SimpleNamespace(axis_name=None)
 
 
-def test_unpaired_images_come_with_captions_of_other_pairs_and_what_is_found_for_both():
-    method = make_method(MODEL, config_of("rcsl"))
+def test_mining_rows_hold_a_random_image_and_caption_and_their_best_matches():
+    method = make_method(MODEL, semi_paired_config("rcsl"))
     codes = embeddings(3)
-    plans = [method.plan(lambda score: codes, dataset(), epoch) for epoch in (0, 1, 1, 2)]
+    plans = [method.plan(lambda score: codes, make_dataset(), epoch) for epoch in (0, 1, 1, 2)]
     learning, first, again, second = (next(iter(plan.streams.values())) for plan in plans)
     assert learning.shape == (PAIRS, 1, 2) and first.shape == (PAIRS, 2, 2)
     np.testing.assert_array_equal(first, again)
@@ -138,41 +139,40 @@ def test_unpaired_images_come_with_captions_of_other_pairs_and_what_is_found_for
     )
     np.testing.assert_array_equal(first[:, 1, 0], image_for[first[:, 0, 1]])
     np.testing.assert_array_equal(first[:, 1, 1], caption_for[first[:, 0, 0]])
-    # Before anything is mined, a caption is with its own image where the permutation left it there.
-    own, unpaired = np.arange(PAIRS) // 3, ~PAIRED
+    true_image, unpaired = np.arange(PAIRS) // 3, ~PAIRED
     right = {
-        "mined_images_right": np.mean(IMAGE_OF[image_for][unpaired] == own[unpaired]),
-        "mined_captions_right": np.mean(IMAGE_OF[unpaired] == own[caption_for][unpaired]),
+        "mined_images_right": np.mean(IMAGE_OF[image_for][unpaired] == true_image[unpaired]),
+        "mined_captions_right": np.mean(IMAGE_OF[unpaired] == true_image[caption_for][unpaired]),
     }
     assert plans[1].report == pytest.approx(right)
 
 
 def test_learning_takes_a_share_of_the_unpaired():
-    config = config_of("rcsl")
+    config = semi_paired_config("rcsl")
     config.rcsl.learning_share = 0.2
-    rows = make_method(MODEL, config).plan(None, dataset(), 0).streams["learning"]
+    rows = make_method(MODEL, config).plan(None, make_dataset(), 0).streams["learning"]
     assert len(rows) == PAIRED.sum() + round(0.2 * (~PAIRED).sum())
     assert PAIRED[rows[:, 0, 0]].sum() == PAIRED.sum()
 
 
-def test_pseudo_pairs_are_found_anew_before_each_epoch():
-    method = make_method(MODEL, config_of("rcsl"))
-    found = [
-        method.plan(lambda score, seed=seed: embeddings(seed), dataset(), 1).streams["mining"]
+def test_pseudo_pairs_are_searched_before_each_epoch():
+    method = make_method(MODEL, semi_paired_config("rcsl"))
+    plans = [
+        method.plan(lambda score, seed=seed: embeddings(seed), make_dataset(), 1).streams["mining"]
         for seed in (3, 4)
     ]
-    np.testing.assert_array_equal(found[0][:, 0], found[1][:, 0])
-    assert not np.array_equal(found[0][:, 1], found[1][:, 1])
+    np.testing.assert_array_equal(plans[0][:, 0], plans[1][:, 0])
+    assert not np.array_equal(plans[0][:, 1], plans[1][:, 1])
 
 
-def test_pseudo_pairs_can_be_found_by_transport():
-    config = config_of("rcsl")
+def test_search_by_transport():
+    config = semi_paired_config("rcsl")
     config.rcsl.search = "transport"
     codes = embeddings(3)
-    rows = make_method(MODEL, config).plan(lambda score: codes, dataset(), 1).streams["mining"]
+    rows = make_method(MODEL, config).plan(lambda score: codes, make_dataset(), 1).streams["mining"]
     unpaired = np.flatnonzero(~PAIRED)
-    given = {"image_of": IMAGE_OF, "unpaired": unpaired, "transport_tau": config.rcsl.tau}
-    image_for, caption_for = pseudo_pairs(**codes, **given)
+    search = {"image_of": IMAGE_OF, "unpaired": unpaired, "transport_tau": config.rcsl.tau}
+    image_for, caption_for = pseudo_pairs(**codes, **search)
     np.testing.assert_array_equal(rows[:, 1, 0], image_for[rows[:, 0, 1]])
     np.testing.assert_array_equal(rows[:, 1, 1], caption_for[rows[:, 0, 0]])
     config.rcsl.search = "hungarian"
@@ -182,16 +182,16 @@ def test_pseudo_pairs_can_be_found_by_transport():
             make_method(MODEL, config)
 
 
-def test_all_epochs_mine_with_one_function():
-    """Run compiles each function that it is given, and keeps what it compiled."""
-    method, given = make_method(MODEL, config_of("rcsl")), []
+def test_all_epochs_score_with_the_same_function():
+    """A run compiles each new function, so a new function per epoch would cost a compilation."""
+    method, functions = make_method(MODEL, semi_paired_config("rcsl")), []
     for epoch in (1, 2, 3):
-        method.plan(lambda score: given.append(score) or embeddings(3), dataset(), epoch)
-    assert len(given) == 3 and len(set(given)) == 1
+        method.plan(lambda score: functions.append(score) or embeddings(3), make_dataset(), epoch)
+    assert len(functions) == 3 and len(set(functions)) == 1
 
 
-def test_rcsl_must_be_told_what_is_paired():
-    config = config_of("rcsl")
+def test_rcsl_needs_a_protocol_with_known_pairs():
+    config = semi_paired_config("rcsl")
     config.mismatch.protocol = "image"
     with pytest.raises(ConfigError, match=r"mismatch.protocol=image.*expected semi_paired"):
         make_method(MODEL, config)
@@ -200,10 +200,10 @@ def test_rcsl_must_be_told_what_is_paired():
 @pytest.mark.parametrize(
     ("head", "pooling"), [("vse", "mean"), ("vse", "gpo"), ("aggregate", "mean")]
 )
-def test_what_is_mined_by_is_what_the_head_compares_by(head, pooling):
+def test_search_vectors_are_those_that_the_head_compares(head, pooling):
     config = tiny_config("rcsl", head)
     config.model.pooling = pooling
-    model, sample = make_model(config.model, VOCABULARY), make_cell(config).sample
+    model, sample = make_model(config, VOCABULARY), make_cell(config).sample
     state = make_method(model, config).init(jax.random.key(0), sample)
     codes = rcsl.embed(model, state, sample)
     expected = base.evaluate(model, state, sample)
@@ -211,15 +211,15 @@ def test_what_is_mined_by_is_what_the_head_compares_by(head, pooling):
 
 
 @pytest.mark.parametrize("head", ["sgr", "omit"])
-def test_other_heads_are_mined_by_their_global_vectors_or_their_means(head):
+def test_search_vectors_of_other_heads_are_global_vectors_or_means(head):
     config = tiny_config("rcsl", head)
-    model, sample = make_model(config.model, VOCABULARY), make_cell(config).sample
+    model, sample = make_model(config, VOCABULARY), make_cell(config).sample
     state = make_method(model, config).init(jax.random.key(0), sample)
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     images = (sample.images, sample.regions), "encode_images"
     captions = (sample.tokens, sample.lengths), "encode_captions"
     codes = [model.apply(variables, *inputs, method=name) for inputs, name in (images, captions)]
-    for code, (name, found) in zip(codes, rcsl.embed(model, state, sample).items(), strict=True):
+    for code, (name, vectors) in zip(codes, rcsl.embed(model, state, sample).items(), strict=True):
         expected = code.overall
         if head == "omit":
             local = code.regions if name == "images" else code.words
@@ -227,12 +227,13 @@ def test_other_heads_are_mined_by_their_global_vectors_or_their_means(head):
                 rows[mask > 0].mean(axis=0) for rows, mask in zip(local, code.mask, strict=True)
             ]
             expected = [vector / np.linalg.norm(vector) for vector in mean]
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        np.testing.assert_allclose(vectors, expected, atol=1e-6)
 
 
-def several_pairs(batch: dict) -> bool:
-    [(own, *_)] = batch.values()
-    return np.sum(own.pair_index >= 0) > 1  # the triplet loss of one is zero
+def has_known_pairs(batch: dict) -> bool:
+    """Whether a batch has at least two known pairs; the triplet loss of one is zero."""
+    [(drawn, *_)] = batch.values()
+    return np.sum(drawn.pair_index >= 0) > 1
 
 
 @pytest.mark.parametrize(
@@ -244,18 +245,20 @@ def several_pairs(batch: dict) -> bool:
     ],
 )
 def test_terms_of_each_stage(method, epoch, terms):
-    """RCSL Eq. 4 has no mining, the warm-up of RCSL-NC no pair that it trusts."""
+    """RCSL Eq. 4 has no mining loss; the warm-up of RCSL-NC trusts no pair."""
     config = tiny_config(method, "vse")
     cell = make_cell(config)
     state = cell.method.init(jax.random.key(0), cell.sample).replace(epoch=np.int32(epoch))
-    _, metrics = jax.jit(cell.method.step)(state, next(filter(several_pairs, batches(cell, epoch))))
+    _, metrics = jax.jit(cell.method.step)(
+        state, next(filter(has_known_pairs, batches(cell, epoch)))
+    )
     assert metrics.get("loss_paired", 1.0) > 0
     assert {name for name in metrics if name.startswith("loss_")} == terms
     np.testing.assert_allclose(metrics["loss"], sum(metrics[name] for name in terms), rtol=1e-6)
 
 
-def test_a_flat_learning_stage_is_seen_in_batches_of_any_number_of_pairs(monkeypatch):
-    """Equal similarities: the loss is as many times the reference as the batch has pairs."""
+def test_flat_loss_of_the_learning_stage_does_not_depend_on_the_number_of_pairs(monkeypatch):
+    """With equal similarities, the metric is the flat loss; `loss_paired` is its sum over pairs."""
     config = tiny_config("rcsl", "vse")
     cell = make_cell(config)
     score = rcsl._score
@@ -266,27 +269,27 @@ def test_a_flat_learning_stage_is_seen_in_batches_of_any_number_of_pairs(monkeyp
 
     monkeypatch.setattr(rcsl, "_score", equal)
     state = cell.method.init(jax.random.key(0), cell.sample)
-    [(own, *_)] = next(filter(several_pairs, batches(cell, WARMUP))).values()
+    [(drawn, *_)] = next(filter(has_known_pairs, batches(cell, WARMUP))).values()
     metric, loss = cell.method.losses["learning"]
-    size, step = len(own.pair_index), jax.jit(cell.method.step)
+    size, step = len(drawn.pair_index), jax.jit(cell.method.step)
     for pairs in (2, size - 1):
-        batch = own._replace(pair_index=np.where(np.arange(size) < pairs, own.image_index, -1))
+        batch = drawn._replace(pair_index=np.where(np.arange(size) < pairs, drawn.image_index, -1))
         _, metrics = step(state, {"learning": (batch,)})
         assert float(metrics[metric]) == pytest.approx(float(loss(np.zeros((size, size)))))
         assert float(metrics["loss_paired"]) == pytest.approx(pairs * float(metrics[metric]))
 
 
-def test_rcsl_nc_takes_what_the_split_calls_mismatched_for_unpaired():
-    method = make_method(MODEL, config_of("rcsl_nc"))
+def test_rcsl_nc_treats_pairs_that_the_split_calls_mismatched_as_unpaired():
+    method = make_method(MODEL, semi_paired_config("rcsl_nc"))
     rng = np.random.default_rng(6)
     hinge = np.where(PAIRED, rng.normal(0.1, 0.02, PAIRS), rng.normal(0.9, 0.02, PAIRS))
     scores = lambda score: {"hinge": hinge, **embeddings(5)}  # noqa: E731
-    [(name, rows)] = method.plan(scores, dataset(), 0).streams.items()
+    [(name, rows)] = method.plan(scores, make_dataset(), 0).streams.items()
     assert name == "warmup"
     np.testing.assert_array_equal(rows, np.arange(PAIRS)[:, None, None].repeat(2, 2))
-    plan = method.plan(scores, dataset(), 1)
-    own = plan.streams["mining"][:, 0]
-    trusted = own[own[:, 0] == own[:, 1], 0]
+    plan = method.plan(scores, make_dataset(), 1)
+    drawn = plan.streams["mining"][:, 0]
+    trusted = drawn[drawn[:, 0] == drawn[:, 1], 0]
     np.testing.assert_array_equal(np.sort(trusted), np.flatnonzero(PAIRED))
     assert plan.report["matched"] == PAIRED.sum() and "split_accuracy" in plan.report
 
@@ -300,21 +303,20 @@ def test_rcsl_nc_splits_by_the_mean_hinge(monkeypatch):
         scored.append(score(None, sims))
         return {"hinge": np.linspace(0, 1, PAIRS), **embeddings(5)}
 
-    make_method(MODEL, config_of("rcsl_nc")).plan(score_pairs, dataset(), 1)
+    make_method(MODEL, semi_paired_config("rcsl_nc")).plan(score_pairs, make_dataset(), 1)
     np.testing.assert_allclose(scored[0]["hinge"], per_pair_hinge(sims, margin=0.2))
 
 
-def test_rows_without_a_pair_are_replaced():
-    """The two batches of Eq. 7, in codes that are trees."""
+def test_unpaired_rows_are_replaced_in_trees_of_arrays():
     paired = np.arange(SIZE) % 2 == 0
-    own, found = ({"x": np.full((SIZE, 2, 3), v), "y": np.full(SIZE, v)} for v in (1, 2))
-    chosen = rcsl._choose(paired, own, found)
-    np.testing.assert_array_equal(chosen["y"], np.where(paired, 1, 2))
-    np.testing.assert_array_equal(chosen["x"][:, 1, 2], np.where(paired, 1, 2))
+    drawn, mined = ({"x": np.full((SIZE, 2, 3), v), "y": np.full(SIZE, v)} for v in (1, 2))
+    selected = rcsl._select_rows(paired, drawn, mined)
+    np.testing.assert_array_equal(selected["y"], np.where(paired, 1, 2))
+    np.testing.assert_array_equal(selected["x"][:, 1, 2], np.where(paired, 1, 2))
 
 
 def test_a_run_stopped_while_mining_continues_to_the_same_numbers(tmp_path, monkeypatch):
-    """The plan, of two couples a row, is taken from the checkpoint: nothing is mined again."""
+    """The resumed run takes the plan from the checkpoint and does not search again."""
     config, save = tiny_run(tmp_path / "data"), RunCheckpoints.save
 
     def save_and_copy(self, step, state, plan, position):
@@ -331,12 +333,12 @@ def test_a_run_stopped_while_mining_continues_to_the_same_numbers(tmp_path, monk
     monkeypatch.setattr(rcsl, "pseudo_pairs", None)
     assert train(config, tmp_path / "stopped", one_device())["test"] == whole["test"]
     assert records(tmp_path / "stopped") == records(tmp_path / "whole")
-    found = records(tmp_path / "whole")[-1].keys()
-    assert {"mined_images_right", "loss_mining", "loss_uniformity"} <= found
+    logged = records(tmp_path / "whole")[-1].keys()
+    assert {"mined_images_right", "loss_mining", "loss_uniformity"} <= logged
 
 
 def tiny_run(data):
-    """One epoch of mining; captions of one length, so that there is little to compile."""
+    """Config of a run with one mining epoch; captions have one length, to compile once."""
     data.mkdir()
     rng = np.random.default_rng(0)
     for split, images in [("train", 12), ("dev", 6), ("test", 6)]:

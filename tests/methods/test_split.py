@@ -1,4 +1,4 @@
-"""The split into matched and mismatched pairs, and how it is judged."""
+"""The split into matched and mismatched pairs, its quality and its warnings."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from l2rm_jax.methods.split import auroc, split_pairs, split_quality
 
 
 @pytest.mark.parametrize("levels", [3, 10, 10_000])
-def test_auroc_is_the_rank_statistic(levels):
+def test_auroc_equals_the_mann_whitney_statistic(levels):
     rng = np.random.default_rng(levels)
     scores = rng.integers(0, levels, 200) / levels
     positive = rng.random(200) < 0.3
@@ -17,7 +17,7 @@ def test_auroc_is_the_rank_statistic(levels):
     assert auroc(scores, positive) == pytest.approx(expected)
 
 
-def test_quality_counts_against_the_truth():
+def test_quality_compares_the_split_with_the_truth():
     called = np.array([True, True, True, False, False])
     truth = np.array([True, True, False, True, False])
     report = split_quality(called, 1.0 - called, truth)
@@ -39,33 +39,34 @@ def test_streams_hold_every_pair_once_and_follow_the_losses():
     assert plan.report["split_auroc"] > 0.99 and plan.report["split_accuracy"] > 0.97
 
 
-def test_nothing_is_reported_against_an_unknown_truth():
+def test_quality_is_not_reported_if_the_truth_is_unknown():
     losses = np.random.default_rng(1).beta(2, 5, 100)
     plan = split_pairs(losses, np.ones(100, bool))
     assert set(plan.report) == {"matched", "mismatched", "split_separation"}
 
 
-def humps(*parts: tuple[float, float, int]) -> np.ndarray:
+def draw_losses(*parts: tuple[float, float, int]) -> np.ndarray:
+    """Losses from beta distributions, each given by its two shapes and the number of losses."""
     rng = np.random.default_rng(0)
     return np.concatenate([rng.beta(a, b, count) for a, b, count in parts])
 
 
 @pytest.mark.parametrize(
-    ("losses", "signs", "says"),
+    ("losses", "names", "message"),
     [
-        (humps((2, 12, 600), (9, 4, 400)), [], ""),
-        (humps((2, 12, 950), (9, 4, 50)), [], ""),
+        (draw_losses((2, 12, 600), (9, 4, 400)), [], ""),
+        (draw_losses((2, 12, 950), (9, 4, 50)), [], ""),
         (np.full(50, 0.3), ["equal_losses"], "the loss 0.3"),
         (np.zeros(1), ["equal_losses"], "the loss 0"),
         (np.r_[np.zeros(99), 1.0], ["one_sided_split"], "99.0% of the pairs are called matched"),
         (np.r_[np.ones(99), 0.0], ["one_sided_split"], "99.0% mismatched"),
         (
-            humps((5, 5, 1000)),
+            draw_losses((5, 5, 1000)),
             ["overlapping_mixture"],
             "times the sum of their standard deviations",
         ),
         (
-            humps((20, 80, 3000)),
+            draw_losses((20, 80, 3000)),
             ["overlapping_mixture", "mixture_direction"],
             "likelier under the mixture component with the higher mean",
         ),
@@ -73,10 +74,10 @@ def humps(*parts: tuple[float, float, int]) -> np.ndarray:
     ],
     ids=["easy", "few", "equal", "one", "outlier", "all-high", "one-hump", "reversed", "two"],
 )
-def test_a_doubtful_split_says_so(losses, signs, says):
+def test_warnings_of_doubtful_splits(losses, names, message):
     plan = split_pairs(losses, np.ones(len(losses), bool))
-    assert list(plan.warnings) == signs
-    assert says in " ".join(plan.warnings.values())
+    assert list(plan.warnings) == names
+    assert message in " ".join(plan.warnings.values())
     assert all("Try " in text or "method=" in text for text in plan.warnings.values())
     together = np.concatenate(list(plan.streams.values()))
     np.testing.assert_array_equal(np.sort(together), np.arange(len(losses)))
