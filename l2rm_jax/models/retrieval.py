@@ -22,13 +22,13 @@ class RetrievalModel(nn.Module):
 
     Attributes:
       config: the config's sections `model` and `own`, frozen; `make_model` checks them.
-      vocabulary_size: words known; 0 where captions are given as vectors.
-      axis_name: where set, the model runs inside a mapped step that holds a slice of the batch on
-        each device. Normalisation and dropout then follow the global batch, and
-        `global_similarity` returns the matrix of the global batch.
-      sparse_gradient: set for a loss that gives most similarities no gradient (hardest negatives).
-        Heads that score each pair independently then compute the backward pass of the other pairs
-        alone. Gradients are the same.
+      vocabulary_size: number of words in the vocabulary; 0 where captions are given as vectors.
+      axis_name: mapped axis of the devices, or None. If set, each device holds a slice of the
+        batch: normalisation and dropout follow the global batch, and `global_similarity` returns
+        the matrix of the global batch.
+      sparse_gradient: whether the loss gives most similarities a zero gradient, as a loss of
+        hardest negatives does. Heads that score each pair independently then run the backward
+        pass only through the pairs with a nonzero gradient. All gradients stay the same.
     """
 
     config: FrozenConfigDict
@@ -48,7 +48,7 @@ class RetrievalModel(nn.Module):
 
     @property
     def is_product(self) -> bool:
-        """Whether similarities are products of `embed_images` with `embed_captions`."""
+        """Whether similarities are inner products of `embed_images` and `embed_captions`."""
         return make_head(self.config).is_product
 
     def encode_images(
@@ -57,9 +57,13 @@ class RetrievalModel(nn.Module):
         regions: Int[Array, " I"] | None = None,
         train: bool = False,
     ) -> ImageCode:
-        """The first `regions` rows of each image are its regions, 1 to R; None: all are.
+        """Encode images; in training, after augmentation by `model.region_mask`.
 
-        What stands in the other rows changes nothing.
+        Args:
+          images: region features.
+          regions: number of regions of each image, 1 to R; None for R each. Rows after the last
+            region are padding and may hold anything.
+          train: whether to use dropout, and batch statistics in place of running averages.
         """
         if regions is None:
             regions = jnp.full(len(images), images.shape[1])
@@ -70,7 +74,13 @@ class RetrievalModel(nn.Module):
     def encode_captions(
         self, tokens: Tokens, lengths: Int[Array, " J"], train: bool = False
     ) -> TextCode:
-        """Words by their indices `[J, L]`, or vectors `[J, L, Dt]` that stand for them."""
+        """Encode captions; in training, after augmentation by `model.word_noise`.
+
+        Args:
+          tokens: word indices `[J, L]`, or vectors `[J, L, Dt]` in place of words.
+          lengths: number of tokens of each caption, 1 to L.
+          train: whether to use dropout.
+        """
         if train and (share := self.config.model.word_noise):
             settings = (share, self.vocabulary_size)
             tokens, lengths = self._augment(perturb_words, tokens, lengths, *settings)
@@ -83,15 +93,17 @@ class RetrievalModel(nn.Module):
     def embed_images(
         self, images: Float[Array, "I R Dv"], regions: Int[Array, " I"]
     ) -> Float[Array, "I D"]:
-        """In eval mode; only of a head whose `is_product` is True."""
+        """Image vectors in evaluation mode; needs a head whose `is_product` is True."""
         return self.similarity_head.embed_images(self.encode_images(images, regions))
 
     def embed_captions(self, tokens: Tokens, lengths: Int[Array, " J"]) -> Float[Array, "J D"]:
+        """Caption vectors in evaluation mode; needs a head whose `is_product` is True."""
         return self.similarity_head.embed_texts(self.encode_captions(tokens, lengths))
 
     def similarity(
         self, images: ImageCode, texts: TextCode, train: bool = False
     ) -> Float[Array, "I J"]:
+        """Similarities of this device's encoded images and captions."""
         return self.similarity_head(images, texts, train)
 
     def global_similarity(
@@ -104,10 +116,10 @@ class RetrievalModel(nn.Module):
     ) -> Float[Array, "I J"]:
         """Similarities of the global batch, the same on each of the n devices.
 
-        Each device encodes its own images and captions, receives the other devices' image codes,
-        scores all images with its own captions, and receives the other columns. Captions are the
-        side that stays put, because the statistics of SAF are per caption and then need no
-        exchange inside the head.
+        Each device encodes its own images and captions, receives the encoded images of the other
+        devices, scores all images with its own captions, and receives the other columns of the
+        matrix. Captions stay on their device because SAF normalises per caption, which then needs
+        no exchange inside the head.
         """
         image_code = self.encode_images(images, regions, train)
         text_code = self.encode_captions(tokens, lengths, train)
@@ -116,7 +128,7 @@ class RetrievalModel(nn.Module):
     def similarity_of_all(
         self, images: ImageCode, texts: TextCode, train: bool = False
     ) -> Float[Array, "I J"]:
-        """`similarity` of the images and captions of all devices, from the codes of each."""
+        """Similarities of the encoded images and captions of all devices, the same on each."""
         if self.axis_name is None:
             return self.similarity(images, texts, train)
         images = jax.lax.all_gather(images, self.axis_name, tiled=True)
@@ -130,8 +142,10 @@ class RetrievalModel(nn.Module):
         lengths: Int[Array, " J/n"],
         regions: Int[Array, " I/n"] | None = None,
     ) -> Float[Array, "I J"]:
-        """Train-mode cosines of mean region and mean word vectors, no head: the cost that L2RM
-        Tab. 3 sets against the learned one."""
+        """Cosines of mean region vectors and mean word vectors, in training mode.
+
+        They do not use the head. L2RM compares them, as a cost, with the learned cost (Tab. 3).
+        """
         image_code = self.encode_images(images, regions, train=True)
         text_code = self.encode_captions(tokens, lengths, train=True)
         image = l2_normalise(masked_mean(image_code.regions, image_code.mask))
