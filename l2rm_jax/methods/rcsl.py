@@ -227,12 +227,12 @@ def _score(model, drawn, mined=None) -> tuple[tuple, Float[Array, "B D"], Float[
     images, texts = _encode(model, drawn, train=True)
     embeddings = _embeddings(model, images, texts)
     if mined is None:
-        return ((model.similarity_of_all(images, texts, True),), *embeddings)
+        return ((model.similarity_across_devices(images, texts, True),), *embeddings)
     mined_images, mined_texts = _encode(model, mined, train=True)
     paired = drawn.pair_index >= 0
     sims = (
-        model.similarity_of_all(_select_rows(paired, images, mined_images), texts, True),
-        model.similarity_of_all(images, _select_rows(paired, texts, mined_texts), True),
+        model.similarity_across_devices(_select_rows(paired, images, mined_images), texts, True),
+        model.similarity_across_devices(images, _select_rows(paired, texts, mined_texts), True),
     )
     return (sims, *embeddings)
 

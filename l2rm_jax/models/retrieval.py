@@ -123,9 +123,9 @@ class RetrievalModel(nn.Module):
         """
         image_code = self.encode_images(images, regions, train)
         text_code = self.encode_captions(tokens, lengths, train)
-        return self.similarity_of_all(image_code, text_code, train)
+        return self.similarity_across_devices(image_code, text_code, train)
 
-    def similarity_of_all(
+    def similarity_across_devices(
         self, images: ImageCode, texts: TextCode, train: bool = False
     ) -> Float[Array, "I J"]:
         """Similarities of the encoded images and captions of all devices, the same on each."""
