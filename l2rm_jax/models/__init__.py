@@ -1,9 +1,9 @@
 """Encoders and similarity heads (Flax Linen).
 
-`retrieval` is the model of a run: an image encoder, a text encoder and a similarity head. Each head
-has a file of its own, which says what it needs and registers it; `head` has what they share. Read
-`README.md` beside this file to choose a head or to add one. May import `losses`, `ot`, `mixture`,
-`devices`, `config` and `errors`.
+`retrieval` holds the model of a run: an image encoder, a text encoder and a similarity head. Each
+head has a file of its own, which declares what the head needs and registers it; `head` holds their
+base class. Read `README.md` beside this file to choose a head or to add one. May import `losses`,
+`ot`, `mixture`, `devices`, `config` and `errors`.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from ml_collections import ConfigDict, FrozenConfigDict
 
 from l2rm_jax.errors import ConfigError, Problems, check_names
 
-# Importing the file of a head registers it.
+# Each of these files registers its head on import.
 from l2rm_jax.models import aggregate, cam, omit, pem, saf, sgr, vse  # noqa: F401
 from l2rm_jax.models.head import HEADS, SimilarityHead, register_head
 from l2rm_jax.models.retrieval import RetrievalModel
@@ -23,12 +23,13 @@ def make_model(config: Any, vocabulary_size: int, axis_name: str | None = None) 
 
     Args:
       config: a whole config, or one with the sections `model` and `own` alone.
-      vocabulary_size: words known; 0 where captions are given as vectors.
+      vocabulary_size: number of words in the vocabulary; 0 where captions are given as vectors.
       axis_name: mapped axis of the devices, or None.
 
     Raises:
-      ConfigError: a field of `model` names something that does not exist, or that the head does
-        not have.
+      ConfigError: a field of `model` has a name that does not exist or that the head does not
+        have; `model.word_noise` is set where captions are vectors; or `model.region_mask` is set
+        with a head that needs all regions in training.
     """
     problems = Problems()
     problems.attempt(check_names, "model", config.model, {"head": HEADS})
@@ -41,10 +42,11 @@ def make_model(config: Any, vocabulary_size: int, axis_name: str | None = None) 
 
 
 def _choices(config: Any) -> dict[str, tuple[str, ...]]:
-    """By field of `model`, the names that it may have.
+    """Fields of `model`, each with the names that it may have.
 
-    They are those of the config's own head; in a field that this head does not read, those of any
-    head of this package. Plug-ins that another config named may need settings that this one lacks.
+    A field that the config's head declares may have the names of that head. Any other field may
+    have the names of any head of this package. Heads of plug-ins are left out there: they may need
+    settings that this config lacks.
     """
     choices: dict[str, tuple[str, ...]] = {}
     for make in HEADS.values():
@@ -66,12 +68,12 @@ def check_word_noise(config: ConfigDict, in_words: bool) -> None:
 def _check_region_mask(config: Any) -> None:
     name, share = config.model.head, config.model.region_mask
     if share and name in HEADS and HEADS[name](config).needs_global_vectors:
-        # The encoder of global vectors has a batch-normalisation channel for each region's place.
-        # The regions that a step keeps fill the first places, so the last would never be trained.
+        # The encoder of global vectors has one batch-normalisation channel per region position.
+        # Kept regions move to the first positions, so the last channels would never be trained.
         raise ConfigError(
-            f"model.region_mask: {share}, expected 0 with model.head={name}, whose normalisation "
-            "of regions goes by their place and needs all of them in training; use model.dropout "
-            "or another head"
+            f"model.region_mask: {share}, expected 0 with model.head={name}: this head normalises "
+            "each region position separately and needs all positions in training; use "
+            "model.dropout or another head"
         )
 
 

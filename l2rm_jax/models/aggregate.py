@@ -1,8 +1,9 @@
-"""One vector for an image and one for a caption, compared by their cosine.
+"""One vector per image and one per caption, compared by their cosine.
 
 The model of RCSL ("Robust Semi-paired Multimodal Learning for Cross-modal Retrieval", AAAI 2026).
-Regions, and words, are averaged with weights of their own in each dimension, so that scoring a pair
-is one dot product and nearest neighbours are cheap to find.
+An image vector is a weighted mean of the regions, and a caption vector is a weighted mean of the
+words; each dimension has its own weights. Scoring a pair is one dot product, so that finding
+nearest neighbours is cheap.
 """
 
 from typing import Any
@@ -18,10 +19,10 @@ from l2rm_jax.models.layers import BatchNorm, Linear, l2_normalise
 
 
 class Aggregator(nn.Module):
-    """Weighted mean of local vectors, `[N, K, D], mask [N, K] -> [N, D]`, of unit length.
+    """Weighted mean of local vectors, scaled to unit length: `[N, K, D], mask [N, K] -> [N, D]`.
 
-    A linear map gives the logits of the weights, dimension by dimension; the softmax would not see
-    a bias.
+    Each dimension has its own weights: a softmax over the local vectors, with logits from a linear
+    map. The map has no bias, which would cancel in the softmax.
     """
 
     @nn.compact
@@ -35,10 +36,10 @@ class Aggregator(nn.Module):
 
 
 class AggregatedImageEncoder(nn.Module):
-    """Region features `[I, R, Dv]` and region counts `[I]` to `ImageCode`.
+    """Encoder of region features `[I, R, Dv]` with region counts `[I]`.
 
-    A region is projected by a linear layer beside a perceptron of two; the perceptron's batch
-    normalisation sees the regions of all images and no padding.
+    A region vector is the sum of a linear projection and a two-layer perceptron. The batch
+    normalisation inside the perceptron covers the regions of all images, without padding.
     """
 
     embed_dim: int
@@ -48,9 +49,10 @@ class AggregatedImageEncoder(nn.Module):
     def __call__(
         self, images: Float[Array, "I R Dv"], counts: Int[Array, " I"], train: bool
     ) -> ImageCode:
-        real = jnp.arange(images.shape[1]) < counts[:, None]
-        mask = real.astype(jnp.float32)
-        images = jnp.where(real[..., None], images, 0.0)  # keeps even NaN out of the gradient
+        is_region = jnp.arange(images.shape[1]) < counts[:, None]
+        mask = is_region.astype(jnp.float32)
+        # NaN in the padding must not reach the gradient.
+        images = jnp.where(is_region[..., None], images, 0.0)
         hidden = Linear(self.embed_dim // 2, name="hidden")(images)
         norm = BatchNorm(2, self.axis_name, name="norm")
         hidden = nn.relu(norm(hidden, train, mask[..., None]))
@@ -61,7 +63,11 @@ class AggregatedImageEncoder(nn.Module):
 
 
 class AggregatedTextEncoder(nn.Module):
-    """Token ids `[J, L]`, or vectors `[J, L, Dt]` that stand for words, and lengths `[J]`."""
+    """Encoder of token ids `[J, L]`, or of vectors `[J, L, Dt]` in place of words.
+
+    Caption lengths are `[J]`. Attributes are those of `WordEncoder`; `vocabulary_size` is 0 where
+    captions are given as vectors.
+    """
 
     vocabulary_size: int
     word_dim: int
@@ -89,21 +95,23 @@ class AggregatedTextEncoder(nn.Module):
 
 
 class Cosine(SimilarityHead):
-    """Cosine of the global vectors, in [-1, 1]; its encoders make them."""
+    """Cosine of the global vectors that the encoders of RCSL make, in [-1, 1]."""
 
     @classmethod
     def make_encoders(
         cls, sizes: Any, vocabulary_size: int, axis_name: str | None
     ) -> tuple[nn.Module, nn.Module]:
-        """The encoders of RCSL, whose global vectors are weighted means."""
+        """Make the encoders of RCSL, whose global vectors are weighted means."""
         words = (vocabulary_size, sizes.word_dim, sizes.embed_dim, sizes.dropout, axis_name)
         images = AggregatedImageEncoder(sizes.embed_dim, axis_name)
         return images, AggregatedTextEncoder(*words)
 
     def embed_images(self, images: ImageCode) -> Float[Array, "I D"]:
+        """Unit vectors of the images."""
         return images.overall
 
     def embed_texts(self, texts: TextCode) -> Float[Array, "J D"]:
+        """Unit vectors of the captions."""
         return texts.overall
 
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:

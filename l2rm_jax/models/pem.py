@@ -13,33 +13,38 @@ from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import SimilarityHead, register_head
 from l2rm_jax.models.layers import Linear, l2_normalise, masked_mean
 
-# Least squared distance: rounding leaves about this much, and a square root has no gradient at 0.
-LEAST = 1e-6
+# Smaller squared distances are raised to this: rounding errors are about as large, and the square
+# root has no finite gradient at 0.
+MIN_SQUARED_DISTANCE = 1e-6
 
 
 class PEM(SimilarityHead):
-    """Similarity of every image with every caption: minus the 2-Wasserstein distance (<= 0) of
-    two Gaussians with diagonal covariances."""
+    """Similarity of every image with every caption: minus their 2-Wasserstein distance, below 0.
+
+    An image and a caption are Gaussians with diagonal covariances.
+    """
 
     @nn.compact
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
         image = Gaussian(name="image")(images.regions, images.mask)
         text = Gaussian(name="text")(texts.words, texts.mask)
-        # Distances of near points are differences of large numbers: no digit can be spared.
+        # The distance of close points is a small difference of large numbers, hence full precision.
         products = jnp.matmul(image, text.T, precision=jax.lax.Precision.HIGHEST)
         squared = jnp.sum(image**2, axis=1)[:, None] + jnp.sum(text**2, axis=1) - 2 * products
-        return -jnp.sqrt(jnp.maximum(squared, LEAST))
+        return -jnp.sqrt(jnp.maximum(squared, MIN_SQUARED_DISTANCE))
 
 
 register_head("pem", lambda config: PEM())
 
 
 class Gaussian(nn.Module):
-    """Mean and standard deviations less 1, `[n, k, d] -> [n, 2d]`: the 2-Wasserstein distance of
-    two such Gaussians is the Euclidean distance of these vectors.
+    """Gaussian of a set of regions or words, as a vector: `[n, k, d] -> [n, 2d]`.
 
-    The mean is the unit mean of the items; the logarithms of the deviations are a unit vector too,
-    towards that mean and a learned average of the items.
+    The vector holds the mean and the standard deviations minus 1. The Euclidean distance of two
+    such vectors is the 2-Wasserstein distance of their Gaussians.
+
+    The mean is the mean of the items, scaled to unit length. The logarithms of the standard
+    deviations are this mean plus an attention-weighted mean of the items, scaled to unit length.
     """
 
     @nn.compact
