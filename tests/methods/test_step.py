@@ -71,9 +71,11 @@ def test_methods_use_their_loss_for_trusted_pairs(monkeypatch, config, stream, l
 )
 def test_losses_with_hardest_negatives_use_the_sparse_gradient(monkeypatch, method, epoch, times):
     """Count the similarity matrices of a step whose gradient goes through few pairs."""
-    used, through_pairs = [], chunks._through_pairs
+    used, with_sparse_gradient = [], chunks._with_sparse_gradient
     monkeypatch.setattr(
-        chunks, "_through_pairs", lambda *args: used.append(args) or through_pairs(*args)
+        chunks,
+        "_with_sparse_gradient",
+        lambda *args: used.append(args) or with_sparse_gradient(*args),
     )
     cell = make_cell(tiny_config(method, "sgr"))
     jax.eval_shape(cell.method.step, cell.state, next(batches(cell, epoch)))

@@ -242,10 +242,8 @@ def test_a_sparse_gradient_is_the_dense_one(head, share):
         np.random.default_rng(2).uniform(size=COTANGENTS.shape) < share, COTANGENTS, 0.0
     )
     expected = with_gradients(PAIRWISE[head](chunk=2), *codes(), cotangents)
-    assert_close(
-        with_gradients(PAIRWISE[head](chunk=2, sparse_gradient=True), *codes(), cotangents),
-        expected,
-    )
+    sparse = PAIRWISE[head](chunk=2, sparse_gradient=True)
+    assert_close(with_gradients(sparse, *codes(), cotangents), expected)
 
 
 def test_pairs_without_a_cotangent_are_not_visited():
@@ -257,8 +255,7 @@ def test_pairs_without_a_cotangent_are_not_visited():
     images, texts = codes()
     images = images.replace(regions=images.regions + broken)
     for sparse in (False, True):
-        _, (of_params, _, _) = with_gradients(
-            HEADS["sgr"](chunk=2, sparse_gradient=sparse), images, texts, cotangents
-        )
+        head = HEADS["sgr"](chunk=2, sparse_gradient=sparse)
+        _, (of_params, _, _) = with_gradients(head, images, texts, cotangents)
         finite = all(np.isfinite(x).all() for x in jax.tree.leaves(of_params))
         assert finite == sparse
