@@ -41,57 +41,64 @@ from l2rm_jax.train import train
 _WORKDIR = flags.DEFINE_multi_string(
     "workdir",
     [],
-    "Directory of the run: checkpoints, log, results. A run that was stopped there continues. "
-    "With --mode=evaluate, repeat the flag to average several runs.",
+    "Directory of the run, with its checkpoints, log and results. A stopped run continues. With "
+    "--mode=evaluate, repeat the flag to average several runs.",
 )
 _CHECKPOINT = flags.DEFINE_multi_string(
     "checkpoint",
     [],
-    "A published PyTorch checkpoint to evaluate (repeat the flag to average several), or to import "
-    "as the start of a run in --workdir.",
+    "File of a published PyTorch checkpoint. It is evaluated (repeat the flag to average several), "
+    "or with --mode=import becomes the start of a run in --workdir.",
 )
 _PROPOSER = flags.DEFINE_string(
     "proposer",
     None,
-    "With --mode=evaluate: directory of a run whose head is one product (vse); the runs of "
-    "--workdir then score only what it proposes.",
+    "With --mode=evaluate: directory of a run whose similarity is one product (vse). It proposes "
+    "candidates, and the runs of --workdir score only these.",
 )
 _TOP_K = flags.DEFINE_multi_integer(
     "top_k",
     [],
-    "Candidates that --proposer proposes for each image and each caption (repeat the flag for "
-    "several tables); 0 scores all pairs, to compare with.",
+    "Number of candidates that --proposer proposes for each image and each caption (repeat the "
+    "flag for several tables). 0 scores all pairs, for comparison.",
 )
 _COORDINATOR = flags.DEFINE_string(
     "coordinator",
     None,
-    "With several hosts: address and port of host 0 (10.0.0.1:8476), the same on all; or auto, to "
-    "find this and the two flags below in the environment (Cloud TPU, Slurm, Open MPI, ...).",
+    "With several hosts: address and port of host 0 (10.0.0.1:8476), the same on all hosts. auto "
+    "reads it, --hosts and --host from the environment (Cloud TPU, Slurm, Open MPI, ...).",
 )
-_HOSTS = flags.DEFINE_integer("hosts", None, "With --coordinator: how many hosts there are.")
-_HOST = flags.DEFINE_integer("host", None, "With --coordinator: which one this is, 0, 1, ...")
-_CONFIG_HELP = "Config of the run, FILE.py or FILE.py:VARIANT; without it, the built-in data set."
+_HOSTS = flags.DEFINE_integer("hosts", None, "With --coordinator: number of hosts.")
+_HOST = flags.DEFINE_integer("host", None, "With --coordinator: number of this host, from 0.")
+_CONFIG_HELP = (
+    "Config of the run, FILE.py or FILE.py:VARIANT. Without it, a run uses the built-in data set."
+)
 _MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate", "check", "import"], "What to do.")
 
 
 def main(arguments: list[str]) -> None:
+    """Run the mode that the flags ask for; known errors end the process with one line.
+
+    Args:
+      arguments: arguments that are not flags, the program's name first.
+    """
     try:
         if len(arguments) > 1:
-            raise ConfigError(f"{arguments[1]}: no flag; a field is set by --config.KEY=VALUE")
+            raise ConfigError(f"{arguments[1]}: not a flag; set a field with --config.KEY=VALUE")
         if "" in _WORKDIR.value:
             raise ConfigError("--workdir: empty, expected a directory")
         if _CHECKPOINT.value and _MODE.value not in ("evaluate", "import"):
-            raise ConfigError("--checkpoint: goes with --mode=evaluate or --mode=import")
+            raise ConfigError("--checkpoint: needs --mode=evaluate or --mode=import")
         if (_PROPOSER.value or _TOP_K.value) and (_MODE.value != "evaluate" or _CHECKPOINT.value):
-            raise ConfigError("--proposer, --top_k: go with --mode=evaluate of runs")
+            raise ConfigError("--proposer, --top_k: need --mode=evaluate with runs")
         _join_hosts()
         _MODES[_MODE.value]()
     except StoppedError as error:
         if not is_single_host():
-            jax.distributed.shutdown()  # where hosts wait for each other
-        # The status is what the shell says of a process that the signal ended.
+            jax.distributed.shutdown()  # waits for all hosts
+        # The same status as the shell gives a process that SIGTERM ended.
         exit_now(str(error), 128 + signal.SIGTERM)
-    except (L2RMError, OSError) as error:  # a disk that is full, a directory that is not ours
+    except (L2RMError, OSError) as error:  # OSError: disk full, no permission, ...
         exit_with_error(f"error: {error}")
     except jax.errors.JaxRuntimeError as error:
         if OUT_OF_MEMORY not in str(error):
@@ -102,14 +109,14 @@ def main(arguments: list[str]) -> None:
 
 
 def _join_hosts() -> None:
-    """Makes this process one of several, if the flags say so."""
+    """Join the other hosts, if the flags name a coordinator."""
     hosts, host = _HOSTS.value, _HOST.value
     if _COORDINATOR.value is None:
         if hosts is not None or host is not None:
-            raise ConfigError("--hosts, --host: go with --coordinator")
+            raise ConfigError("--hosts, --host: need --coordinator")
         return
     if _MODE.value not in ("train", "evaluate"):
-        raise ConfigError("--coordinator: goes with --mode=train or --mode=evaluate")
+        raise ConfigError("--coordinator: needs --mode=train or --mode=evaluate")
     join_hosts(_COORDINATOR.value, hosts, host)
     if not is_primary():
         logging.getLogger("l2rm_jax").setLevel(logging.WARNING)
@@ -121,28 +128,29 @@ def _train() -> None:
 
 
 def _run_config() -> ConfigDict:
-    """The given config; without --config, that of the run in the work directory, if there is one.
+    """Config of the run: from --config, else from the run in --workdir, else the built-in data set.
 
-    Single keys may be given in either case; one that differs from the run's is refused later.
+    Flags for single fields apply in each case. `train` checks later whether a resumed run may
+    change them.
     """
     if len(_WORKDIR.value) > 1:
         raise ConfigError(f"--workdir: found {len(_WORKDIR.value)}, expected one directory")
-    given = flags.FLAGS["config"]
-    if given.present or not _WORKDIR.value or not Path(_WORKDIR.value[0], CONFIG_FILE).exists():
-        return given.value
-    return with_changes(read_config(_WORKDIR.value[0]), config_flags.get_override_values(given))
+    flag = flags.FLAGS["config"]
+    if flag.present or not _WORKDIR.value or not Path(_WORKDIR.value[0], CONFIG_FILE).exists():
+        return flag.value
+    return with_changes(read_config(_WORKDIR.value[0]), config_flags.get_override_values(flag))
 
 
 def _evaluate() -> None:
     if _CHECKPOINT.value:
         if _WORKDIR.value:
-            raise ConfigError("--checkpoint, --workdir: evaluate either checkpoints or runs")
+            raise ConfigError("--checkpoint, --workdir: found both, expected only one of them")
         _show(evaluate_checkpoints(_checkpoint_config(), _CHECKPOINT.value))
         return
     if not _WORKDIR.value:
-        raise ConfigError("--workdir: evaluation needs the directory of at least one run")
+        raise ConfigError("--workdir: --mode=evaluate needs the directory of at least one run")
     if flags.FLAGS["config"].present:
-        raise ConfigError("--config: a run is evaluated with its own; leave the flag out")
+        raise ConfigError("--config: a run is evaluated with its own config; leave the flag out")
     changes = config_flags.get_override_values(flags.FLAGS["config"])
     _show(evaluate_runs(_WORKDIR.value, changes, _PROPOSER.value, _TOP_K.value))
 
@@ -155,17 +163,18 @@ def _show(rows: Rows) -> None:
 def _import() -> None:
     for name, values in (("checkpoint", _CHECKPOINT.value), ("workdir", _WORKDIR.value)):
         if len(values) != 1:
-            raise ConfigError(f"--{name}: found {len(values)}, --mode=import takes one")
+            raise ConfigError(f"--{name}: found {len(values)}, expected one with --mode=import")
     [checkpoint], [workdir] = _CHECKPOINT.value, _WORKDIR.value
     row = import_checkpoint(_checkpoint_config(), checkpoint, workdir)
     print(recall_table({f"{checkpoint}, validation": row}))
-    print(f"imported; it goes on with: python -m l2rm_jax.main --workdir={workdir}")
+    print(f"imported; to continue: python -m l2rm_jax.main --workdir={workdir}")
 
 
 def _checkpoint_config() -> ConfigDict:
+    """Config for a published checkpoint, whose file decides most fields of the model."""
     for key in config_flags.get_override_values(flags.FLAGS["config"]):
         if key.startswith("model.") and key not in ("model.chunk", "model.dropout"):
-            raise ConfigError(f"{key}: with --checkpoint, it is read from the file")
+            raise ConfigError(f"{key}: cannot be set; with --checkpoint it is read from the file")
     return flags.FLAGS.config
 
 
@@ -177,23 +186,26 @@ _MODES = {"train": _train, "evaluate": _evaluate, "check": _check, "import": _im
 
 
 def default_workdir(config: ConfigDict) -> str:
-    """`runs/` and what tells one run from another at a glance."""
+    """Directory in `runs/` named after data set, method, head, mismatch and seed."""
     noise = mismatch.label(config.mismatch)
     names = (config.data.name, config.method, config.model.head, noise, f"seed{config.seed}")
     return str(Path("runs") / "-".join(names))
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parse the command line; exit with one line where it is wrong.
+    """Parse the command line; exit with one line if it is wrong.
 
-    The config file and the plug-ins come first, because they decide which fields exist.
+    The config file and the plug-ins are loaded first, because they decide which fields exist.
+
+    Args:
+      argv: the command line, the program's name first.
 
     Returns:
-      The arguments that are no flags, the program's name first.
+      The arguments that are not flags, the program's name first.
     """
     try:
-        name, rest = _take_config(argv)
-        plugins = _named_plugins(rest)
+        name, rest = _split_off_config(argv)
+        plugins = _find_plugins(rest)
         if name is None:
             built_in = {**flat(defaults.get_config()), "plugins": plugins}
             config = with_changes(defaults.default(plugins), built_in)
@@ -203,24 +215,24 @@ def parse_flags(argv: list[str]) -> list[str]:
         config_flags.DEFINE_config_dict("config", config, _CONFIG_HELP, sys_argv=rest)
         flags.FLAGS["config"].present = int(name is not None)
         return flags.FLAGS(rest)
-    except (flags.Error, L2RMError, OSError) as error:
+    except (flags.Error, L2RMError, OSError, ValueError) as error:
         sys.exit(f"error: {error}")
 
 
-def _take_config(argv: list[str]) -> tuple[str | None, list[str]]:
-    """The value of the last --config, and the arguments without that flag."""
+def _split_off_config(argv: list[str]) -> tuple[str | None, list[str]]:
+    """Value of the last --config (None without the flag), and the arguments without the flag."""
     name, rest, arguments = None, [], iter(argv)
     for argument in arguments:
-        flag, given, value = argument.partition("=")
+        flag, equals, value = argument.partition("=")
         if flag in ("--config", "-config"):
-            name = value if given else next(arguments, "")
+            name = value if equals else next(arguments, "")
         else:
             rest.append(argument)
     return name, rest
 
 
-def _named_plugins(argv: list[str]) -> tuple[str, ...]:
-    """The plug-ins that the command line names itself, or by the directory of a run."""
+def _find_plugins(argv: list[str]) -> tuple[str, ...]:
+    """Plug-ins from --config.plugins, and those of the runs in --workdir."""
     names: list[str] = []
     for argument in argv:
         flag, _, value = argument.lstrip("-").partition("=")
@@ -232,6 +244,7 @@ def _named_plugins(argv: list[str]) -> tuple[str, ...]:
 
 
 def _check_field_names(argv: list[str], config: ConfigDict) -> None:
+    """Raise an error that names the nearest field, if --config.KEY has an unknown key."""
     known = flat(config)
     for argument in argv[1:]:
         match = re.match(r"--?config\.([^=]+)", argument)
@@ -242,7 +255,7 @@ def _check_field_names(argv: list[str], config: ConfigDict) -> None:
 def run_command() -> None:
     """Set up this process and run the command line."""
     prepare_process()
-    # Libraries speak up when something is wrong; the package says what it does.
+    # Libraries log warnings only; this package also logs what it does.
     absl_logging.set_verbosity(absl_logging.WARNING)
     logging.getLogger("l2rm_jax").setLevel(logging.INFO)
     app.run(main, flags_parser=parse_flags)

@@ -1,4 +1,4 @@
-"""The command line as a person meets it."""
+"""The command line: error messages, configs of the papers, and modes, run as a user runs them."""
 
 import json
 import os
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    """A directory to run commands in, which sees the configs and no run of the person who tests."""
+    """Directory to run commands in; it has the configs, but no runs of the person who tests."""
     directory = tmp_path_factory.mktemp("place")
     (directory / "configs").symlink_to(ROOT / "configs")
     return directory
@@ -31,7 +31,7 @@ def place(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def run(place):
-    """Runs the command line in a process of its own."""
+    """Function that runs the command line in a new process."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "l2rm_jax.main", *arguments]
@@ -53,31 +53,31 @@ MISTAKES = [
     (["--mode=evaluate", "--workdir=a", "--config=configs/f30k.py"], "leave the flag out"),
     (["--workdir="], "--workdir: empty, expected a directory"),
     (["--workdir=/dev/null/run", "--config=configs/scenes.py:quick"], "Not a directory"),
-    (["config.seed=3"], "config.seed=3: no flag; a field is set by --config.KEY=VALUE"),
-    (["--mode=evaluate", "--checkpoint=a", "--workdir=b"], "either checkpoints or runs"),
-    (["--proposer=a", "--top_k=3"], "go with --mode=evaluate of runs"),
+    (["config.seed=3"], "config.seed=3: not a flag; set a field with --config.KEY=VALUE"),
+    (["--mode=evaluate", "--checkpoint=a", "--workdir=b"], "found both, expected only one of them"),
+    (["--proposer=a", "--top_k=3"], "need --mode=evaluate with runs"),
     (
         ["--mode=evaluate", "--workdir=a", "--top_k=3"],
         "--proposer, --top_k: found only one of them, expected both or neither",
     ),
     (["--mode=import", "--checkpoint=a", "--workdir=b", "--config.model.head=saf"], "the file"),
-    (["--mode=import", "--workdir=b"], "--checkpoint: found 0, --mode=import takes one"),
-    (["--checkpoint=a"], "--checkpoint: goes with --mode=evaluate or --mode=import"),
-    (["--hosts=2", "--host=0"], "--hosts, --host: go with --coordinator"),
-    (["--coordinator=auto", "--mode=check"], "--coordinator: goes with --mode=train or"),
+    (["--mode=import", "--workdir=b"], "--checkpoint: found 0, expected one with"),
+    (["--checkpoint=a"], "--checkpoint: needs --mode=evaluate or --mode=import"),
+    (["--hosts=2", "--host=0"], "--hosts, --host: need --coordinator"),
+    (["--coordinator=auto", "--mode=check"], "--coordinator: needs --mode=train or"),
     (["--coordinator=auto", "--hosts=2"], "--coordinator=auto finds them by itself"),
     (["--coordinator=10.0.0.1:8476", "--hosts=2"], "expected ADDRESS:PORT of host 0, with --hosts"),
     (["--coordinator=localhost:1", "--hosts=2", "--host=2"], "--host: 2, expected 0 to 1"),
     (["--coordinator=auto"], "--coordinator=auto: coordinator_address should be defined"),
     (["--config.data.path=somewhere"], "data.name is 'scenes', the built-in data set"),
 ]
-# Imports once what takes long, then is the command line for one list of arguments after the other.
+# A process that imports the slow modules once, and forks to run each list of arguments.
 COMMAND_LINES = """
 import json, os, runpy, sys
 import l2rm_jax.evaluate, l2rm_jax.published.import_run, l2rm_jax.train
-for place, arguments in json.load(sys.stdin):
+for output, arguments in json.load(sys.stdin):
     if os.fork() == 0:
-        file = os.open(place, os.O_CREAT | os.O_WRONLY)
+        file = os.open(output, os.O_CREAT | os.O_WRONLY)
         os.dup2(file, 1), os.dup2(file, 2)
         sys.argv[1:] = arguments
         runpy.run_module("l2rm_jax.main", run_name="__main__", alter_sys=True)
@@ -88,16 +88,16 @@ for place, arguments in json.load(sys.stdin):
 
 @pytest.fixture(scope="module")
 def answers(place, tmp_path_factory) -> dict[str, tuple[int, str]]:
-    """Exit status and output for the arguments of each mistake, by its message."""
-    places = [str(tmp_path_factory.mktemp("answers") / "output") for _ in MISTAKES]
-    told = json.dumps([(place, case[0]) for place, case in zip(places, MISTAKES, strict=True)])
+    """Exit status and output of each mistake, by its message."""
+    outputs = [str(tmp_path_factory.mktemp("answers") / "output") for _ in MISTAKES]
+    jobs = json.dumps([(output, case[0]) for output, case in zip(outputs, MISTAKES, strict=True)])
     command = [sys.executable, "-W", "ignore::RuntimeWarning", "-c", COMMAND_LINES]
     done = subprocess.run(
-        command, cwd=place, input=told, capture_output=True, text=True, check=True
+        command, cwd=place, input=jobs, capture_output=True, text=True, check=True
     )
     return {
-        message: (int(status), Path(place).read_text())
-        for place, (_, message), status in zip(places, MISTAKES, done.stdout.split(), strict=True)
+        message: (int(status), Path(output).read_text())
+        for output, (_, message), status in zip(outputs, MISTAKES, done.stdout.split(), strict=True)
     }
 
 
@@ -128,7 +128,7 @@ def test_published_settings_of_rcl(name, epochs, decay, rate):
 @pytest.mark.parametrize("name", ["f30k", "coco"])
 @pytest.mark.parametrize(("variant", "images"), [("rcsl", 5000), ("rcsl_500", 500)])
 def test_semi_paired_splits_of_rcsl(name, variant, images):
-    """RCSL Tab. 1, and the sizes and rates of its authors' code."""
+    """Images come from RCSL Tab. 1; sizes and rates from the authors' code."""
     config = runpy.run_path(str(ROOT / "configs" / f"{name}.py"))["get_config"](variant)
     assert (config.data.name, config.method, config.model.head) == (name, "rcsl", "aggregate")
     assert config.mismatch.protocol == "semi_paired" and config.mismatch.paired_images == images
@@ -138,22 +138,22 @@ def test_semi_paired_splits_of_rcsl(name, variant, images):
     assert config.rcsl.learning_share == (0.2 if name == "coco" else 1.0)
 
 
-def test_without_a_config_a_run_goes_on_with_its_own(run, tmp_path):
+def test_a_run_continues_with_its_own_config(run, tmp_path):
     config = defaults.default()
     config.data.name = "mine"
     write_config(tmp_path, config)
     done = run(f"--workdir={tmp_path}", "--config.train.epochs=7")
     assert "train.epochs: 35 -> 7" in done.stderr
-    assert done.stderr.count(" -> ") == 2  # the heading's and this one
+    assert done.stderr.count(" -> ") == 2  # one in the heading, one for the field
 
 
-def test_a_checkpoint_without_pytorch_names_the_extra(monkeypatch):
+def test_error_without_pytorch_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(CheckpointError, match=r"pip install 'l2rm_jax\[torch\]'"):
         read_checkpoint("a.pth.tar")
 
 
-def test_a_misspelt_key_in_a_config_file_is_named(run, tmp_path):
+def test_error_for_a_misspelt_key_names_the_config_file(run, tmp_path):
     lines = ["from l2rm_jax.config import default", "def get_config():", "  c = default()"]
     (tmp_path / "mine.py").write_text("\n".join([*lines, "  c.data.pth = 'here'", "  return c"]))
     done = run(f"--config={tmp_path / 'mine.py'}")
@@ -163,7 +163,7 @@ def test_a_misspelt_key_in_a_config_file_is_named(run, tmp_path):
     )
 
 
-def test_a_config_file_that_is_no_config_is_one_line(run, tmp_path):
+def test_error_for_a_config_file_with_a_syntax_error_is_one_line(run, tmp_path):
     (tmp_path / "mine.py").write_text("def get_config(:")
     done = run(f"--config={tmp_path / 'mine.py'}")
     assert done.returncode == 1
@@ -172,8 +172,8 @@ def test_a_config_file_that_is_no_config_is_one_line(run, tmp_path):
     )
 
 
-def test_data_are_refused_before_a_device_is_touched_or_a_file_written(run, tmp_path, monkeypatch):
-    monkeypatch.setenv("JAX_PLATFORMS", "nosuchdevice")  # touching one would fail
+def test_data_errors_come_before_any_device_is_used_or_file_written(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "nosuchdevice")  # using a device would fail
     sizes = ["--config.train.batch_size=600", f"--workdir={tmp_path / 'run'}"]
     done = run("--config=configs/scenes.py:quick", *sizes)
     assert done.returncode == 1
@@ -182,7 +182,7 @@ def test_data_are_refused_before_a_device_is_touched_or_a_file_written(run, tmp_
     assert not (tmp_path / "run").exists()
 
 
-def test_a_device_without_memory_left_is_one_line(monkeypatch):
+def test_error_for_a_device_out_of_memory_is_one_line(monkeypatch):
     monkeypatch.setitem(main._MODES, "train", lambda: jnp.zeros((2**20, 2**28)) + 1)
     flags.FLAGS(["main"])
     with pytest.raises(
@@ -201,7 +201,7 @@ def test_check_describes_the_built_in_data(run, monkeypatch):
 
 @pytest.mark.parametrize("name", ["f30k", "coco"])
 def test_config_of_omit(name):
-    """Section 4.1 of its paper; ten epochs at the full rate, five at a tenth."""
+    """OMIT Sec. 4.1: ten epochs at the full learning rate, then five at a tenth of it."""
     config = runpy.run_path(str(ROOT / "configs" / f"{name}.py"))["get_config"]("omit")
     assert config.data.name == name and config.evaluation.protocol.startswith(name)
     assert (config.method, config.model.head, config.mismatch.rate) == ("triplet", "omit", 0.0)
@@ -226,8 +226,8 @@ def test_every_config_is_complete_and_locked(name):
     }
     if name in published:
         train, optim = config["train"], config["optim"]
-        found = (train["warmup_epochs"], train["epochs"], optim["decay_epochs"])
-        assert (*found, config["l2rm"]["epsilon"]) == published[name]
+        epochs = (train["warmup_epochs"], train["epochs"], optim["decay_epochs"])
+        assert (*epochs, config["l2rm"]["epsilon"]) == published[name]
         assert optim["learning_rate"] == 2e-4 and train["batch_size"] == 128
         assert config["l2rm"]["rho"] == 0.1
         assert config.loss.to_dict() == {"margin": 0.2, "tau": 0.05}
@@ -241,13 +241,13 @@ def test_module_and_package_are_the_same_command(place):
     assert done.stderr == "error: --config.seeed=1: no such config key; the nearest is seed\n"
 
 
-def test_a_damaged_compiled_program_costs_a_compilation(tmp_path):
+def test_a_damaged_cached_program_is_compiled_again(tmp_path):
     code = (
         "import jax; from experiments.sweep import start\n"
         "start(lambda: print(jax.jit(lambda x: (x @ x.T).sum())(jax.numpy.ones((3, 3)))))"
     )
     settings = {**os.environ, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    settings.pop("JAX_COMPILATION_CACHE_DIR", None)  # it would win
+    settings.pop("JAX_COMPILATION_CACHE_DIR", None)  # it would take precedence
     settings["XDG_CACHE_HOME"] = str(tmp_path)
 
     def run_it() -> subprocess.CompletedProcess:

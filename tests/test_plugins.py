@@ -1,4 +1,4 @@
-"""A method and a head of one's own: trained, stopped, resumed and evaluated by --workdir alone."""
+"""Plug-in methods and heads: a run is stopped, resumed and evaluated by --workdir alone."""
 
 import json
 import os
@@ -20,16 +20,19 @@ from l2rm_jax.run.config_file import load_config, read_config, write_config
 ROOT = Path(__file__).resolve().parents[1]
 FOCAL, BILINEAR = "tests.plugins.focal", "tests.plugins.bilinear"
 FIELDS = {
-    **{"method": "focal", "model.head": "bilinear", "own.gamma": 1.5},
-    **{"model.embed_dim": 8, "model.word_dim": 6, "train.epochs": 40, "train.log_steps": 1},
-    **{
-        "data.scenes_train": 20,
-        "data.scenes_dev": 6,
-        "data.scenes_test": 10,
-        "train.batch_size": 8,
-    },
+    "method": "focal",
+    "model.head": "bilinear",
+    "own.gamma": 1.5,
+    "model.embed_dim": 8,
+    "model.word_dim": 6,
+    "train.epochs": 40,
+    "train.log_steps": 1,
+    "train.batch_size": 8,
+    "data.scenes_train": 20,
+    "data.scenes_dev": 6,
+    "data.scenes_test": 10,
 }
-LIMIT = 240  # seconds in which a command must have done what is waited for
+LIMIT = 240  # seconds to wait for a command
 
 
 def command(*arguments: str) -> list[str]:
@@ -41,10 +44,12 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
 
 
 def train_and_stop(workdir: Path) -> int:
-    """Status of a training run that SIGTERM stops after its third step."""
-    given = [f"--config.{name}={value}" for name, value in FIELDS.items()]
-    given += [f"--config.plugins={FOCAL}", f"--config.plugins={BILINEAR}"]
-    arguments = command(f"--config={ROOT}/configs/scenes.py:quick", *given, f"--workdir={workdir}")
+    """Train, stop after the third step by SIGTERM, and return the exit status."""
+    settings = [f"--config.{name}={value}" for name, value in FIELDS.items()]
+    settings += [f"--config.plugins={FOCAL}", f"--config.plugins={BILINEAR}"]
+    arguments = command(
+        f"--config={ROOT}/configs/scenes.py:quick", *settings, f"--workdir={workdir}"
+    )
     process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL)
     log, end = workdir / "metrics.jsonl", time.monotonic() + LIMIT
     while not (log.exists() and len(log.read_bytes().splitlines()) >= 3):
@@ -54,7 +59,7 @@ def train_and_stop(workdir: Path) -> int:
     return process.wait(LIMIT)
 
 
-def test_trained_stopped_resumed_and_evaluated(tmp_path):
+def test_a_run_with_plugins_resumes_and_is_evaluated(tmp_path):
     assert train_and_stop(tmp_path) == 128 + signal.SIGTERM
     assert not (tmp_path / "results.json").exists()
     resumed = run(f"--workdir={tmp_path}")
@@ -70,7 +75,7 @@ def test_trained_stopped_resumed_and_evaluated(tmp_path):
     assert f"{results['rsum']:.1f}" in evaluated.stdout and "(bilinear)" in evaluated.stdout
 
 
-def test_settings_become_fields_that_are_checked():
+def test_settings_become_checked_config_fields():
     config = default([FOCAL, BILINEAR])
     assert config.own.to_dict() == {"gamma": 2.0, "rank": 8}
     assert flat(default()).keys() == {key for key in flat(config) if not key.startswith("own.")}
@@ -83,7 +88,7 @@ def test_settings_become_fields_that_are_checked():
     assert make_model(config, vocabulary_size=9).is_product
 
 
-def test_a_config_file_names_its_plugins(tmp_path, monkeypatch):
+def test_a_config_file_can_name_plugins(tmp_path, monkeypatch):
     lines = ["from l2rm_jax.config import default", "def get_config():", "  config = default()"]
     lines += [f"  config.plugins = ({FOCAL!r},)", "  return config"]
     (tmp_path / "mine.py").write_text("\n".join(lines))
@@ -102,7 +107,7 @@ def test_a_config_file_names_its_plugins(tmp_path, monkeypatch):
         ("def", r"the import of broken_\w+ failed: SyntaxError"),
     ],
 )
-def test_a_plugin_that_cannot_be_imported_is_one_line(source, message, tmp_path, monkeypatch):
+def test_error_for_a_failed_import_is_one_line(source, message, tmp_path, monkeypatch):
     name = f"broken_{abs(hash(source))}"
     monkeypatch.syspath_prepend(tmp_path)
     if source is not None:
@@ -112,7 +117,7 @@ def test_a_plugin_that_cannot_be_imported_is_one_line(source, message, tmp_path,
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_missing_plugin_ends_every_mode_with_one_line(tmp_path):
+def test_error_for_a_missing_plugin_is_one_line_in_every_mode(tmp_path):
     config = default([FOCAL])
     write_config(tmp_path, config)
     text = (tmp_path / "config.json").read_text().replace(FOCAL, "gone.away")
@@ -121,7 +126,10 @@ def test_a_missing_plugin_ends_every_mode_with_one_line(tmp_path):
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             command(f"--mode={mode}", f"--workdir={tmp_path}"),
-            **{"cwd": tmp_path, "env": environment, "capture_output": True, "text": True},
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 1
         assert done.stderr.splitlines() == [
@@ -134,14 +142,14 @@ def test_a_missing_plugin_ends_every_mode_with_one_line(tmp_path):
     ("register", "name", "table"),
     [(register_head, "sgr", HEADS), (register_method, "l2rm", METHODS)],
 )
-def test_a_taken_name_is_an_error_that_names_both_modules(register, name, table):
+def test_error_for_a_taken_name_names_both_modules(register, name, table):
     own = table[name].__module__
     with pytest.raises(ConfigError, match=rf"'{name}' of {__name__} is taken by {own}"):
         register(name, lambda *_: None)
     assert table[name].__module__ == own
 
 
-def test_a_damaged_list_of_plugins_is_named(tmp_path):
+def test_error_for_a_damaged_list_of_plugins(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"plugins": 3}))
     with pytest.raises(ConfigError, match=r"plugins: found 3, expected a list of module names"):
         read_config(tmp_path)
