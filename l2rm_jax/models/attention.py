@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from l2rm_jax.models.chunks import keep_for_backward
 from l2rm_jax.models.encoders import ImageCode, TextCode
-from l2rm_jax.models.layers import l2_normalise, linear, root
+from l2rm_jax.models.layers import l2_normalise, linear, safe_sqrt
 
 SMOOTHING = 9.0  # inverse temperature of the attention over regions, as in SCAN and SGRAF
 
@@ -25,10 +25,10 @@ def attend_regions(
     region_mask: Float[Array, "I R"],
     mask: Float[Array, "C L"],
 ) -> Float[Array, "I C L D"]:
-    """Unit vector of the regions of each image that each word attends to.
+    """Attended region vector of each word in each image: a mixture of regions, of unit length.
 
-    The vector is the sum of the regions, weighted by `region_weights`. Results at padded words are
-    finite but have no meaning.
+    `region_weights` are the weights of the mixture. Results at padded words are finite but have no
+    meaning.
     """
     return l2_normalise(mix_regions(region_weights(cosines, region_mask, mask), regions))
 
@@ -45,10 +45,10 @@ def mix_regions(
     return jnp.einsum("ircl,ird->icld", weights, regions)
 
 
-def _mix_backward(inputs: tuple, slopes: Float[Array, "I C L D"]) -> tuple:
+def _mix_backward(inputs: tuple, cotangents: Float[Array, "I C L D"]) -> tuple:
     weights, regions = inputs
-    of_weights = jnp.einsum("icld,ird->iclr", slopes, regions)
-    return jnp.moveaxis(of_weights, 3, 1), jnp.einsum("ircl,icld->ird", weights, slopes)
+    weight_grads = jnp.einsum("icld,ird->iclr", cotangents, regions)
+    return jnp.moveaxis(weight_grads, 3, 1), jnp.einsum("ircl,icld->ird", weights, cotangents)
 
 
 mix_regions.defvjp(lambda *inputs: (mix_regions(*inputs), inputs), _mix_backward)
@@ -65,9 +65,9 @@ def mixture_norms(
     """
     exact = jax.lax.Precision.HIGHEST
     mixed = jnp.einsum("irs,iscl->ircl", products, weights, precision=exact)
-    largest = jax.lax.stop_gradient(jnp.sum(weights, axis=1) ** 2)
-    least = jnp.finfo(weights.dtype).eps * largest
-    return root(jnp.maximum(jnp.sum(weights * mixed, axis=1), least))
+    upper_bound = jax.lax.stop_gradient(jnp.sum(weights, axis=1) ** 2)
+    minimum = jnp.finfo(weights.dtype).eps * upper_bound
+    return safe_sqrt(jnp.maximum(jnp.sum(weights * mixed, axis=1), minimum))
 
 
 @jax.custom_vjp
@@ -82,13 +82,13 @@ def squared_difference(
     return (context - words) ** 2
 
 
-def _squared_difference_backward(inputs: tuple, slopes: Float[Array, "I C L D"]) -> tuple:
+def _squared_difference_backward(inputs: tuple, cotangents: Float[Array, "I C L D"]) -> tuple:
     context, words = inputs
-    slopes = 2 * slopes * (context - words)
-    of_words = jax.lax.platform_dependent(
-        slopes, cpu=_sum_by_product, default=partial(jnp.sum, axis=0)
+    context_grads = 2 * cotangents * (context - words)
+    sums = jax.lax.platform_dependent(
+        context_grads, cpu=_sum_by_product, default=partial(jnp.sum, axis=0)
     )
-    return slopes, -of_words
+    return context_grads, -sums
 
 
 def _sum_by_product(x: Float[Array, "I C L D"]) -> Float[Array, "C L D"]:

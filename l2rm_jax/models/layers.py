@@ -19,10 +19,10 @@ def l2_normalise(x: Float[Array, "..."], axis: int = -1, eps: float = 1e-8) -> F
 
 def l2_norm(x: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:
     """Euclidean norm along `axis`; the gradient at a zero vector, such as padding, is zero."""
-    return root(jnp.sum(x * x, axis=axis))
+    return safe_sqrt(jnp.sum(x * x, axis=axis))
 
 
-def root(squared: Float[Array, "..."]) -> Float[Array, "..."]:
+def safe_sqrt(squared: Float[Array, "..."]) -> Float[Array, "..."]:
     """Square root; zero, with a zero gradient, where `squared` is not positive."""
     positive = squared > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, squared, 1.0)), 0.0)

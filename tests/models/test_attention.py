@@ -1,4 +1,4 @@
-"""Gradients written by hand; what attention computes is pinned by the golden arrays."""
+"""Hand-written gradients of attention. The golden arrays cover its values."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_gradients_written_by_hand_are_those_of_the_plain_form(name):
+def test_hand_written_gradients_equal_those_of_autodiff(name):
     ours, plain, *axes = PLAIN[name]
     sizes = {"i": 3, "c": 2, "l": 5, "r": 4, "d": 6}
     keys = jax.random.split(jax.random.key(0), 3)
@@ -25,15 +25,15 @@ def test_gradients_written_by_hand_are_those_of_the_plain_form(name):
         for key, each in zip(keys, axes, strict=False)
     ]
     expected, pull_plain = jax.vjp(plain, *inputs)
-    found, pull = jax.vjp(ours, *inputs)
-    np.testing.assert_array_equal(found, expected)
-    slopes = jax.random.normal(keys[-1], found.shape)
-    for gradient, reference in zip(pull(slopes), pull_plain(slopes), strict=True):
+    value, pull = jax.vjp(ours, *inputs)
+    np.testing.assert_array_equal(value, expected)
+    cotangents = jax.random.normal(keys[-1], value.shape)
+    for gradient, reference in zip(pull(cotangents), pull_plain(cotangents), strict=True):
         np.testing.assert_allclose(gradient, reference, rtol=1e-5, atol=1e-6)
 
 
-def test_norms_of_mixtures_of_regions_that_cancel_are_not_too_small():
-    """Where nearly nothing is left of a mixture, rounding must not make it nothing."""
+def test_norms_of_mixtures_of_regions_that_cancel_have_a_lower_bound():
+    """Rounding could make the norm zero, and its gradient infinite."""
     regions = jax.random.normal(jax.random.key(0), (1, 18, 64))
     regions = jnp.concatenate([regions, 1e-5 - regions], axis=1)
     regions /= jnp.linalg.norm(regions, axis=-1, keepdims=True)
@@ -43,23 +43,23 @@ def test_norms_of_mixtures_of_regions_that_cancel_are_not_too_small():
     assert jnp.abs(pull(jnp.ones_like(norms))[0]).max() < 1e5
 
 
-def test_norms_of_mixtures_are_found_without_them():
-    """With zero gradients where nothing is mixed."""
+def test_norms_from_region_products_are_those_of_the_mixtures():
+    """The gradients too; they are zero where all weights or regions are zero."""
     keys = jax.random.split(jax.random.key(0), 3)
     weights = jnp.exp(9 * jax.random.uniform(keys[0], (2, 4, 3, 5))).at[:, :, 1].set(0.0)
     regions = jax.random.normal(keys[1], (2, 4, 6)).at[0, 2:].set(0.0)
     expected, pull_plain = jax.vjp(lambda w, x: l2_norm(mix_regions(w, x)), weights, regions)
-    found, pull = jax.vjp(lambda w, x: mixture_norms(w, region_products(x)), weights, regions)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    slopes = jax.random.normal(keys[2], found.shape)
-    for gradient, reference in zip(pull(slopes), pull_plain(slopes), strict=True):
+    norms, pull = jax.vjp(lambda w, x: mixture_norms(w, region_products(x)), weights, regions)
+    np.testing.assert_allclose(norms, expected, rtol=1e-5)
+    cotangents = jax.random.normal(keys[2], norms.shape)
+    for gradient, reference in zip(pull(cotangents), pull_plain(cotangents), strict=True):
         np.testing.assert_allclose(
             gradient, reference, rtol=1e-4, atol=1e-4 * jnp.abs(reference).max()
         )
 
 
-def test_an_accelerator_sums_the_gradient_of_the_words():
-    """By a product, as on a CPU, it would take as long as the head's own."""
+def test_only_a_cpu_sums_the_gradient_of_the_words_by_a_product():
+    """On an accelerator that product would take as long as those of the head itself."""
 
     def program(platform: str) -> str:
         def gradient(context, words):
