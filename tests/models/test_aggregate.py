@@ -22,15 +22,15 @@ def padded(width: int, content: float) -> np.ndarray:
 
 @jax.jit
 def run(variables, images):
-    """Train-mode embeddings, new running statistics, and gradients of something of all outputs."""
+    """Training-mode embeddings, new running statistics, and gradients of a sum over outputs."""
 
     def loss(params):
-        given = {**variables, "params": params}
-        code, updated = MODEL.apply(given, images, COUNTS, True, mutable=["batch_stats"])
+        state = {**variables, "params": params}
+        code, updated = MODEL.apply(state, images, COUNTS, True, mutable=["batch_stats"])
         return (code.overall**3).sum(), (code.overall, updated["batch_stats"]["norm"])
 
-    gradients, found = jax.grad(loss, has_aux=True)(variables["params"])
-    return *found, gradients
+    gradients, (overall, statistics) = jax.grad(loss, has_aux=True)(variables["params"])
+    return overall, statistics, gradients
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_padding_changes_nothing(variables, width, content):
     )
 
 
-def test_batch_normalisation_sees_the_regions_alone(variables):
+def test_batch_normalisation_ignores_padding(variables):
     regions = np.concatenate([image[:n] for image, n in zip(IMAGES, COUNTS, strict=True)])
     layer, before = variables["params"]["hidden"], variables["batch_stats"]["norm"]
     hidden = regions @ layer["kernel"] + layer["bias"]

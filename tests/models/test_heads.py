@@ -1,6 +1,7 @@
-"""The heads of OMIT's comparison: plain loops over pairs, and what no padding or order changes.
+"""The heads that OMIT compares: against plain loops over pairs, and with other order and padding.
 
-`tests/test_golden.py` compares OMIT, CAM and VSE with the authors' arrays; what those lack is here.
+`tests/test_golden.py` compares OMIT, CAM and VSE with arrays of the authors' code. The tests here
+cover what these arrays lack.
 """
 
 import jax
@@ -33,7 +34,7 @@ CASES = {
 
 
 def vectors(rng, counts, width):
-    """Unit vectors with their mask and the norms that they had; zero past the last."""
+    """Unit vectors with their mask and their norms before scaling; zero in the padding."""
     mask = (np.arange(width) < counts[:, None]).astype(np.float32)
     raw = rng.normal(size=(len(counts), width, DIM)) + 0.5
     norms = np.linalg.norm(raw, axis=-1)
@@ -50,7 +51,7 @@ CODES = with_products(ImageCode(*vectors(RNG, REGIONS, 5))), TextCode(*vectors(R
 
 
 def reordered(code):
-    """The items of each image or caption in another order."""
+    """The regions of each image, or the words of each caption, in another order."""
     counts = code.mask.sum(1).astype(int)
     orders = [np.r_[RNG.permutation(n), n : code.mask.shape[1]] for n in counts]
     take = [np.stack([row[order] for row, order in zip(x, orders, strict=True)])
@@ -71,7 +72,7 @@ def apply(head, variables, *inputs, **how):
 
 @pytest.mark.parametrize("name", CASES)
 def test_order_and_padding_change_nothing(name):
-    """That padding changes no similarity is in the comparisons with single pairs below."""
+    """Padding gets no NaN gradients; the comparisons with single pairs cover its similarities."""
     head = CASES[name]
     variables = random_variables(head)
     weights = np.random.default_rng(1).normal(size=(IMAGES, TEXTS)).astype(np.float32)
@@ -94,20 +95,21 @@ def test_order_and_padding_change_nothing(name):
 
 
 def items(code, i):
-    """The vectors and norms of image or caption i, in float64, no padding."""
-    found = code.regions if isinstance(code, ImageCode) else code.words
+    """The vectors and norms of image or caption i, in float64, without padding."""
+    vectors = code.regions if isinstance(code, ImageCode) else code.words
     count = int(code.mask[i].sum())
-    return np.float64(found[i, :count]), np.float64(code.norms[i, :count])
+    return np.float64(vectors[i, :count]), np.float64(code.norms[i, :count])
 
 
-def by_pairs(score, *others):
+def score_pairs(score, *settings):
+    """`score` of each image with each caption, in a loop."""
     images, texts = CODES
-    return [[score(*items(images, i), *items(texts, j), *others) for j in range(TEXTS)]
+    return [[score(*items(images, i), *items(texts, j), *settings) for j in range(TEXTS)]
             for i in range(IMAGES)]  # fmt: skip
 
 
-def omit_of_pair(v, v_norms, t, t_norms, matching, margins, bins=None):
-    """OMIT Eq. 3 to 5 and 7 of one pair."""
+def omit_score(v, v_norms, t, t_norms, matching, margins, bins=None):
+    """OMIT Eq. 3 to 5 and 7 for one pair."""
     mean_v, mean_t = v.mean(0), t.mean(0)
     alpha, beta = {
         "uniform": (np.ones(len(v)), np.ones(len(t))),
@@ -141,9 +143,9 @@ def test_omit_pair_by_pair(matching, margins):
     if matching == "prompt":
         learned = np.float64(variables["params"]["dustbins"])
         bins = learned / np.linalg.norm(learned, axis=1, keepdims=True)
-    found = apply(head, variables, *CODES, train=False)
-    expected = by_pairs(omit_of_pair, matching, margins, bins)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    sims = apply(head, variables, *CODES, train=False)
+    expected = score_pairs(omit_score, matching, margins, bins)
+    np.testing.assert_allclose(sims, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("matching", ["partial", "naive"])
@@ -162,8 +164,8 @@ def test_plans_behind_omit_s_similarities(matching):
     np.testing.assert_allclose(moved, apply(head, {}, *CODES, train=False), atol=1e-5)
 
 
-def cam_of_pair(v, _, t, __, partial):
-    """SCAN's attention, word by word; with a mean vector that answers and does not count."""
+def cam_score(v, _, t, __, partial):
+    """SCAN's attention, word by word; if `partial`, with a mean vector that does not count."""
     sources = np.vstack([v.mean(0), v]) if partial else v
     scores = sources @ t.T
     scores = np.where(scores > 0, scores, 0.1 * scores)
@@ -180,9 +182,9 @@ def cam_of_pair(v, _, t, __, partial):
 
 @pytest.mark.parametrize("matching", ["naive", "partial"])
 def test_cam_pair_by_pair(matching):
-    found = apply(CAM(matching, chunk=1), {}, *CODES, train=False)
-    expected = by_pairs(cam_of_pair, matching == "partial")
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    sims = apply(CAM(matching, chunk=1), {}, *CODES, train=False)
+    expected = score_pairs(cam_score, matching == "partial")
+    np.testing.assert_allclose(sims, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_generalised_pooling_lies_between_mean_and_maximum():
@@ -194,16 +196,16 @@ def test_generalised_pooling_lies_between_mean_and_maximum():
         pooled = np.array([pool(items(CODES[0], i)[0]) for i in range(IMAGES)])
         return pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
 
-    # Scores that do not depend on the position weigh all ranks alike.
+    # Scores that do not depend on the position give all ranks the same weight.
     even = jax.tree.map(jnp.zeros_like, variables)
     np.testing.assert_allclose(embed(even), expected(lambda x: x.mean(0)), atol=1e-5)
-    # Scores as large as can be follow the position: the largest value alone, or the smallest.
+    # Very large scores give all weight to one rank.
     pooling = variables["params"]["image_pooling"]
     scale = 1e4 * jnp.sign(jax.random.normal(jax.random.key(1), pooling["score"].shape))
     sharp = {"params": {**variables["params"], "image_pooling": {**pooling, "score": scale}}}
     ranked = [expected(lambda x, k=k: np.sort(x, 0)[::-1][min(k, len(x) - 1)]) for k in range(5)]
     distance = [np.abs(embed(sharp) - each).max(1) for each in ranked]
-    assert (np.min(distance, axis=0) < 1e-4).all()  # each image: one rank, and nothing of others
+    assert (np.min(distance, axis=0) < 1e-4).all()
 
 
 def test_vse_is_one_product():
@@ -220,23 +222,23 @@ def test_vse_is_one_product():
 
 
 def test_pem_is_the_wasserstein_distance():
-    """Of Gaussians with covariances: |m - m'|^2 + tr(S + S' - 2 (S S')^(1/2)), diagonal S."""
+    """Of two Gaussians: |m - m'|^2 + tr(S + S' - 2 (S S')^(1/2)), with diagonal covariances S."""
     head = PEM()
     variables = random_variables(head)
     images, texts = CODES
 
     def gaussians(name, x, mask):
-        found = Gaussian().apply({"params": variables["params"][name]}, x, mask)
-        mean, deviation = np.split(np.float64(found), 2, axis=1)
+        vector = Gaussian().apply({"params": variables["params"][name]}, x, mask)
+        mean, deviation = np.split(np.float64(vector), 2, axis=1)
         return mean, (deviation + 1) ** 2
 
     m, s = gaussians("image", images.regions, images.mask)
     n, z = gaussians("text", texts.words, texts.mask)
-    between = np.sum((m[:, None] - n) ** 2, -1) + np.sum(
+    squared = np.sum((m[:, None] - n) ** 2, -1) + np.sum(
         s[:, None] + z - 2 * np.sqrt(s[:, None] * z), -1
     )
-    found = apply(head, variables, *CODES, train=False)
-    np.testing.assert_allclose(found, -np.sqrt(between), rtol=1e-4)
+    sims = apply(head, variables, *CODES, train=False)
+    np.testing.assert_allclose(sims, -np.sqrt(squared), rtol=1e-4)
     means = np.float64(images.regions).sum(1)
     np.testing.assert_allclose(m, means / np.linalg.norm(means, axis=1, keepdims=True), atol=1e-5)
     assert (s > 0).all() and np.unique(s).size == s.size
@@ -269,7 +271,7 @@ def test_unknown_names_are_refused(field, value, expected):
         make_model(config, vocabulary_size=9)
 
 
-def test_matching_of_cam_is_refused_where_only_omit_has_it():
+def test_cam_refuses_a_matching_that_only_omit_has():
     config = defaults.default()
     config.model.head, config.model.matching = "cam", "prompt"
     with pytest.raises(ConfigError, match="'prompt' is none of partial, naive"):
@@ -277,7 +279,7 @@ def test_matching_of_cam_is_refused_where_only_omit_has_it():
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_regions_are_left_out_only_where_each_place_is_trained(head):
+def test_region_mask_is_refused_where_positions_are_normalised_separately(head):
     config = defaults.default()
     config.model.head, config.model.region_mask = head, 0.4
     if not make_head(config).needs_global_vectors:

@@ -1,4 +1,4 @@
-"""Images with fewer regions than the array has rows for: nothing sees the rows after the last."""
+"""Padded images: rows after an image's last region must not change any result."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ SIZE, REGIONS, WIDER, FEATURES = len(COUNTS), 3, 5, 7
 
 
 def padded(images: np.ndarray, width: int, content: float) -> np.ndarray:
-    """The regions of `COUNTS` in arrays of another width, `content` after them."""
+    """The first `COUNTS` regions in arrays of another width, with `content` in the padding."""
     wide = np.full((SIZE, width, images.shape[2]), content, np.float32)
     for row, image, count in zip(wide, images, COUNTS, strict=True):
         row[:count] = image[:count]
@@ -27,7 +27,7 @@ def padded(images: np.ndarray, width: int, content: float) -> np.ndarray:
 
 
 def resized(tree, width: int):
-    """The same variables for `width` regions: one normalisation has an entry for each."""
+    """The same variables for `width` regions: one normalisation has a channel per region."""
 
     def resize(path, x):
         if "local_norm" not in jax.tree_util.keystr(path):
@@ -40,11 +40,11 @@ def resized(tree, width: int):
 def random_variables(model: RetrievalModel, rng: np.random.Generator) -> dict:
     inputs = np.zeros((2, REGIONS, FEATURES)), np.zeros((2, 4), int), np.ones(2, int)
     shapes = jax.eval_shape(model.init, jax.random.key(0), *inputs)
-    made = {
+    variables = {
         "params": jax.tree.map(lambda x: rng.uniform(-0.5, 0.5, x.shape), shapes["params"]),
         "batch_stats": jax.tree.map(lambda x: rng.uniform(0.5, 1, x.shape), shapes["batch_stats"]),
     }
-    return jax.tree.map(np.float32, made)
+    return jax.tree.map(np.float32, variables)
 
 
 def random_captions(rng: np.random.Generator) -> TextCode:
@@ -55,7 +55,7 @@ def random_captions(rng: np.random.Generator) -> TextCode:
 
 
 @partial(jax.jit, static_argnums=0)
-def everything(model, variables, images, texts):
+def run(model, variables, images, texts):
     """Similarities in both modes; loss, gradients and running averages of a step."""
 
     def score(model, train):
@@ -68,8 +68,8 @@ def everything(model, variables, images, texts):
 
     (value, (sims, stats)), grads = jax.value_and_grad(loss, has_aux=True)(variables["params"])
     evaluated = nn.apply(score, model)(variables, False)
-    found = {"loss": value, "train": sims, "evaluated": evaluated}
-    return found, {"gradients": grads, "running": stats}
+    outputs = {"loss": value, "train": sims, "evaluated": evaluated}
+    return outputs, {"gradients": grads, "running": stats}
 
 
 @pytest.mark.parametrize("head", ["sgr", "saf"])
@@ -78,11 +78,11 @@ def test_padding_changes_nothing(head):
     model, texts = small_model(head, 20), random_captions(rng)
     variables = random_variables(model, rng)
     images = rng.normal(size=(SIZE, REGIONS, FEATURES)).astype(np.float32)
-    expected, expected_trees = everything(model, variables, images, texts)
+    expected, expected_trees = run(model, variables, images, texts)
     assert np.std(expected["train"]) > 1e-3 and np.std(expected["evaluated"]) > 1e-3
     for width, content in [(REGIONS, np.nan), (WIDER, 1e3)]:
         start = resized(variables, width)
-        ours, trees = everything(model, start, padded(images, width, content), texts)
+        ours, trees = run(model, start, padded(images, width, content), texts)
         jax.tree.map(assert_close, ours, expected)
         jax.tree.map(assert_close, resized(trees, REGIONS), expected_trees)
     norm = trees["gradients"]["image_encoder"]["attention"]["local_norm"]
@@ -95,7 +95,7 @@ def assert_close(ours, expected):
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=2e-6)
 
 
-def test_an_image_is_encoded_as_if_its_regions_were_all():
+def test_a_padded_image_is_encoded_like_one_without_padding():
     rng = np.random.default_rng(1)
     model = small_model("sgr", 20)
     variables = random_variables(model, rng)
@@ -112,7 +112,7 @@ def test_an_image_is_encoded_as_if_its_regions_were_all():
 
 
 def attention(regions: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """Stacked cross attention of one image and a caption, written out."""
+    """Stacked cross attention of one image and one caption, in NumPy."""
     scores = regions @ words.T
     scores = np.where(scores > 0, scores, 0.1 * scores)
     weights = np.exp(9 * scores / np.linalg.norm(scores, axis=1, keepdims=True))
@@ -125,7 +125,7 @@ def attend(regions, mask, words, word_mask) -> jax.Array:
     return attend_regions(region_word_cosines(images, texts), regions, mask, word_mask)
 
 
-def test_attention_sees_the_regions_in_any_order_and_no_padding():
+def test_attention_ignores_padding_and_the_order_of_regions():
     rng = np.random.default_rng(2)
     regions, words = rng.normal(size=(SIZE, WIDER, 4)), rng.normal(size=(2, 3, 4))
     mask, word_mask = np.arange(WIDER) < COUNTS[:, None], np.array([[1.0, 1.0, 0.0], [1.0] * 3])
@@ -140,7 +140,7 @@ def test_attention_sees_the_regions_in_any_order_and_no_padding():
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize("features", [1, 3])
 def test_masked_batch_normalisation(features, devices):
-    """Against NumPy, slot by slot; slot 2 has one image, on one device, and slot 3 has none."""
+    """Against NumPy, channel by channel; channel 2 has one image, on one device; 3 has none."""
     rng = np.random.default_rng(3)
     x = rng.normal(2, 3, (8, 4, features)).astype(np.float32)
     counts = np.array([1, 2, 3, 2, 1, 1, 2, 2])
@@ -158,21 +158,21 @@ def test_masked_batch_normalisation(features, devices):
     out, updated = mapped(*shards)
     out, after = out.reshape(x.shape), jax.tree.map(lambda y: y[0], updated["batch_stats"])
     assert np.isfinite(out).all()
-    for slot in range(3):
-        real = mask[:, slot, 0] > 0
-        values = x[real, slot]
+    for channel in range(3):
+        real = mask[:, channel, 0] > 0
+        values = x[real, channel]
         unbiased = values.var(ddof=1) if values.size > 1 else 0.0
-        mean = 0.9 * start["mean"][slot] + 0.1 * values.mean()
-        var = 0.9 * start["var"][slot] + 0.1 * unbiased
-        assert_close([after["mean"][slot], after["var"][slot]], [mean, var])
+        mean = 0.9 * start["mean"][channel] + 0.1 * values.mean()
+        var = 0.9 * start["var"][channel] + 0.1 * unbiased
+        assert_close([after["mean"][channel], after["var"][channel]], [mean, var])
         expected = (values - values.mean()) / np.sqrt(values.var() + 1e-5)
-        expected = expected * params["scale"][slot] + params["bias"][slot]
-        assert_close(out[real, slot], expected)
+        expected = expected * params["scale"][channel] + params["bias"][channel]
+        assert_close(out[real, channel], expected)
     assert_close([after["mean"][3], after["var"][3]], [start["mean"][3], start["var"][3]])
 
 
-def test_what_answers_a_word_has_unit_length_whatever_its_cosine():
+def test_attended_vector_has_unit_length_even_for_a_negative_cosine():
     region, word = np.array([[[1.0, 0.0]]], np.float32), np.array([[[-1.0, 0.0]]], np.float32)
     mask = np.ones((1, 1), np.float32)
-    answer = attend(region, mask, word, mask)
-    np.testing.assert_allclose(answer[0, 0, 0], [1.0, 0.0], rtol=1e-6)
+    attended = attend(region, mask, word, mask)
+    np.testing.assert_allclose(attended[0, 0, 0], [1.0, 0.0], rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Captions given by vectors: what the encoder makes of them, and that every head takes them."""
+"""Captions given as vectors: their encoder, and training with every head."""
 
 import jax
 import numpy as np
@@ -28,12 +28,13 @@ def test_each_vector_is_a_word():
     mask = np.arange(3) < lengths[:, None]
     np.testing.assert_array_equal(code.mask, mask)
     np.testing.assert_allclose(code.words, expected * mask[..., None], atol=1e-6)
-    np.testing.assert_allclose(code.overall[1], expected[1, 0], atol=1e-6)  # of its one word
+    # The global vector of a caption of one word is that word.
+    np.testing.assert_allclose(code.overall[1], expected[1, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_every_head_learns_from_one_vector_each(head):
-    """A vector for the image, one for the caption: finite similarities, gradients in the head."""
+def test_every_head_trains_with_one_vector_per_image_and_caption(head):
+    """Similarities and gradients are finite, and both encoders get a gradient."""
     rng = np.random.default_rng(1)
     images = rng.normal(size=(SIZE, 1, 6)).astype(np.float32)
     captions = rng.normal(size=(SIZE, 1, 7)).astype(np.float32)
