@@ -1,24 +1,17 @@
 """The Markdown pages: links, commands, imports in code, lengths, tables of results."""
 
-import argparse
 import ast
 import importlib
-import inspect
 import pkgutil
 import re
-import shlex
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from absl import flags
-from absl.testing import flagsaver
 
-from experiments import results_page, sweep
-from l2rm_jax import main as command_line
+from experiments import results_page
 from l2rm_jax.config import default, flat
-from l2rm_jax.run.inputs import check_settings
+from tests.page_commands import command_problem, commands
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("configs", "experiments", "l2rm_jax", "tests")
@@ -93,118 +86,6 @@ def test_broken_links_are_seen():
 
 
 # Commands.
-
-WORD = r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s;&|()<>'"\\])+"""
-TOKEN = re.compile(rf"(?<![^\s;&|()<>])#[^\n]*|(?P<end>[\n;&|()<>]+)|(?P<word>{WORD})", re.DOTALL)
-ASSIGNMENT = re.compile(r"(\w+)=(.*)", re.DOTALL)
-
-
-def commands(script: str) -> Iterator[list[str]]:
-    """The words of each `python -m ...` of a shell script, from the module's name on.
-
-    Variables that the script sets before are expanded, other ones stay as they are. A quoted
-    command (`ssh host 'python -m ...'`) counts too.
-    """
-    variables: dict[str, str] = {}
-    words: list[str] = []
-    for match in TOKEN.finditer(script.replace("\\\n", "") + "\n"):
-        if match["word"]:
-            words += _expanded(match["word"], variables)
-        elif match["end"]:
-            yield from _python_command(words)
-            if words and all(map(ASSIGNMENT.fullmatch, words)):
-                variables |= dict(ASSIGNMENT.fullmatch(word).groups() for word in words)
-            elif words[:1] == ["for"] and words[2:3] == ["in"]:
-                variables[words[1]] = words[3]  # the first turn of the loop
-            words = []
-
-
-def _expanded(word: str, variables: dict[str, str]) -> list[str]:
-    """The words that the shell makes of one; within single quotes nothing is expanded."""
-
-    def value(match: re.Match) -> str:
-        return variables.get(match[1], match[0])
-
-    whole = re.fullmatch(r"\$\{?(\w+)\}?", word)
-    if whole:  # not quoted: split at spaces
-        return variables.get(whole[1], word).split()
-    parts = re.split(r"('[^']*')", word)
-    text = "".join(x if x.startswith("'") else re.sub(r"\$\{?(\w+)\}?", value, x) for x in parts)
-    return shlex.split(text)
-
-
-def _python_command(words: list[str]) -> Iterator[list[str]]:
-    for place, word in enumerate(words[:-2]):
-        if re.search(r"(^|/)python3?$", word) and words[place + 1] == "-m":
-            yield words[place + 2 :]
-            return
-    for word in words:
-        if " -m " in word:
-            yield from commands(word)
-
-
-def command_problem(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str | None:
-    """Why a command cannot run, as far as its flags and config fields say; None for no reason.
-
-    A config in a directory that only has a placeholder for its name (PATH/mine.py) is left out.
-    """
-    module, *arguments = (word for word in words if not re.match(r"--config=[A-Z]+/", word))
-    with monkeypatch.context() as patch:
-        patch.chdir(ROOT)
-        patch.setattr(sys, "argv", [module, *arguments])
-        try:
-            if module in ("l2rm_jax", "l2rm_jax.main"):
-                _parse_flags()
-            elif module.split(".")[0] == "experiments":
-                _parse_arguments(module, patch)
-        except (Exception, SystemExit) as error:
-            return f"{' '.join(words)}: {type(error).__name__}: {error}"
-    return None
-
-
-def _parse_flags() -> None:
-    """Runs the command line's own parser on `sys.argv`, then checks the config's values."""
-    with flagsaver.flagsaver():
-        try:
-            rest = command_line.parse_flags(sys.argv)
-            if rest[1:]:
-                raise ValueError(f"{rest[1]} is no flag")
-            check_settings(flags.FLAGS.config)
-        finally:
-            for name in [name for name in flags.FLAGS if re.match(r"config(\.|$)", name)]:
-                delattr(flags.FLAGS, name)
-
-
-class _ParsedError(Exception):
-    """Ends a script right after its arguments are parsed."""
-
-
-def _parse_arguments(module: str, patch: pytest.MonkeyPatch) -> None:
-    """Runs a script up to `parse_args`, then checks the configs that --set and --vary make."""
-    script = importlib.import_module(module)
-    if hasattr(script, "__path__"):
-        script = importlib.import_module(f"{module}.__main__")
-    if "parse_arg" not in inspect.getsource(script):
-        if sys.argv[1:]:
-            raise ValueError(f"{sys.argv[1:]}: {module} takes no arguments")
-        return
-    parse_args = argparse.ArgumentParser.parse_args
-
-    def parse_and_stop(parser, *arguments):
-        raise _ParsedError(parse_args(parser, *arguments))
-
-    def refuse(parser, message):
-        raise ValueError(message)
-
-    patch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
-    patch.setattr(argparse.ArgumentParser, "error", refuse)
-    try:
-        script.main()
-    except _ParsedError as stop:
-        options = vars(stop.args[0])
-    config = sweep.load_config(options["config"]) if options.get("config") else default()
-    for _, each in sweep.grid(config, options.get("vary", {}), options.get("set", {})):
-        check_settings(each)
 
 
 @each_page

@@ -88,6 +88,13 @@ def test_settings_become_checked_config_fields():
     assert make_model(config, vocabulary_size=9).is_product
 
 
+def test_a_config_without_a_plugin_ignores_the_settings_of_another():
+    """A process may hold runs with plug-ins and runs without."""
+    assert "rank" in default([BILINEAR]).own
+    config = default()
+    assert not config.own and make_model(config, vocabulary_size=9).config.model.head == "sgr"
+
+
 def test_a_config_file_can_name_plugins(tmp_path, monkeypatch):
     lines = ["from l2rm_jax.config import default", "def get_config():", "  config = default()"]
     lines += [f"  config.plugins = ({FOCAL!r},)", "  return config"]
