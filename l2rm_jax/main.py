@@ -234,8 +234,9 @@ def _split_off_config(argv: list[str]) -> tuple[str | None, list[str]]:
 def _find_plugins(argv: list[str]) -> tuple[str, ...]:
     """Plug-ins from --config.plugins, and those of the runs in --workdir."""
     names: list[str] = []
-    for argument in argv:
-        flag, _, value = argument.lstrip("-").partition("=")
+    for argument, following in zip(argv, [*argv[1:], ""], strict=True):
+        flag, equals, value = argument.lstrip("-").partition("=")
+        value = value if equals else following
         if flag == "config.plugins":
             names += re.findall(r"[\w.]+", value)
         elif flag == "workdir" and Path(value, CONFIG_FILE).is_file():

@@ -4,17 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
-from jaxtyping import Array, Float
 
 from l2rm_jax.config import register_settings
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.models.encoders import (
-    ImageCode,
-    ImageEncoder,
-    TextCode,
-    TextEncoder,
-    VectorTextEncoder,
-)
+from l2rm_jax.models.encoders import ImageEncoder, TextEncoder, VectorTextEncoder
 
 # Makes a head from a config; reads the config's sections `model` and `own` alone.
 MakeHead = Callable[[Any], "SimilarityHead"]
@@ -77,9 +70,6 @@ class SimilarityHead(nn.Module, kw_only=True):
             else VectorTextEncoder(*shared)
         )
         return ImageEncoder(*shared, cls.needs_region_products), texts
-
-    def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
-        raise NotImplementedError
 
 
 def register_head(name: str, make: MakeHead, settings: Mapping[str, Any] | None = None) -> None:
