@@ -124,7 +124,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
 
     config.optim = optim = ConfigDict()
     optim.learning_rate = 2e-4  # learning rate of the model, by Adam
-    optim.decay_epochs = 15  # the rate is divided by 10 every so many epochs after the warm-up
+    optim.decay_epochs = 15  # after the warm-up, the rate is divided by 10 every n epochs
     optim.grad_clip = 2.0  # largest global norm of the gradient
     optim.weight_decay = 0.0  # weight decay of AdamW
 
@@ -132,8 +132,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     train.batch_size = 128  # pairs per batch, over all devices
     train.warmup_epochs = 5  # epochs of the method's warm-up; the rate decays after them
     train.epochs = 35  # epochs after the warm-up
-    train.checkpoint_steps = 1000  # save every so many steps, also within an epoch
-    train.log_steps = 10  # log the step metrics every so many steps
+    train.checkpoint_steps = 1000  # save every n steps, also within an epoch
+    train.log_steps = 10  # log the step metrics every n steps
     # What to do at a loss or gradient that is not finite: no update is made, then stop, or skip.
     train.non_finite = "stop"
     train.tensorboard = False  # also write TensorBoard scalars to workdir/tensorboard
