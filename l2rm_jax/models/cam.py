@@ -1,6 +1,6 @@
-"""CAM: words are answered by the regions they attend to (Lee et al., SCAN, ECCV 2018).
+"""CAM: compare each word with the regions that it attends to (Lee et al., SCAN, ECCV 2018).
 
-The rival that OMIT compares with, and what its partial matching makes of it (Tab. 4).
+OMIT compares with it, in its own form and with a dustbin for partial matching (OMIT Tab. 4).
 """
 
 from functools import partial
@@ -19,11 +19,11 @@ MATCHINGS = ("partial", "naive")
 
 
 class CAM(SimilarityHead):
-    """Similarity of every image with every caption: mean cosine of a word and what it attends to.
+    """Similarity of every image with every caption: the mean of `word_similarities` over words.
 
     Attributes:
-      matching: "naive" is SCAN, text to image. With "partial" the image's mean vector can be
-        attended to like a region, and what it answers does not count.
+      matching: "naive" is SCAN, text to image. With "partial", words can also attend to the image's
+        mean vector, the dustbin, whose contribution does not count.
     """
 
     choices: ClassVar = {"matching": MATCHINGS}
@@ -48,9 +48,10 @@ def word_similarities(
     word_mask: Float[Array, "C L"],
     dustbin: bool,
 ) -> Float[Array, "I C L"]:
-    """Cosine of each word with the mixture of regions that it attends to.
+    """Cosine of each word with the mixture of regions that the word attends to.
 
-    What the dustbin contributes is left out. Values at padded words are finite and meaningless.
+    With `dustbin`, the image's mean vector takes part in the mixture, but its contribution to the
+    inner product is left out. Values at padded words are finite and meaningless.
 
     The mixtures and the mean vector are never computed: a cosine with the mean is a mean of
     cosines, the weight of the mean is added to the weight of each region, and `mixture_norms` needs

@@ -1,4 +1,4 @@
-"""Score all captions with all images, chunk by chunk; see "Chunks" in the README beside."""
+"""Score all captions with all images, chunk by chunk; see "Chunks of captions" in `README.md`."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from l2rm_jax.models.encoders import ImageCode, TextCode
 
-CACHE_BYTES = 2**22  # of one chunk on a CPU: measured, whatever the number of cores
+CACHE_BYTES = 2**22  # size of a chunk's array on a CPU; measured, the same for any core count
 KEPT = "kept"  # the name of arrays that the backward pass finds stored
 
 
@@ -31,7 +31,8 @@ def map_captions(
       chunk: captions per chunk; 0 chooses, see `captions_per_chunk`.
       sparse_gradient: the backward pass recomputes only the pairs whose cotangent is not zero. The
         result must be one array `[J, I]`, and each score must depend on its own image and caption
-        alone. It saves time where the loss uses few scores: of hardest negatives at most 3 J.
+        alone. This saves time if the loss uses few scores; one with hardest negatives uses at most
+        3 J of them.
       vectors: whether `score` makes a vector of the embedding's size for each word and image. If
         not, it makes at most one number for each region, word and image.
     """
@@ -118,8 +119,11 @@ def _store_kept_arrays(chunks: int) -> Callable:
 
 
 def _with_sparse_gradient(score: Callable, forward: Callable) -> Callable:
-    """`forward(params, images, texts)`, scores `[J, I]`, with a backward pass through `score` of
-    the pairs whose cotangent is not zero, J pairs at a time."""
+    """Give `forward` a backward pass that skips the pairs whose cotangent is zero.
+
+    `forward(params, images, texts)` returns scores `[J, I]`. The backward pass recomputes the other
+    pairs with `score`, J pairs at a time.
+    """
 
     def score_pair(params, image, text) -> Float[Array, ""]:
         return score(params, *jax.tree.map(lambda x: x[None], (image, text)))[0, 0]
@@ -139,11 +143,11 @@ def _with_sparse_gradient(score: Callable, forward: Callable) -> Callable:
         def add(turn, sums):
             text, image = jnp.divmod(pairs[turn], cotangents.shape[1])
             _, pull = jax.vjp(score_pairs, params, _rows(images, image), _rows(texts, text))
-            of_params, of_images, of_texts = pull(cotangents[text, image])
+            param_grads, image_grads, text_grads = pull(cotangents[text, image])
             return (
-                jax.tree.map(jnp.add, sums[0], of_params),
-                _add_rows(sums[1], image, of_images),
-                _add_rows(sums[2], text, of_texts),
+                jax.tree.map(jnp.add, sums[0], param_grads),
+                _add_rows(sums[1], image, image_grads),
+                _add_rows(sums[2], text, text_grads),
             )
 
         turns = -(-jnp.sum(needed) // len(cotangents))
@@ -205,7 +209,7 @@ def fits(size: int, device: jax.Device | None = None) -> bool:
 
 
 def memory_of(device: jax.Device) -> int:
-    """Bytes of memory; 16 GiB if the device does not tell."""
+    """Bytes of memory of a device; 16 GiB if the device does not report it."""
     return (device.memory_stats() or {}).get("bytes_limit", 2**34)
 
 

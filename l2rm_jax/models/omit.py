@@ -1,8 +1,8 @@
 """OMIT: partial matching of regions and words by a few Sinkhorn iterations.
 
 Pan et al., "Learning Image-Text Matching with Optimal Partial Transport". Each image and each
-caption has a dustbin, its mean vector, that takes the regions and words which have no answer on
-the other side; what goes there does not count.
+caption has a dustbin, its mean vector. Regions and words without a counterpart on the other side
+are matched with the dustbin there, and such matches do not count.
 """
 
 from collections.abc import Callable
@@ -28,11 +28,11 @@ class OMIT(SimilarityHead):
     """Similarity of every image with every caption, in [-1, 1]: the cosines that the plan moves.
 
     Attributes:
-      matching: "partial" has the mean vectors for dustbins and counts what regions and words
-        exchange (Eq. 5); "prompt" has two learned ones; "full" counts the mean vectors too;
-        "naive" has none.
-      margins: how much each region and each word weighs, see `_importance`. A dustbin weighs what
-        an item weighs on average.
+      matching: "partial" uses the mean vectors as dustbins and counts only the mass between regions
+        and words (Eq. 5); "full" also counts the mass of the dustbins; "prompt" uses two learned
+        vectors as dustbins; "naive" has no dustbins.
+      margins: how the weights of regions and words are chosen, see `_importance`. A dustbin has the
+        mean weight of an item.
       epsilon: lambda in the paper.
     """
 
@@ -49,12 +49,12 @@ class OMIT(SimilarityHead):
         """The plans behind the similarities, dustbins first."""
         length = texts.mask.shape[1] + 1
 
-        def of_chunk(*inputs):
+        def plan_chunk(*inputs):
             plan, _ = _plan(*inputs)
             padding = length - plan.shape[-1]
             return jnp.swapaxes(jnp.pad(plan, ((0, 0),) * 3 + ((0, padding),)), 0, 1)
 
-        return self._map(of_chunk, images, texts)
+        return self._map(plan_chunk, images, texts)
 
     @nn.compact
     def _map(
@@ -91,8 +91,10 @@ register_head("omit", _make)
 def _plan(
     matching: str, margins: str, epsilon: float, _, images: ImageCode, texts: TextCode
 ) -> tuple[Float[Array, "I C R+1 L+1"], Float[Array, "I C R+1 L+1"]]:
-    """The plan of each caption with each image, and the products, dustbins first; the one of an
-    image is its first region."""
+    """Plan and inner products of each caption with each image, dustbins first.
+
+    The dustbin of an image is its first region, that of a caption its global vector.
+    """
     words = jnp.concatenate([texts.overall[:, None], texts.words], axis=1)
     sims = jnp.einsum("ird,cld->icrl", images.regions, words)
     region_importance, word_importance = _importance(margins, images, texts)
@@ -110,10 +112,10 @@ def _score(matching: str, *inputs) -> Float[Array, "C I"]:
 def _importance(
     margins: str, images: ImageCode, texts: TextCode
 ) -> tuple[Float[Array, "I #C R"], Float[Array, "#I C L"]]:
-    """What the weights of regions and of words are in proportion to (Eq. 7, with tau = 1).
+    """Importance of regions and words; their weights are proportional to it (Eq. 7, tau = 1).
 
-    "intra" and "inter": the exponential of the product with the mean vector of the own or of the
-    other side; "norm": the norm before the vector was given unit length.
+    "uniform": 1. "intra" and "inter": the exponential of the inner product with the mean vector of
+    the own side or of the other side. "norm": the norm before the vector was scaled to unit length.
     """
     if margins == "uniform":
         return images.mask[:, None], texts.mask[None]
@@ -122,12 +124,12 @@ def _importance(
     regions = images.regions[:, 1:]
     image, text = masked_mean(regions, images.mask), masked_mean(texts.words, texts.mask)
     if margins == "intra":
-        of_regions = jnp.einsum("ird,id->ir", regions, image)[:, None]
-        of_words = jnp.einsum("cld,cd->cl", texts.words, text)[None]
+        region_products = jnp.einsum("ird,id->ir", regions, image)[:, None]
+        word_products = jnp.einsum("cld,cd->cl", texts.words, text)[None]
     else:
-        of_regions = jnp.einsum("ird,cd->icr", regions, text)
-        of_words = jnp.einsum("id,cld->icl", image, texts.words)
-    return jnp.exp(of_regions), jnp.exp(of_words)
+        region_products = jnp.einsum("ird,cd->icr", regions, text)
+        word_products = jnp.einsum("id,cld->icl", image, texts.words)
+    return jnp.exp(region_products), jnp.exp(word_products)
 
 
 def _weights(

@@ -20,9 +20,9 @@ EPSILON = 1e-5
 class SAF(SimilarityHead):
     """Similarity of every image with every caption, in [0, 1].
 
-    The gate of an alignment vector is batch-normalised. The reference runs that normalisation once
-    a caption, in a loop: its statistics are those of one caption with all images, and its running
-    averages are updated once a caption. Both are kept, the second in closed form.
+    The gate of an alignment vector is batch-normalised. As in the reference, which loops over the
+    captions, the statistics are those of one caption with all images, and the running averages are
+    updated once per caption; here, all these updates are made at once, in closed form.
     """
 
     needs_global_vectors = True
@@ -78,9 +78,10 @@ def _score(
 def _running_update(
     values: Float[Array, " J"], axis_name: str | None
 ) -> tuple[float, Float[Array, ""]]:
-    """What B successive updates `r <- (1 - m) r + m v_g` make: a factor for `r`, and the rest.
+    """Combine B successive updates `r <- (1 - m) r + m v_g` into one, `r <- factor * r + added`.
 
-    Value g of the global batch of B captions ends with the weight `m (1 - m) ** (B - 1 - g)`.
+    `v_g` is the value of caption g of the global batch of B captions; its weight in `added` is
+    `m (1 - m) ** (B - 1 - g)`. Returns the factor and `added`.
     """
     local = values.shape[0]
     first, total = 0, local

@@ -63,13 +63,12 @@ def _reason(
     nodes: Float[Array, "I C M S"],
     texts: TextCode,
 ) -> Float[Array, "I C N S"]:
-    """One step of reasoning over the fully connected graph of a caption's alignments, before its
-    ReLU.
+    """One step of reasoning over the graph of a caption's alignments, without the final ReLU.
 
-    The edge logits `(x_n Wq + bq) . (x_m Wk + bk)` are computed as `(x_n Wq Wk' + bq Wk') . x_m`:
-    one product with a matrix of the parameters instead of two with the nodes. The term with `bk`
-    is the same for every m, so the softmax does not see it (its gradient is exactly zero here, and
-    rounding noise in the reference).
+    The graph is fully connected. The edge logits `(x_n Wq + bq) . (x_m Wk + bk)` are computed as
+    `(x_n Wq Wk' + bq Wk') . x_m`: one product with a matrix of the parameters instead of two with
+    the nodes. The term with `bk` is the same for every m, so the softmax does not depend on it (its
+    gradient is exactly zero here, and rounding noise in the reference).
     """
     key_kernel = params["key"]["kernel"]
     folded = queries @ (params["query"]["kernel"] @ key_kernel.T)
