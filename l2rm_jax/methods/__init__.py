@@ -2,7 +2,7 @@
 
 Each method has its own file and registers itself there. `base` holds the code that they share, and
 `registry` the table of methods by name. To choose or add a method, read `README.md` in this folder.
-This package may import `models`, `data` and everything to the right of them in the import order.
+May import `models`, `data` and everything to the right of them in the import order.
 """
 
 # Importing a method's file registers the method.

@@ -147,7 +147,7 @@ def _score_replicated(model, state: TrainState, images, regions, captions) -> Fl
 def _loss(model, config, rematch_loss: Callable, state: TrainState, batch: dict, params):
     """Triplet loss of the matched pairs plus rematching loss of the mismatched pairs (Eq. 11).
 
-    A missing stream contributes nothing; "mismatched" is missing if the split called no pair so.
+    A missing stream contributes nothing; a stream is missing if the split put no pair into it.
     """
     stats, loss, metrics = state.batch_stats, 0.0, {}
     if "matched" in batch:

@@ -39,9 +39,9 @@ def hub_penalties(
 
     They are the dual potentials, times -tau, of entropic transport between all queries and all
     keys, with equal weights on each side and the negative dot product as cost. With the penalties
-    of the keys, `nearest_keys` returns the largest entry of each row of the transport plan, and
-    with those of the queries that of each column. The plan itself is never held:
-    `ot.partial_sinkhorn` would hold all of it, this function holds `chunk` rows.
+    of the keys, `nearest_keys` finds the largest entry of each row of the transport plan; with the
+    penalties of the queries, it finds the largest entry of each column. The plan itself is never
+    stored: `ot.partial_sinkhorn` would store all of it, this function holds `chunk` rows.
 
     Args:
       queries: unit vectors.

@@ -27,8 +27,8 @@ def make_model(config: Any, vocabulary_size: int, axis_name: str | None = None) 
       axis_name: mapped axis of the devices, or None.
 
     Raises:
-      ConfigError: a field of `model` has a name that does not exist or that the head does not
-        have; `model.word_noise` is set where captions are vectors; or `model.region_mask` is set
+      ConfigError: a field of `model` holds a name that is unknown or that the head does not
+        support; `model.word_noise` is set where captions are vectors; or `model.region_mask` is set
         with a head that needs all regions in training.
     """
     problems = Problems()

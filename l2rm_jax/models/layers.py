@@ -29,7 +29,7 @@ def safe_sqrt(squared: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def masked_mean(x: Float[Array, "n l d"], mask: Float[Array, "n l"]) -> Float[Array, "n d"]:
-    """Mean over `l` of the entries whose mask is 1; each row needs at least one of these."""
+    """Mean over `l` of the entries whose mask is 1; each row needs at least one."""
     total = jnp.einsum("nld,nl->nd", x, mask)
     return total / jnp.sum(mask, axis=1, keepdims=True)
 
@@ -46,7 +46,7 @@ def linear_init(key: Array, inputs: int, outputs: int) -> dict[str, Array]:
 
 
 def linear(params: dict[str, Array], x: Float[Array, "... i"]) -> Float[Array, "... o"]:
-    """`x @ kernel + bias`; a function and no module, for use inside `jax.lax.map`."""
+    """`x @ kernel + bias`; a function, not a module, so `jax.lax.map` can call it."""
     return x @ params["kernel"] + params["bias"]
 
 

@@ -144,7 +144,8 @@ class RetrievalModel(nn.Module):
     ) -> Float[Array, "I J"]:
         """Cosines of mean region vectors and mean word vectors, in training mode.
 
-        They do not use the head. L2RM compares them, as a cost, with the learned cost (Tab. 3).
+        The head is not used. As an ablation (L2RM Tab. 3), 1 minus these cosines replaces the
+        learned transport cost.
         """
         image_code = self.encode_images(images, regions, train=True)
         text_code = self.encode_captions(tokens, lengths, train=True)
