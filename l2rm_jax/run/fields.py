@@ -119,7 +119,7 @@ def _field_problems(config: ConfigDict) -> dict[str, str]:
 
 
 def _expected_type(name: str, value: Any, default_value: Any) -> str | None:
-    """What the type of the default requires; None if `value` meets it."""
+    """Describe the value that the default's type requires; None if `value` meets it."""
     kind = type(default_value)
     if type(value) is not kind and not (kind is float and type(value) is int):
         return f"a value of type {kind.__name__}"

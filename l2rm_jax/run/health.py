@@ -43,7 +43,7 @@ MIN_CONVERGED_SHARE = 0.9
 
 
 class Reference(NamedTuple):
-    """What the numbers of an epoch are compared with.
+    """Values that the numbers of an epoch are compared with.
 
     Attributes:
       images: number of images of the validation split.
@@ -70,7 +70,7 @@ class Reference(NamedTuple):
 def make_reference(
     config: Any, dev: PairDataset, losses: Mapping[str, tuple[str, Callable]]
 ) -> Reference:
-    """The reference for a run with this config and validation split.
+    """Make the reference for a run with this config and validation split.
 
     Args:
       config: config of the run.
@@ -95,7 +95,7 @@ class Health:
     """The warnings of a run, and which of them are new.
 
     Args:
-      reference: what epochs are compared with.
+      reference: values that the numbers of an epoch are compared with.
       history: the attribute `history` of the run that is resumed; None for a new run.
     """
 
@@ -186,7 +186,7 @@ def epoch_warnings(
       report: means of the step metrics and validation recalls; a metric that the method does not
         report is not checked.
       stream: name of the stream that the epoch passed over.
-      reference: what the numbers are compared with.
+      reference: values that the numbers are compared with.
       first_spread: `cost_spread` of the first rematching epoch; None if this is the first one.
     """
     warnings = {

@@ -81,7 +81,7 @@ class RunLog:
         """Append a record.
 
         Args:
-          kind: `step`, `epoch`, `warning` or `skipped`.
+          kind: `step`, `epoch`, `warning`, `skipped` or `import`.
           step: global step.
           **values: numbers, arrays of NumPy or JAX, or JSON values. NaN and infinity are written
             as null, as JSON has neither.

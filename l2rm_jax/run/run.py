@@ -38,7 +38,7 @@ def open_run(
 
     Args:
       config: config of the run.
-      data: what `read_data` returns for this config.
+      data: the data that `read_data` loads for this config.
       workdir: work directory; on several hosts, a directory that all of them share.
       replicas: devices to train on.
 
@@ -65,7 +65,7 @@ class Run:
       model: the retrieval model, with the axis name of the devices.
       method: the method that trains it.
       state: the method's `TrainState`, replicated on every device.
-      plan: what the running epoch trains on; None between epochs.
+      plan: the plan of the running epoch; None between epochs.
       position: progress of the run, as it is saved: `epoch` (finished epochs), `best_rsum` (best
         validation rSum), `seconds` (training time at the last save), and within an epoch
         `step_in_epoch` and the keys of `Means.state`.

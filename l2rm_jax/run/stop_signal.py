@@ -63,10 +63,10 @@ class StopSignal:
             self._interruptible = False
 
     def wait(self, work: Future) -> Any:
-        """Result of `work`, a thread of this host that changes no state of the run.
+        """Wait for `work`, a thread that changes no state of the run, and return its result.
 
-        A signal to any host raises `StoppedError` on all of them and leaves the threads to
-        themselves. Every host must call this; all return or raise together.
+        A signal to any host raises `StoppedError` on all of them; the threads run on unattended.
+        Every host must call this; all return or raise together.
         """
         if is_single_host():
             with self.interruptible():
