@@ -1,4 +1,4 @@
-"""Two-component beta mixture of per-pair losses: which pairs are mismatched?
+"""Two-component beta mixture of per-pair losses, to tell which pairs are mismatched.
 
 Mismatched pairs keep a high loss after the warm-up. L2RM fits two beta distributions to the losses
 by expectation-maximisation (EM) and calls a pair mismatched if the posterior of the component with

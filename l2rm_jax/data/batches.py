@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     """
 
     images: Float32[np.ndarray, "Q R Dv"]  # features of the stored images
-    regions: Int32[np.ndarray, " Q"]  # number of regions of each image; its other R rows are zeros
+    regions: Int32[np.ndarray, " Q"]  # number of regions of each image; rows after them are zeros
     tokens: Tokens  # word indices or word vectors; zeros after the end of a caption
     lengths: Int32[np.ndarray, " B"]  # number of words of each caption
     pair_index: Int32[np.ndarray, " B"]  # row in the data set; -1 if image and caption are no pair

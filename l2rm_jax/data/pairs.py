@@ -20,8 +20,8 @@ class PairDataset:
     Attributes:
       split: name of the split.
       images: features, each image once.
-      captions: [pairs] raw text, captions of the same image next to each other. A caption of which
-        there are only vectors has its place in the file as text.
+      captions: [pairs] raw text, captions of the same image next to each other. If only the vectors
+        of a caption exist, the text names its place in the file.
       tokens: [pairs] word indices of each caption, including `<start>` and `<end>`, or its word
         vectors.
       caption_image: [pairs] row of the image that each caption was written for, ascending.

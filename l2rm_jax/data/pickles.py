@@ -9,7 +9,7 @@ import numpy as np
 
 from l2rm_jax.errors import DataError
 
-# The functions that NumPy names in a pickle: of an array, of a scalar, of an array by protocol 5.
+# Functions that NumPy's pickles name: for an array, for a scalar, for an array in protocol 5.
 _RECONSTRUCT = np.zeros(0).__reduce__()[0]
 _SCALAR = np.float64(0).__reduce__()[0]
 _FROM_BUFFER = np.zeros(0).__reduce_ex__(5)[0]
@@ -59,7 +59,7 @@ def read_pickle(path: Path) -> Any:
 
 
 class _Unpickler(pickle._Unpickler):
-    """Python's own unpickler, as the one in C allocates a memo of any size a file asks for."""
+    """Python's own unpickler: the one in C allocates a memo of any size that a file asks for."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:

@@ -132,7 +132,7 @@ def recalls(
 
 
 def recalls_from_ranks(i2t: Int[np.ndarray, " I"], t2i: Int[np.ndarray, " M"]) -> dict[str, float]:
-    """What `recalls` returns, from the ranks of `text_ranks` (`i2t`) and `image_ranks` (`t2i`)."""
+    """The result of `recalls`, computed from `text_ranks` (`i2t`) and `image_ranks` (`t2i`)."""
     row: dict[str, float] = {"images": len(i2t)}
     for direction, ranks in zip(DIRECTIONS, (i2t, t2i), strict=True):
         for k in RECALL_AT:

@@ -43,7 +43,7 @@ def extrapolate(
     """Compute the correction to add to the map's value.
 
     Args:
-        memory: what earlier steps left behind.
+        memory: the memory that the previous step returned.
         residual: the map's value minus its argument, weighted as the least-squares norm demands.
         change: the map's value minus its value at the previous step.
         norm: size of the residual; if it has grown threefold, the memory restarts.

@@ -18,8 +18,8 @@ from jaxtyping import Array, Float
 
 from l2rm_jax.ot.problem import Side
 
-# The search without a starting value: at most so many Newton steps, until a step is this small. Two
-# more steps are then exact, the second in its derivative too.
+# Without a starting value, the search ends after this many Newton steps, or when a step is smaller
+# than this. Two more steps are then exact, the second in its derivative too.
 _SEARCH_STEPS, _SMALL_STEP = 100, 1e-3
 # Steps after the search are clipped to this: beyond it the slope says nothing about the function.
 _MAX_STEP = 3.0

@@ -1,4 +1,4 @@
-"""The result of a solve, and how far it is from what was asked."""
+"""The result of a solve, and its distance from the requested marginals and mass."""
 
 from typing import NamedTuple
 
