@@ -63,8 +63,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
 
     config.mismatch = mismatch = ConfigDict()
     # What moves: "image" (RCL, DECL, L2RM): all captions of an image together; "caption" (NCR,
-    # BiCro): each caption by itself. Results of the two do not compare. "semi_paired": see
-    # paired_images.
+    # BiCro): each caption by itself. Results of the two cannot be compared. "semi_paired":
+    # see paired_images.
     mismatch.protocol = "image"
     mismatch.rate = 0.4  # share of the images (or captions) that are permuted
     # With protocol "semi_paired", instead of a rate: the number of images that keep their captions.

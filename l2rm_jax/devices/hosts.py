@@ -84,7 +84,7 @@ def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
         if not all(given) or not re.fullmatch(r".+:\d+", coordinator):
             raise ConfigError(
                 f"--coordinator={coordinator}: expected ADDRESS:PORT of host 0, with --hosts and "
-                "--host; or auto, without"
+                "--host; or auto, without them"
             )
         if not 0 <= host < hosts:
             raise ConfigError(f"--host: {host}, expected 0 to {hosts - 1}")

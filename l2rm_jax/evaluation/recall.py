@@ -71,7 +71,7 @@ def dual_softmax(
     """Multiply similarities by their softmax over the queries, for one direction of retrieval.
 
     The product lowers candidates that are close to many queries. The ranking of one query then
-    depends on all the others, so the recalls do not compare with those of plain similarities.
+    depends on all the others, so the recalls cannot be compared with those of plain similarities.
 
     Args:
       sims: similarities. Negative ones are returned unchanged, so that they stay behind all

@@ -2,8 +2,8 @@
 
 `retrieval` holds the model of a run: an image encoder, a text encoder and a similarity head. Each
 head has a file of its own, which declares what the head needs and registers it; `head` holds their
-base class. Read `README.md` beside this file to choose a head or to add one. May import `losses`,
-`ot`, `mixture`, `devices`, `config` and `errors`.
+base class. To choose or add a head, read `README.md` in this folder. May import `losses`, `ot`,
+`mixture`, `devices`, `config` and `errors`.
 """
 
 from typing import Any

@@ -58,12 +58,12 @@ def word_similarities(
     only the `products` of the regions.
     """
     weights = region_weights(cosines, mask, word_mask)
-    answer = jnp.sum(weights * cosines, axis=1)
+    inner_products = jnp.sum(weights * cosines, axis=1)
     if dustbin:
         shares = (mask / jnp.sum(mask, axis=1, keepdims=True))[..., None, None]
         mean_cosine = jnp.sum(shares * cosines, axis=1, keepdims=True)
         weights += shares * region_weights(mean_cosine, jnp.ones_like(mask[:, :1]), word_mask)
-    return answer / (mixture_norms(weights, products) + 1e-8)
+    return inner_products / (mixture_norms(weights, products) + 1e-8)
 
 
 def _score(dustbin: bool, _, images: ImageCode, texts: TextCode) -> Float[Array, "C I"]:

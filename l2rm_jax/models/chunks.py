@@ -85,7 +85,7 @@ def _score_in_chunks(
 
 
 def _at_smallest_width(score: Callable, sizes: Sequence[int], policy: Callable) -> Callable:
-    """`score` computed at the smallest of `sizes` that holds the longest caption.
+    """Wrap `score` to compute at the smallest width of `sizes` that holds the longest caption.
 
     Both checkpoints are needed. Without the outer one, each chunk would store a copy of its inputs.
     Without the inner ones, the backward pass would compute the intermediate values of the chosen

@@ -135,7 +135,7 @@ def _importance(
 def _weights(
     importance: Float[Array, "#I #C K"], mask: Float[Array, "#I #C K"], dustbin: bool
 ) -> Float[Array, "#I #C K+1"]:
-    """Weights of the dustbin and of the items, 1 in all."""
+    """Weights of the dustbin and of the items, with the sum 1."""
     items = importance * mask
     items = items / jnp.maximum(jnp.sum(items, axis=-1, keepdims=True), 1e-12)
     share = 1.0 / (1.0 + jnp.sum(mask, axis=-1, keepdims=True)) if dustbin else 0.0

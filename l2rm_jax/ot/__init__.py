@@ -1,7 +1,7 @@
 """Optimal transport: masked partial Sinkhorn, and the few-iteration matching of OMIT.
 
-Start reading at `partial.py`; `README.md` beside it explains the mathematics. May import nothing
-from the rest of l2rm_jax.
+Start reading at `partial.py`; `README.md` in this folder explains the mathematics. May import
+nothing from the rest of l2rm_jax.
 """
 
 from l2rm_jax.ot.matching import match

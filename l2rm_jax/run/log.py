@@ -170,7 +170,7 @@ def _lines_up_to(path: Path, step: int, epochs: int) -> list[str]:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(
                 f"{path}:{number}: not a record of a run ({type(error).__name__}); remove the line "
-                "or the file to go on without"
+                "or the file to go on without it"
             ) from error
 
     return [line.decode() for number, line in enumerate(lines, 1) if is_kept(number, line)]
