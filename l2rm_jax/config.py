@@ -44,9 +44,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     data.max_frames = 64  # frames kept of a video, evenly spaced; 1 for aggregated features
     data.vocabulary = ""  # JSON file; "" builds one from train and dev and keeps it in the workdir
     data.min_count = 4  # a word that occurs less often becomes <unk>
-    data.split_sentences = (
-        False  # split into sentences before words, as the authors do (NLTK punkt)
-    )
+    data.split_sentences = False  # split sentences before words, as the authors do (NLTK punkt)
     data.max_words = 64  # tokens kept of a training caption, <start> and <end> included
     data.train_images = 0  # train on the first n images (0 = all)
     data.dev_images = 0  # validate on the first n images (0 = all; the authors' code: 200)
