@@ -20,7 +20,6 @@ def get_config(arg: str | None = None):
     config = defaults.default()
     config.data.name = "cc152k"
     config.evaluation.protocol = "cc152k-1k"
-    config.mismatch.rate = 0.0
     config.l2rm.epsilon = 0.07
     config.l2rm.mask = "none"
     config.optim.decay_epochs = 20

@@ -31,6 +31,7 @@ def get_config(arg: str | None = None):
     config.data.name = "coco"
     config.data.dev_images = 1000
     config.data.test_split = "testall"
+    config.mismatch.rate = 0.4
     config.evaluation.protocol = "coco-1k-5fold,coco-5k"
     config.l2rm.epsilon = 0.07
     config.optim.decay_epochs = 10

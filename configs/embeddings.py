@@ -12,7 +12,6 @@ from l2rm_jax import config as defaults
 def get_config():
     config = defaults.default()
     config.data.name = "embeddings"
-    config.mismatch.rate = 0.0
     config.model.head = "vse"
     config.model.embed_dim = 256
     config.model.sim_dim = 64

@@ -29,6 +29,7 @@ def get_config(arg: str | None = None):
     defaults.check_variant("f30k", arg, "rcl", "omit", "rcsl", "rcsl_500")
     config = defaults.default()
     config.data.name = "f30k"
+    config.mismatch.rate = 0.4
     config.evaluation.protocol = "f30k-1k"
     config.l2rm.epsilon = 0.01
     config.optim.decay_epochs = 15

@@ -14,6 +14,7 @@ def get_config():
     config = defaults.default()
     config.data.name = "flickr8k"
     config.data.train_images = 2000
+    config.mismatch.rate = 0.4
     config.model.head = "saf"
     config.model.embed_dim = 256
     config.model.sim_dim = 64

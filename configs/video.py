@@ -10,8 +10,8 @@ TextData and ImageSets. If it has several features, name one with --config.data.
 For `video.py:experts`, DIR is a directory of the collaborative-experts release, and EXPERT a file
 below it, without its extension, with one vector per video.
 
-The method is RCL with its own temperature. Published results on these data use other heads, so do
-not compare with them.
+The method is RCL with its own temperature. Published results on these data use other heads and
+cannot be compared.
 """
 
 from l2rm_jax import config as defaults

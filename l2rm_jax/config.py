@@ -64,7 +64,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # BiCro): each caption by itself. Results of the two cannot be compared. "semi_paired":
     # see paired_images.
     mismatch.protocol = "image"
-    mismatch.rate = 0.4  # share of the images (or captions) that are permuted
+    mismatch.rate = 0.0  # share of the images (or captions) that are permuted on purpose
     # With protocol "semi_paired", instead of a rate: the number of images that keep their captions.
     # The others are permuted and known to be unpaired. triplet, infonce and rcsl then trust the
     # paired images alone.
@@ -263,6 +263,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     check_variant("scenes", arg, "quick")
     config = default()
     config.data.name = "scenes"
+    config.mismatch.rate = 0.4
     config.model.head = "saf"
     config.model.embed_dim = 128
     config.model.word_dim = 64
