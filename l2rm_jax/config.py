@@ -184,7 +184,9 @@ def import_plugins(plugins: Iterable[str]) -> dict[str, Any]:
             ) from error
         finally:
             _importing.pop()
-        own |= _settings.get(plugin, {})
+        for module, settings in _settings.items():
+            if module == plugin or module.startswith(f"{plugin}."):  # imported before, by itself
+                own |= settings
     return own
 
 

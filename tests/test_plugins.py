@@ -1,5 +1,6 @@
 """Plug-in methods and heads: a run is stopped, resumed and evaluated by --workdir alone."""
 
+import importlib
 import json
 import os
 import signal
@@ -103,6 +104,19 @@ def test_a_config_file_can_name_plugins(tmp_path, monkeypatch):
     assert config.plugins == (FOCAL, BILINEAR) and set(config.own) == {"gamma", "rank"}
     write_config(tmp_path, config)
     assert flat(read_config(tmp_path)) == flat(config)
+
+
+def test_a_package_has_the_settings_of_a_module_imported_before(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("from mine import method")
+    lines = ["from l2rm_jax import register_method", "def make(model, config): ..."]
+    lines += ['register_method("mine", make, settings={"beta": 3})']
+    (tmp_path / "mine" / "method.py").write_text("\n".join(lines))
+    monkeypatch.setitem(METHODS, "mine", None)  # is removed after the test
+    del METHODS["mine"]
+    importlib.import_module("mine.method")
+    assert default(["mine"]).own.to_dict() == {"beta": 3} == default(["mine.method"]).own.to_dict()
 
 
 @pytest.mark.parametrize(
