@@ -13,14 +13,20 @@ class L2RMError(Exception):
 
     Attributes:
       args: the messages, one for each problem.
+      hint: what to try next, if that is known: a command, a flag or a field, ready to be pasted.
+        The command line shows it on a line of its own.
     """
+
+    def __init__(self, *messages: str, hint: str | None = None):
+        super().__init__(*messages)
+        self.hint = hint
 
     def __str__(self) -> str:
         first, *more = self.args
         if not more:
             return first
         others = "1 more problem" if len(more) == 1 else f"{len(more)} more problems"
-        return f"{first} (and {others}: --mode=check lists them)"
+        return f"{first} (and {others})"
 
 
 class DataError(L2RMError, ValueError):
@@ -61,7 +67,7 @@ class Problems:
 
     def __init__(self) -> None:
         self.messages: dict[str, None] = {}  # an ordered set
-        self._kind: type[L2RMError] = L2RMError
+        self._first: L2RMError = L2RMError()
 
     def attempt(self, check: Callable[..., T], *inputs: object, **settings: object) -> T | None:
         """Call `check(*inputs, **settings)` and record its error, if it raises one.
@@ -81,14 +87,14 @@ class Problems:
         except OSError as error:  # a name that is too long, a file without read permission
             return self.attempt(_raise_unreadable, error)
         except L2RMError as error:
-            self._kind = self._kind if self.messages else type(error)
+            self._first = self._first if self.messages else error
             self.messages |= dict.fromkeys(error.args)
             return None
 
     def raise_all(self) -> None:
-        """Raise all recorded messages as one error of the first error's type, if there are any."""
+        """Raise all messages as one error of the first error's type and hint, if there are any."""
         if self.messages:
-            raise self._kind(*self.messages)
+            raise type(self._first)(*self.messages, hint=self._first.hint)
 
 
 def check_names(section: str, settings: Any, known: Mapping[str, Iterable[str]]) -> None:
