@@ -1,13 +1,13 @@
 """Train on CC152K, web pairs that are mismatched by nature, with the settings of L2RM or RCL.
 
-python -m l2rm_jax.main --config=configs/cc152k.py --config.data.path=DIR --config.model.head=sgr
-python -m l2rm_jax.main --config=configs/cc152k.py:rcl --config.data.path=DIR
+python -m l2rm_jax.main --config=cc152k --config.data.path=DIR --config.model.head=sgr
+python -m l2rm_jax.main --config=cc152k:rcl --config.data.path=DIR
 
 DIR holds the files of `cc152k_precomp`: captions as .tsv, one per image. No mismatch is added, and
 a pair may be rematched with itself, as in the authors' runs on this data (L2RM suppl. D.1 and
 Tab. 1).
 
-`cc152k.py:rcl` is the method RCL, with the number of epochs of its authors' script and the paper's
+`cc152k:rcl` is the method RCL, with the number of epochs of its authors' script and the paper's
 temperature (the script gives none). Its authors report a test rSum of 344.5 (SAF), 346.4 (SGR) and
 364.4 (mean of both).
 """

@@ -1,8 +1,8 @@
 """Train on MS-COCO with region features, with the settings of L2RM, RCL, OMIT or RCSL.
 
-python -m l2rm_jax.main --config=configs/coco.py --config.data.path=DIR \
+python -m l2rm_jax.main --config=coco --config.data.path=DIR \
     --config.mismatch.rate=0.4 --config.model.head=sgr
-python -m l2rm_jax.main --config=configs/coco.py:omit --config.data.path=DIR
+python -m l2rm_jax.main --config=coco:omit --config.data.path=DIR
 
 DIR holds the files of `coco_precomp`. Validation uses the first 1000 dev images, because scoring
 all 5000 takes long. The test split is `testall` (5000 images); its scores give both published
@@ -11,13 +11,13 @@ coco-5k.
 
 `coco.py` is L2RM (suppl. D.1 and Tab. 1).
 
-`coco.py:rcl` is RCL with its authors' settings. At mismatch rate 0.4 they report an rSum of 507.0
+`coco:rcl` is RCL with its authors' settings. At mismatch rate 0.4 they report an rSum of 507.0
 (SGR), 507.4 (SAF) and 515.3 (mean of both) on coco-1k-5fold.
 
-`coco.py:omit` has OMIT's settings (its Sec. 4.1), for any head except SGR and SAF, without added
+`coco:omit` has OMIT's settings (its Sec. 4.1), for any head except SGR and SAF, without added
 mismatch. Its authors report an rSum of 524.4 on coco-1k-5fold and 433.8 on coco-5k (Tab. 2 and 1).
 
-`coco.py:rcsl` and `coco.py:rcsl_500` are RCSL with 5000 and 500 images whose captions are known to
+`coco:rcsl` and `coco:rcsl_500` are RCSL with 5000 and 500 images whose captions are known to
 match ("25K" and "2.5K" captions), as in `f30k.py`. Its authors report an rSum of 456.2 and 339.6 on
 coco-1k-5fold, and 325.9 and 187.2 on coco-5k.
 """

@@ -1,6 +1,6 @@
 """Train on your own embeddings (CLIP, SigLIP, ...), with sizes that suit a CPU.
 
-python -m l2rm_jax.main --config=configs/embeddings.py --config.data.path=DIR
+python -m l2rm_jax.main --config=embeddings --config.data.path=DIR
 
 DIR holds {train,dev,test}_ims.npy and {train,dev,test}_caps.npy: one vector, or several, for each
 image and each caption. No mismatch is added.

@@ -1,22 +1,22 @@
 """Train on Flickr30K with region features, with the settings of L2RM, RCL, OMIT or RCSL.
 
-python -m l2rm_jax.main --config=configs/f30k.py --config.data.path=DIR \
+python -m l2rm_jax.main --config=f30k --config.data.path=DIR \
     --config.mismatch.rate=0.4 --config.model.head=sgr
-python -m l2rm_jax.main --config=configs/f30k.py:omit --config.data.path=DIR
+python -m l2rm_jax.main --config=f30k:omit --config.data.path=DIR
 
 DIR holds the files of `f30k_precomp`. To use the published vocabulary and mismatch index, add
 --config.data.vocabulary=f30k_precomp_vocab.json --config.mismatch.file=f30k_precomp_0.4.npy
 
 `f30k.py` is L2RM (suppl. D.1 and Tab. 1).
 
-`f30k.py:rcl` is RCL with its authors' settings. At mismatch rate 0.4, with the index file of that
+`f30k:rcl` is RCL with its authors' settings. At mismatch rate 0.4, with the index file of that
 rate, they report a test rSum of 472.3 (SGR), 466.1 (SAF) and 483.4 (mean of both).
 
-`f30k.py:omit` has OMIT's settings (its Sec. 4.1), for any head except SGR and SAF, without added
+`f30k:omit` has OMIT's settings (its Sec. 4.1), for any head except SGR and SAF, without added
 mismatch. For grid features, its authors mask 0.2 of an image instead of 0.4 and use batches of 128.
 
-`f30k.py:rcsl` is RCSL with 5000 images whose 25,000 captions are known to match ("25K" of RCSL
-Tab. 1 and 2); `f30k.py:rcsl_500` has 500 such images with 2500 captions ("2.5K").
+`f30k:rcsl` is RCSL with 5000 images whose 25,000 captions are known to match ("25K" of RCSL
+Tab. 1 and 2); `f30k:rcsl_500` has 500 such images with 2500 captions ("2.5K").
 --config.mismatch.seed selects the images, and --config.method=triplet trains on these pairs alone.
 RCSL's authors report a test rSum of 447.4 and 256.5, but start from GloVe vectors and augment their
 data, so do not expect these numbers.

@@ -1,9 +1,9 @@
 """Train on `scenes`, the built-in data set; the default of `python -m l2rm_jax.main`.
 
-python -m l2rm_jax.main --config=configs/scenes.py
-python -m l2rm_jax.main --config=configs/scenes.py:quick
+python -m l2rm_jax.main --config=scenes
+python -m l2rm_jax.main --config=scenes:quick
 
-The first takes some minutes on a laptop CPU. `scenes.py:quick` takes about a minute and only shows
+The first takes some minutes on a laptop CPU. `scenes:quick` takes about a minute and only shows
 that every part works; its recalls say nothing about the method.
 """
 

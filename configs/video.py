@@ -1,13 +1,13 @@
 """Train on videos (MSR-VTT, MSVD), with frames as regions and any number of captions per video.
 
-python -m l2rm_jax.main --config=configs/video.py --config.data.path=DIR --mode=check
-python -m l2rm_jax.main --config=configs/video.py:experts --config.data.path=DIR \
+python -m l2rm_jax.main --config=video --config.data.path=DIR --mode=check
+python -m l2rm_jax.main --config=video:experts --config.data.path=DIR \
     --config.data.features=EXPERT --config.data.name=msvd
 
 For `video.py`, DIR is a collection of the dual-encoding release: `msrvtt10k` with FeatureData,
 TextData and ImageSets. If it has several features, name one with --config.data.features.
 
-For `video.py:experts`, DIR is a directory of the collaborative-experts release, and EXPERT a file
+For `video:experts`, DIR is a directory of the collaborative-experts release, and EXPERT a file
 below it, without its extension, with one vector per video.
 
 The method is RCL with its own temperature. Published results on these data use other heads and

@@ -1,6 +1,6 @@
 """Train both heads, SGR and SAF, and test the mean of their similarities: SGRAF.
 
-python -m experiments.sgraf --config=configs/f30k.py --workdir=runs/f30k \
+python -m experiments.sgraf --config=f30k --workdir=runs/f30k \
     --set data.path=DIR --set mismatch.rate=0.4
 
 The runs are `sgr` and `saf` under --workdir. Repeat the command to continue after a stop; finished

@@ -5,6 +5,7 @@ what its data set needs. Without `--config`, the command line runs `get_config()
 `configs/README.md` has all fields as a table, which is generated from this file.
 """
 
+import difflib
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -199,15 +200,23 @@ def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, 
     return values
 
 
-def check_variant(file: str, arg: str | None, *known: str) -> None:
-    """Check the variant of a config file (FILE.py:VARIANT).
+def check_variant(config: str, arg: str | None, *known: str) -> None:
+    """Check the variant of a config (`--config=CONFIG:VARIANT`).
+
+    Args:
+      config: CONFIG: the name of a shipped config, or `__file__` in a file of your own.
+      arg: the variant; None or "" without one.
+      *known: the variants of this config.
 
     Raises:
-      ConfigError: the file has no such variant; the message names those that it has.
+      ConfigError: the config has no such variant; the message names those that it has.
     """
     if arg and arg not in known:
-        names = ", ".join(f"{file}:{name}" for name in known)
-        raise ConfigError(f"{file}:{arg}: no such variant, expected {file} or {names}")
+        names = ", ".join(f"{config}:{name}" for name in known)
+        message = f"{config}:{arg}: no such variant, expected {config} or {names}"
+        for nearest in difflib.get_close_matches(arg, known, n=1):
+            message += f"; the nearest is {config}:{nearest}"
+        raise ConfigError(message)
 
 
 def use_omit(config: ConfigDict) -> None:

@@ -180,7 +180,7 @@ def _generate_scenes(config: Any, split: str) -> StoredSplit:
         raise ConfigError(
             f"data.path is {config.path!r}, but data.name is 'scenes', the built-in data set, "
             "which has no files; choose another data.name, or the config of a data set in files, "
-            "such as --config=configs/f30k.py"
+            "such as --config=f30k"
         )
     made = scenes.generate(getattr(config, f"scenes_{split}", 0), config.scenes_seed, split)
     images = RegionFeatures.from_array(made.features, f"scenes/{split}")

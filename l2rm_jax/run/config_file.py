@@ -10,6 +10,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+import l2rm_jax
 from l2rm_jax.config import default, flat
 from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.run.results import to_jsonable, write_json
@@ -55,21 +56,62 @@ def with_changes(base: ConfigDict, changes: Mapping[str, Any], where: str = "") 
     return config
 
 
+def shipped_configs() -> dict[str, Path]:
+    """The config files that come with the package, by name: `f30k`, `scenes`, ...
+
+    They are installed as `l2rm_jax/configs`. In a clone, `configs` lies beside `l2rm_jax`.
+    """
+    package = Path(l2rm_jax.__file__).resolve().parent
+    installed, cloned = package / "configs", package.parent / "configs"
+    files = sorted((installed if installed.is_dir() else cloned).glob("*.py"))
+    return {file.stem: file for file in files}
+
+
+def find_config(name: str) -> tuple[Path, str]:
+    """Find the file of a config, by its path or by the name of a shipped config.
+
+    What lies in the current directory never changes the meaning of a name.
+
+    Args:
+      name: `CONFIG` or `CONFIG:VARIANT`. CONFIG is the path of a file if it ends in `.py` or
+        contains a slash (`mine.py`, `./mine`), else the name of a shipped config (`f30k`).
+
+    Returns:
+      The file, and the variant; "" without one.
+
+    Raises:
+      ConfigError: there is no such file or shipped config; suggests one with a similar name.
+    """
+    config, colon, variant = name.partition(":")
+    path, shipped = Path(config), shipped_configs()
+    is_path = path.suffix == ".py" or "/" in config
+    file = path if is_path else shipped.get(config)
+    if file is not None and file.is_file():
+        return file, variant
+    message = f"{config}: no such config file"
+    if not is_path:
+        message = f"{config or '--config'}: expected a file (FILE.py) or one of {', '.join(shipped)}"
+    known = {stem: stem for stem in shipped}
+    known |= {neighbour.stem: str(neighbour) for neighbour in path.parent.glob("*.py")}
+    for nearest in difflib.get_close_matches(path.stem, known, n=1):
+        message += f"; the nearest is {known[nearest]}{colon}{variant}"
+    raise ConfigError(message)
+
+
 def load_config(name: str, plugins: Iterable[str] = ()) -> ConfigDict:
     """Run a config file, import its plug-ins, and add their settings to the section `own`.
 
     Args:
-      name: `FILE.py` or `FILE.py:VARIANT`, whose function `get_config` makes the config.
+      name: `CONFIG` or `CONFIG:VARIANT`, as `find_config` takes it. The function `get_config` of
+        the file makes the config.
       plugins: more plug-ins to import.
 
     Raises:
-      ConfigError: the file does not exist, its code fails, or a plug-in cannot be imported.
+      ConfigError: there is no such config, its code fails, or a plug-in cannot be imported.
     """
-    file, _, variant = name.partition(":")
-    if not Path(file).is_file():
-        raise ConfigError(f"{file}: no such config file")
+    file, variant = find_config(name)
     try:
-        config = runpy.run_path(file)["get_config"](*[variant][: bool(variant)])
+        config = runpy.run_path(str(file))["get_config"](*[variant][: bool(variant)])
         values, names = flat(config), tuple(dict.fromkeys((*config.plugins, *plugins)))
     except L2RMError:
         raise

@@ -7,7 +7,15 @@ import pytest
 from l2rm_jax.config import default
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.run.checkpoints import RunCheckpoints
-from l2rm_jax.run.config_file import check_workdir, read_config, with_changes, write_config
+from l2rm_jax.run.config_file import (
+    check_workdir,
+    find_config,
+    load_config,
+    read_config,
+    shipped_configs,
+    with_changes,
+    write_config,
+)
 from l2rm_jax.run.fields import check_fields
 from l2rm_jax.run.lock import lock_workdir
 
@@ -106,3 +114,37 @@ def test_numbers_out_of_range_are_refused(key, value, expected):
     two = with_changes(default(), {key: value, "optim.decay_epochs": 0})
     with pytest.raises(ConfigError, match="1 more problem: "):
         check_fields(two)
+
+
+def test_shipped_configs_are_found_by_name_from_anywhere(tmp_path, monkeypatch):
+    """What lies in the current directory does not change what a name means."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f30k").mkdir()
+    (tmp_path / "f30k.py").write_text("")
+    for name, file in shipped_configs().items():
+        assert find_config(name) == (file, "")
+        assert load_config(name) == load_config(str(file))
+    assert load_config("f30k:rcl") == load_config(f"{shipped_configs()['f30k']}:rcl")
+    for path in ("f30k.py", "./f30k.py", str(tmp_path / "f30k.py")):
+        file, variant = find_config(f"{path}:rcl")
+        assert file.resolve() == tmp_path / "f30k.py" and variant == "rcl"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("f30", "f30: expected a file .FILE.py. or one of cc152k, .*, video; the nearest is f30k$"),
+        ("f30:rcl", "; the nearest is f30k:rcl$"),
+        ("f30k:rlc", "f30k:rlc: no such variant, expected f30k or f30k:rcl, .* is f30k:rcl$"),
+        ("mime", "; the nearest is mine.py$"),
+        ("mime.py:b", "mime.py: no such config file; the nearest is mine.py:b$"),
+        ("configs/f30k.py", "configs/f30k.py: no such config file; the nearest is f30k$"),
+        ("nothing_like_it.py", "nothing_like_it.py: no such config file$"),
+        ("", "--config: expected a file"),
+    ],
+)
+def test_a_similar_config_is_suggested(tmp_path, monkeypatch, name, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("")
+    with pytest.raises(ConfigError, match=message):
+        load_config(name)
