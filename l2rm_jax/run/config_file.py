@@ -90,7 +90,8 @@ def find_config(name: str) -> tuple[Path, str]:
         return file, variant
     message = f"{config}: no such config file"
     if not is_path:
-        message = f"{config or '--config'}: expected a file (FILE.py) or one of {', '.join(shipped)}"
+        names = ", ".join(shipped)
+        message = f"{config or '--config'}: expected a file (FILE.py) or one of {names}"
     known = {stem: stem for stem in shipped}
     known |= {neighbour.stem: str(neighbour) for neighbour in path.parent.glob("*.py")}
     for nearest in difflib.get_close_matches(path.stem, known, n=1):
