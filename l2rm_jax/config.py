@@ -213,10 +213,11 @@ def check_variant(config: str, arg: str | None, *known: str) -> None:
     """
     if arg and arg not in known:
         names = ", ".join(f"{config}:{name}" for name in known)
-        message = f"{config}:{arg}: no such variant, expected {config} or {names}"
-        for nearest in difflib.get_close_matches(arg, known, n=1):
-            message += f"; the nearest is {config}:{nearest}"
-        raise ConfigError(message)
+        nearest = difflib.get_close_matches(arg, known, n=1)
+        raise ConfigError(
+            f"{config}:{arg}: no such variant, expected {config} or {names}",
+            hint=f"--config={config}:{nearest[0]}" if nearest else None,
+        )
 
 
 def use_omit(config: ConfigDict) -> None:

@@ -80,7 +80,7 @@ def find_config(name: str) -> tuple[Path, str]:
       The file, and the variant; "" without one.
 
     Raises:
-      ConfigError: there is no such file or shipped config; suggests one with a similar name.
+      ConfigError: there is no such file or shipped config; its hint has one with a similar name.
     """
     config, colon, variant = name.partition(":")
     path, shipped = Path(config), shipped_configs()
@@ -94,9 +94,9 @@ def find_config(name: str) -> tuple[Path, str]:
         message = f"{config or '--config'}: expected a file (FILE.py) or one of {names}"
     known = {stem: stem for stem in shipped}
     known |= {neighbour.stem: str(neighbour) for neighbour in path.parent.glob("*.py")}
-    for nearest in difflib.get_close_matches(path.stem, known, n=1):
-        message += f"; the nearest is {known[nearest]}{colon}{variant}"
-    raise ConfigError(message)
+    nearest = difflib.get_close_matches(path.stem, known, n=1)
+    hint = f"--config={known[nearest[0]]}{colon}{variant}" if nearest else None
+    raise ConfigError(message, hint=hint)
 
 
 def load_config(name: str, plugins: Iterable[str] = ()) -> ConfigDict:
