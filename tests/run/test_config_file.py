@@ -112,7 +112,7 @@ def test_numbers_out_of_range_are_refused(key, value, expected):
     with pytest.raises(ConfigError, match=f"{key}: {value!r}, expected {expected}"):
         check_fields(with_changes(default(), {key: value}))
     two = with_changes(default(), {key: value, "optim.decay_epochs": 0})
-    with pytest.raises(ConfigError, match="1 more problem: "):
+    with pytest.raises(ConfigError, match="and 1 more problem"):
         check_fields(two)
 
 
