@@ -12,20 +12,17 @@ like `experiments.sweep`. --report trains nothing: it prints the results so far 
 """
 
 import argparse
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.runs import RECALLS, Run, differ_only_in_seed, read_run
 from experiments.sweep import (
-    RECALLS,
     add_settings,
-    differ_only_in_seed,
-    epoch_records,
     grid,
     load_config,
     run_grid,
@@ -36,7 +33,7 @@ from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluation.recall import RECALL_AT
-from l2rm_jax.run.config_file import read_config, with_changes
+from l2rm_jax.run.config_file import with_changes
 
 CONFIG = Path(__file__).parents[1] / "configs" / "flickr8k.py"
 DEV_IMAGES = 200
@@ -118,28 +115,6 @@ def shared_vocabulary(
     return file
 
 
-class Run(NamedTuple):
-    """A run, finished or not, and its results so far."""
-
-    name: str
-    config: ConfigDict
-    records: list[dict]  # one for each epoch so far
-    test: dict | None  # recalls, once it is finished
-
-    @property
-    def group(self) -> tuple[str, str, str]:
-        config = self.config
-        return config.method, config.model.head, mismatch.label(config.mismatch)
-
-    @property
-    def epochs(self) -> int:
-        return self.config.train.warmup_epochs + self.config.train.epochs
-
-    @property
-    def best(self) -> dict:
-        return max(self.records, key=lambda record: record["rsum"])
-
-
 def report(out: Path) -> str:
     """Return the results so far of the runs under `out`, by method, head and mismatch.
 
@@ -148,22 +123,15 @@ def report(out: Path) -> str:
     """
     groups = defaultdict(list)
     for workdir in sorted(path.parent for path in out.glob("*/metrics.jsonl")):
-        if records := epoch_records(workdir):
-            run = Run(workdir.name, read_config(workdir), records, test_recalls(workdir))
-            groups[run.group].append(run)
+        run = read_run(workdir)
+        if run.records:
+            config = run.config
+            groups[config.method, config.model.head, mismatch.label(config.mismatch)].append(run)
     if not groups:
         raise ConfigError(f"{out}: no run has finished an epoch")
     groups = dict(sorted(groups.items()))
     tables = [validation_tables(group, runs) for group, runs in groups.items()]
     return "\n\n".join([*tables, test_table(groups)])
-
-
-def test_recalls(workdir: Path) -> dict | None:
-    """Return the test recalls of a run, or None if it is not finished."""
-    file = workdir / "results.json"
-    if not file.exists():
-        return None
-    return next(iter(json.loads(file.read_text())["test"].values()))
 
 
 def test_table(groups: Mapping[tuple, Sequence[Run]]) -> str:

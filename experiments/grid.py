@@ -18,6 +18,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments import sweep
+from experiments.runs import RECALLS, epoch_records
 from l2rm_jax.data.mismatch import SEMI_PAIRED
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import METHODS
@@ -65,8 +66,8 @@ def named_config(config: ConfigDict, vary: Mapping[str, Sequence]) -> tuple[str,
 def cell(workdir: Path) -> dict[str, Any]:
     """Return the record of a finished run that --json keeps."""
     result = json.loads((workdir / "results.json").read_text())
-    row = sweep.result_row(result, sweep.epoch_records(workdir))
-    names = ("method", "head", "protocol", "rate_asked", "seed", *sweep.RECALLS, "seconds")
+    row = sweep.result_row(result, epoch_records(workdir))
+    names = ("method", "head", "protocol", "rate_asked", "seed", *RECALLS, "seconds")
     return {"run": workdir.name, **{name: row[name] for name in names}}
 
 

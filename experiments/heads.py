@@ -27,9 +27,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.runs import RECALLS, SEEDS
 from experiments.sweep import (
-    RECALLS,
-    SEEDS,
     add_settings,
     grid,
     load_config,

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.runs import differ_only_in_seed
 from experiments.sweep import (
     add_settings,
-    differ_only_in_seed,
     grid,
     load_config,
     run_grid,

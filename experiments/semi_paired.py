@@ -17,10 +17,9 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from experiments.flickr8k import CONFIG, shared_vocabulary
+from experiments.runs import RECALLS, epoch_records
 from experiments.sweep import (
-    RECALLS,
     add_settings,
-    epoch_records,
     grid,
     load_config,
     result_row,

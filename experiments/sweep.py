@@ -27,6 +27,7 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
+from experiments.runs import RECALLS, differing_fields, epoch_records
 from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
 from l2rm_jax.data.files import replace_file
@@ -35,14 +36,12 @@ from l2rm_jax.errors import L2RMError
 from l2rm_jax.run.config_file import check_workdir, load_config, with_changes
 from l2rm_jax.train import train
 
-RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 COLUMNS = (
     "data", "method", "head", "protocol", "rate_asked", "true_rate", "kept_share", "filter",
     "filter_kept", "seed", "evaluation", *RECALLS,
     "best_epoch", *(f"dev_{name}" for name in RECALLS),
     "split_accuracy", "split_precision", "split_auroc", "seconds", "device", "jax",
 )  # fmt: skip
-SEEDS = ("seed", "mismatch.seed")  # runs that differ only in these may be averaged
 # Config fields that `COLUMNS` and a run's name already hold, in another form.
 ALREADY_SHOWN = ("data.name", "method", "model.head", "mismatch.protocol", "mismatch.rate", "seed")
 
@@ -154,8 +153,7 @@ def write_csv(out: Path) -> None:
     workdirs = sorted(path.parent for path in out.glob("*/results.json"))
     results = [json.loads((workdir / "results.json").read_text()) for workdir in workdirs]
     configs = [flat(result["config"]) for result in results]
-    keys = dict.fromkeys(key for config in configs for key in config if key not in ALREADY_SHOWN)
-    differ = [key for key in keys if len({str(config.get(key)) for config in configs}) > 1]
+    differ = differing_fields(configs, ALREADY_SHOWN)
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, [*COLUMNS, *differ], restval="", extrasaction="ignore")
     writer.writeheader()
@@ -169,7 +167,7 @@ def result_row(result: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) 
 
     Args:
       result: the content of `results.json`.
-      records: the lines of `metrics.jsonl` with kind "epoch".
+      records: the validations of the run, as `epoch_records` returns them.
     """
     best = max(records, key=lambda record: record["rsum"])
     validation = {f"dev_{name}": best[name] for name in RECALLS}
@@ -178,20 +176,6 @@ def result_row(result: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) 
         **records[-1], **result["versions"], **result, **test, **validation,
         "best_epoch": best["epoch"], "evaluation": evaluation,
     }  # fmt: skip
-
-
-def epoch_records(workdir: Path) -> list[dict[str, Any]]:
-    """Return the epoch records of `metrics.jsonl` without a line that is still being written."""
-    text = (workdir / "metrics.jsonl").read_text()
-    records = map(json.loads, text[: text.rfind("\n") + 1].splitlines())
-    return [record for record in records if record["kind"] == "epoch"]
-
-
-def differ_only_in_seed(configs: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether the configs are equal but for their seeds, so that a mean makes sense."""
-    fields = [flat(config) for config in configs]
-    seeds = [tuple(config.pop(key) for key in SEEDS) for config in fields]
-    return len(set(seeds)) == len(seeds) and all(config == fields[0] for config in fields)
 
 
 def start(main_function: Callable[[], None], prepare: bool = True) -> None:

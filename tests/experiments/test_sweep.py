@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from experiments import flickr8k, grid, heads, precision, rcl, semi_paired, sgraf, sweep
+from experiments.runs import RECALLS
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import METHODS
@@ -23,7 +24,7 @@ CONFIG = str(Path(sweep.__file__).parents[1] / "configs" / "scenes.py")
 
 def recalls(rsum: float) -> dict:
     ranks = {f"{way}_{rank}": 1.0 for way in ("i2t", "t2i") for rank in ("median", "mean")}
-    return {"images": 9, **dict.fromkeys(sweep.RECALLS, rsum / 6), **ranks, "rsum": rsum}
+    return {"images": 9, **dict.fromkeys(RECALLS, rsum / 6), **ranks, "rsum": rsum}
 
 
 def leave_run(config, workdir: Path, validation: list[float], finished: bool = True) -> None:

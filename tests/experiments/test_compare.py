@@ -1,0 +1,222 @@
+"""One table of runs: their files are written as a run writes them, and nothing is trained."""
+
+import csv
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from experiments import compare
+from experiments.groups import group_runs
+from experiments.plot_validation import STYLES, plot
+from experiments.runs import RECALLS, read_run
+from l2rm_jax import config as defaults
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.run.config_file import with_changes, write_config
+from l2rm_jax.run.log import RunLog
+from l2rm_jax.run.results import write_results
+
+ARCHIVE = Path(__file__).parents[1] / "run" / "run_of_0.1.0.tar.xz"
+
+
+def leave_run(
+    workdir: Path, validation: list[float], test: float | None = None, images: int = 500, **changes
+) -> None:
+    """Write the files of a run with these rSums; without `test`, those of an unfinished run.
+
+    Changes are config fields, with `__` for the dot.
+    """
+    changes = {key.replace("__", "."): value for key, value in changes.items()}
+    config = with_changes(defaults.get_config(), changes)
+    recalls = lambda rsum: {"images": images, **dict.fromkeys(RECALLS, rsum / 6), "rsum": rsum}  # noqa: E731
+    with RunLog(workdir, {"data": config.data.name}) as log:
+        log.write("step", 1, loss=3.0)
+        for epoch, rsum in enumerate(validation, 1):
+            log.write("epoch", epoch, epoch=epoch, **recalls(rsum))
+    write_config(workdir, config)
+    if test is not None:
+        results = {"test": {"custom": recalls(test)}, "seconds": 60.4, "config": config.to_dict()}
+        write_results(workdir, {**results, "versions": {"device": "cpu"}})
+
+
+def run(capsys, *arguments: object) -> tuple[list[str], list[str]]:
+    """Call the script; return the lines of its output, and of what it says at the end."""
+    last = ""
+    try:
+        compare.main([*map(str, arguments)])
+    except SystemExit as error:
+        last = error.code
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines), default=0) <= 100
+    return lines, last.splitlines()
+
+
+def test_runs_that_differ_only_in_seeds_are_averaged(tmp_path, capsys):
+    """The best validation comes first, whatever the test says."""
+    for seed, validation, test in [(0, [90, 200], 210), (1, [90, 220], 190), (2, [240, 80], 230)]:
+        changes = {"seed": seed, "mismatch__seed": seed, "train__log_steps": 1 + seed}
+        leave_run(tmp_path / f"a{seed}", validation, test, **changes)
+    leave_run(tmp_path / "b" / "inner", [250.0], 120, method="triplet", mismatch__rate=0.6)
+    lines, last = run(capsys, tmp_path, tmp_path / "a0")  # each run counts once
+    assert [line.split() for line in lines] == [
+        ["mismatch.", "mismatch", "validation", "test", "i2t", "t2i"],
+        ["method", "rate", "seeds", "seeds", "rSum", "rSum", "R@1", "R@1", "seconds"],
+        ["1", "triplet", "0.6", "1", "1", "250.0", "120.0", "20.0", "20.0", "60"],
+        ["2", "l2rm", "0.4", "3", "3", "220.0", "±20.0", "210.0", "±20.0",
+         "35.0", "±3.3", "35.0", "±3.3", "60"],
+    ]  # fmt: skip
+    assert not last
+
+
+def test_unfinished_runs_show_how_far_they_are(tmp_path, capsys):
+    leave_run(tmp_path / "a0", [90.0, 200.0], 210.0)
+    leave_run(tmp_path / "a1", [90.0, 300.0, 100.0], seed=1)
+    leave_run(tmp_path / "b", [80.0], method="rcl")
+    leave_run(tmp_path / "c0", [], method="triplet")
+    leave_run(tmp_path / "c1", [70.0, 60.0], method="triplet", seed=1)
+    lines, last = run(capsys, tmp_path, f"--csv={tmp_path / 't.csv'}")
+    assert [line.split() for line in lines[2:5]] == [
+        ["1", "l2rm", "1", "of", "2", "200.0", "210.0", "35.0", "35.0", "60"],
+        ["2", "rcl", "1", "80.0", "epoch", "1/12"],
+        ["3", "triplet", "2", "70.0", "epoch", "0-2/12"],
+    ]
+    note = f"row 1: {tmp_path / 'a1'} is not in the means: epoch 3/12, validation rSum 300.0 so far"
+    assert " ".join(map(str.strip, lines[5:])) == note and not last
+    with (tmp_path / "t.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows[0]["runs"] == f"{tmp_path / 'a0'} {tmp_path / 'a1'}"
+    assert [row["rsum"] for row in rows] == ["210.0", "", ""]
+    assert [row["progress"] for row in rows] == ["epoch 3/12", "epoch 1/12", "epoch 0-2/12"]
+
+
+def test_results_that_are_older_than_added_epochs_are_not_shown(tmp_path, capsys):
+    leave_run(tmp_path, [90.0] * 12, 210.0)
+    write_config(tmp_path, with_changes(defaults.get_config(), {"train.epochs": 6}))
+    assert run(capsys, tmp_path)[0][2].split() == ["1", "1", "90.0", "epoch", "12/14"]
+
+
+def test_repeats_and_tests_of_other_data_are_named(tmp_path, capsys):
+    leave_run(tmp_path / "a", [90.0], 210.0)
+    leave_run(tmp_path / "b", [80.0], 200.0)
+    leave_run(tmp_path / "c", [70.0], 190.0, images=100, seed=1)
+    text = " ".join(map(str.strip, run(capsys, tmp_path)[0]))
+    assert "100 and 500" in text and "note: test images: rows" in text
+    assert f"row 1: the mean counts each of {tmp_path / 'a'} and {tmp_path / 'b'}, which" in text
+    assert "row 1: its runs were tested on 100 and 500 images" in text
+    leave_run(tmp_path / "d", [60.0], 180.0, data__name="mine", data__dev_images=9)
+    text = " ".join(map(str.strip, run(capsys, tmp_path)[0]))
+    assert "note: data.name: rows" in text and "note: data.dev_images: validations" in text
+
+
+def test_directories_that_cannot_be_read_come_last(tmp_path, capsys):
+    leave_run(tmp_path / "good", [90.0], 210.0)
+    for name, file, text in [
+        ("field", "config.json", '{"train": {"epohs": 3}}'),
+        ("metrics", "metrics.jsonl", '{"kind": "epoch", "rsum": null}\n'),
+        ("results", "results.json", "{}"),
+        ("torn", "results.json", '{"test'),
+    ]:
+        leave_run(tmp_path / name, [90.0], 210.0)
+        (tmp_path / name / file).write_text(text)
+    (tmp_path / "empty").mkdir()
+    lines, last = run(capsys, tmp_path, tmp_path / "empty", tmp_path / "missing")
+    assert len(lines) == 3 and "210.0" in lines[2]
+    reasons = [
+        f"{tmp_path / 'empty'}: no config.json there or below, so it holds no run",
+        f"{tmp_path / 'missing'}: no such directory",
+        f"{tmp_path / 'field' / 'config.json'}: train.epohs: no such config key",
+        f"{tmp_path / 'metrics' / 'metrics.jsonl'}:1: not a record of a run: TypeError",
+        f"{tmp_path / 'results' / 'results.json'}: not the results of a run: KeyError: 'config'",
+        f"{tmp_path / 'torn' / 'results.json'}: not the results of a run: JSONDecodeError",
+    ]
+    assert len(last) == len(reasons)
+    for line, reason in zip(last, reasons, strict=True):
+        assert line.startswith(f"not read: {reason}")
+    lines, last = run(capsys, tmp_path / "empty")
+    assert not lines and len(last) == 1
+
+
+def test_a_run_of_an_older_version(tmp_path, capsys):
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (line,) = run(capsys, tmp_path)[0][2:]
+    assert line.split() == ["1", "1", "340.0", "epoch", "1/3"]
+    for name in ("metrics.jsonl", "results.json"):
+        (tmp_path / f"finished_{name}").rename(tmp_path / "run" / name)
+    (line,) = run(capsys, tmp_path)[0][2:]
+    assert line.split() == ["1", "1", "360.0", "310.0", "12.5", "7.5", "69"]
+
+
+def test_long_and_many_values_fit_and_stay_different(tmp_path, capsys):
+    for name, path in [("a", "/data/one/"), ("b", "/data/two/"), ("c", "/data/two/more/")]:
+        folder = path + "flickr8k/of/the/grid/features"
+        leave_run(tmp_path / name, [90.0], 210.0, data__path=folder)
+    lines, _ = run(capsys, tmp_path)
+    cells = {line.split()[1] for line in lines[2:5]}
+    assert len(cells) == 3 and all("…" in cell for cell in cells)
+    changes = {"l2rm__rho": 0.3, "l2rm__epsilon": 0.02, "loss__margin": 0.1, "loss__tau": 0.01}
+    changes |= {"model__head": "vse", "model__embed_dim": 64, "rcl__loss": "mae"}
+    leave_run(tmp_path / "d", [95.0], 210.0, optim__weight_decay=0.125, **changes)
+    lines, _ = run(capsys, tmp_path)
+    text = " ".join(line.strip() for line in lines)
+    for key, value in {**changes, "optim__weight_decay": 0.125}.items():
+        section, name = key.split("__")
+        listed = f"{section}.{name} {value}" in text
+        assert listed or (f"{section}." in lines[0] and name in lines[1].split())
+        assert str(value) in text
+    assert "data.path /data/two/more/flickr8k/of/the/grid/features" in text  # in full
+
+
+def test_a_field_that_only_some_runs_have(tmp_path, capsys, monkeypatch):
+    """The own settings of a plug-in."""
+    monkeypatch.syspath_prepend(tmp_path)
+    module = (
+        "from l2rm_jax.config import register_settings\nregister_settings(None, {'gamma': 1.5})"
+    )
+    (tmp_path / "with_settings.py").write_text(module)
+    write_config(tmp_path / "own", defaults.default(["with_settings"]))
+    write_config(tmp_path / "plain", defaults.default())
+    lines, last = run(capsys, tmp_path)
+    assert not last and [line.split()[:4] for line in lines[1:]] == [
+        ["gamma", "plugins", "seeds", "rSum"],
+        ["1", "1.5", '["with_settings"]', "1"],
+        ["2", "[]", "1", "epoch"],
+    ]
+
+
+def test_curves_have_a_band_and_differ_without_colour(tmp_path):
+    leave_run(tmp_path / "a0", [90.0, 200.0], 210.0)
+    leave_run(tmp_path / "a1", [110.0, 100.0, 400.0], seed=1)
+    leave_run(tmp_path / "b", [], method="triplet")
+    groups = group_runs([read_run(tmp_path / name) for name in ("a0", "a1", "b")])
+    figure = plot(groups)
+    (axes,) = figure.axes
+    first, second = axes.lines
+    np.testing.assert_array_equal(first.get_xydata(), [(1, 100), (2, 150), (3, 400)])
+    assert second.get_xydata().size == 0
+    vertices = axes.collections[0].get_paths()[0].vertices
+    assert {(1, 90), (1, 110), (2, 100), (2, 200)} <= {tuple(vertex) for vertex in vertices}
+    texts = [text.get_text().replace("\n  ", "") for text in figure.legends[0].get_texts()]
+    assert texts[0] == "1: method l2rm, seeds 1 of 2, epoch 3/12"
+    shapes = [(style["marker"], style["linestyle"]) for style in STYLES]
+    assert len(set(shapes)) == len(shapes) and all(to_rgb(style["color"]) for style in STYLES)
+
+
+def test_figures_are_files(tmp_path, capsys):
+    leave_run(tmp_path / "a", [90.0, 200.0], 210.0)
+    run(capsys, tmp_path, f"--figure={tmp_path / 'curves.svg'}", f"--csv={tmp_path / 't.csv'}")
+    assert "<svg" in (tmp_path / "curves.svg").read_text() and (tmp_path / "t.csv").exists()
+    inside = tmp_path / "a" / "config.json"  # a file
+    for flag in ("--figure=curves.jpg", f"--figure={inside}/c.png", f"--csv={inside}/t.csv"):
+        with pytest.raises(ConfigError, match=flag):
+            compare.main([str(tmp_path), flag])
+
+
+def test_a_record_that_is_being_written_is_left_out(tmp_path):
+    leave_run(tmp_path, [90.0])
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"kind": "epoch"})[:-3])
+    assert [record["rsum"] for record in read_run(tmp_path).records] == [90.0]
