@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -24,8 +23,6 @@ from l2rm_jax.run.fields import with_valid_fields
 from l2rm_jax.run.inputs import check_settings, check_test_size, check_train_size
 
 SHOWN = 5  # examples that a line of the report lists, and problems of one kind
-_log = logging.getLogger(__name__)
-_BLOCK_BYTES = 1 << 25
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 # The replacement character and control characters, which a wrong text encoding leaves behind.
 _BROKEN = re.compile(r"[\ufffd\x00-\x1f\x7f-\x9f]")
@@ -119,23 +116,19 @@ def scan_features(images: RegionFeatures) -> FeatureScan:
     """
     problems = Problems()
     stored, stride = replace(images, stride=1), images.stride
-    rows, regions, dimensions = stored.shape
-    _log.info("%s: reading %d rows, %.3g GB", images.name, rows, stored.array.nbytes / 1e9)
-    block = max(1, _BLOCK_BYTES // (stride * regions * dimensions * 4)) * stride
+    _, regions, dimensions = stored.shape
     total = squares = 0.0
     constant_images, repeated, image_of = [], [], {}
     low, high = np.full(dimensions, np.inf), np.full(dimensions, -np.inf)
     numbers = 0
-    for start in range(0, rows, block):
-        row_numbers = np.arange(start, min(start + block, rows))
+    for block in images.blocks():
+        row_numbers = np.arange(stride * block[0], stride * (block[-1] + 1))
         features = problems.attempt(stored.rows, row_numbers)
         if features is None:
             continue
         repeats = features.reshape(-1, stride, regions * dimensions)
         different = (repeats[:, 1:] != repeats[:, :1]).any((1, 2))
-        problems.attempt(
-            raise_if_blocks_differ, images.name, start // stride + np.flatnonzero(different)
-        )
+        problems.attempt(raise_if_blocks_differ, images.name, block[0] + np.flatnonzero(different))
         features, counts = features[::stride], stored.region_counts(row_numbers[::stride])
         values = features[np.arange(regions) < counts[:, None]]  # without rows of padding
         numbers += values.size
@@ -143,7 +136,7 @@ def scan_features(images: RegionFeatures) -> FeatureScan:
         squares += np.square(values, dtype=np.float64).sum()
         low = np.minimum(low, values.min(0))
         high = np.maximum(high, values.max(0))
-        for image, (row, count) in enumerate(zip(features, counts, strict=True), start // stride):
+        for image, row, count in zip(block, features, counts, strict=True):
             if row[:count].min() == row[:count].max():
                 constant_images.append((image, row[0, 0]))
             first = image_of.setdefault(hashlib.blake2b(row, digest_size=16).digest(), image)

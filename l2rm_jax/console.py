@@ -33,7 +33,7 @@ def progress_bar(total: int, description: str, *, initial: int = 0) -> tqdm:
         delay=0 if is_terminal else LINE_SECONDS,
         dynamic_ncols=is_terminal,
         leave=not is_terminal,
-        disable=jax.process_index() != 0,
+        disable=jax.distributed.is_initialized() and jax.process_index() != 0,
     )
 
 

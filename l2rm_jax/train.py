@@ -16,7 +16,7 @@ from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
 from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.run.config_file import check_workdir, write_config
 from l2rm_jax.run.health import require_finite
-from l2rm_jax.run.inputs import read_data
+from l2rm_jax.run.inputs import check_values, read_data
 from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.run.log import RunLog, require_tensorboard
 from l2rm_jax.run.means import Means
@@ -60,6 +60,7 @@ def train(
         require_tensorboard()
     check_workdir(workdir, config)
     data = read_data(config, workdir)
+    check_values(data.dev, data.test)  # a run of days must not fail at its end
     replicas = replicas or Replicas()
     replicas.check_batch(config.train.batch_size)
     with (

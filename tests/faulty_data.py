@@ -120,11 +120,11 @@ DAMAGES = {
     ),
     "rank": (
         set_features("train", lambda x: x[None]),
-        "{}/train_ims.npy: found float32 [1, 12, 4, 6], expected float32, float16, or int8",
+        "{}/train_ims.npy: found float32 [1, 12, 4, 6], expected float32, float64, float16, or",
     ),
     "dtype": (
-        set_features("dev", lambda x: x.astype(float)),
-        "{}/dev_ims.npy: found float64 [5, 4, 6], expected float32, float16, or int8",
+        set_features("dev", lambda x: x.astype(int)),
+        "{}/dev_ims.npy: found int64 [5, 4, 6], expected float32, float64, float16, or int8",
     ),
     "pickle": (
         set_features("dev", lambda x: np.array([{}])),
@@ -141,6 +141,10 @@ DAMAGES = {
     "infinite": (
         set_row("test", 5, -np.inf),
         "{}/test_ims.npy: row 5 holds -inf (region 1, dimension 2), expected finite numbers",
+    ),
+    "beyond float32": (
+        set_features("dev", lambda x: np.where(x == x[3, 2, 1], 1e300, x.astype(float))),
+        "{}/dev_ims.npy: row 3 holds 1e+300 (region 2, dimension 1), expected numbers within the",
     ),
     "dimensions": (
         set_features("test", lambda x: x[..., :5]),

@@ -10,6 +10,7 @@ from l2rm_jax.check import check
 from l2rm_jax.data.batches import image_batches
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.run.inputs import read_data
+from l2rm_jax.train import train
 from tests.faulty_data import (
     DAMAGES,
     load_features,
@@ -45,6 +46,14 @@ def listed_problems(config: ConfigDict) -> list[str]:
 def test_valid_data_are_accepted(config):
     read_as_run(config)
     assert "train: 12 images of 4 regions x 6 features, 60 captions, 5 an image" in check(config)
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_values_of_dev_and_test_are_checked_before_training(config, tmp_path, split):
+    set_row(split, 4, np.inf)(config)
+    with pytest.raises(DataError, match=f"{split}_ims.npy: row 4 holds inf"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("fault", DAMAGES)

@@ -34,6 +34,7 @@ def test_facts_of_captions(config):
     set_line("test", 8, b"bad\x07 word " + b"very " * 70 + b"long")(config)
     set_line("test", 9, b"a dog , train number 7")(config)
     give_vocabulary([*SPECIAL, "a", "dog", "number", ","])(config)
+    config.mismatch.rate = 0.4
     report = check(config)
     assert report_line(report, "test: 6", "broken characters") == "2: caption 3, caption 8"
     assert report_line(report, "test: 6", "tokens of a caption") == (

@@ -6,7 +6,7 @@ An image is a set of region vectors. A caption can be a set of word vectors (fro
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -14,12 +14,15 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Float32, Int, Int32
 
+from l2rm_jax.console import progress_bar
 from l2rm_jax.data.files import open_array
 from l2rm_jax.errors import DataError, Problems
 
+_BLOCK_BYTES = 1 << 25  # of a block as float32
+_FLOATS = (np.float32, np.float64, np.float16)
 _FORMATS = (
-    "float32, float16, or int8 with a scale file; rank 3 [images, regions, dimensions], or rank 2 "
-    "[images, dimensions] with one vector each"
+    "float32, float64, float16, or int8 with a scale file; rank 3 [images, regions, dimensions], "
+    "or rank 2 [images, dimensions] with one vector each"
 )
 
 
@@ -66,6 +69,8 @@ class RegionFeatures:
       scale: [dimensions] factors that turn int8 features into float32; None for other dtypes.
       stride: stored rows per image; 5 if the file repeats each image for each of its captions.
       vector: name of one vector in error messages.
+      labels: [stored] what each stored row is called in error messages, its number in the file or a
+        name; None if the rows are those of the file.
     """
 
     name: str
@@ -74,6 +79,7 @@ class RegionFeatures:
     scale: np.ndarray | None = None
     stride: int = 1
     vector: str = "region"
+    labels: np.ndarray | None = None
 
     @classmethod
     def read(cls, path: str | Path, clip_counts: bool = False) -> "RegionFeatures":
@@ -81,8 +87,8 @@ class RegionFeatures:
 
         Two more files are read from the same directory:
 
-        * `ims_scale.npy` (`caps_scale.npy`), float32 [dimensions], is required for int8 features:
-          the factor of each dimension.
+        * `ims_scale.npy` (`caps_scale.npy`), float32 or float64 [dimensions], is required for int8
+          features: the factor of each dimension.
         * `{split}_regions.npy` (`{split}_lengths.npy`), integers [rows], is optional: how many
           leading vectors of each row are real. Without it, all are.
 
@@ -99,7 +105,7 @@ class RegionFeatures:
         path = Path(path)
         split, _, ending = path.stem.rpartition("_")
         kind = _KINDS[ending]
-        array = _as_sets(str(path), open_array(path), (np.float32, np.float16, np.int8))
+        array = _as_sets(str(path), open_array(path), (*_FLOATS, np.int8))
         scale = None
         if array.dtype == np.int8:
             scale_file = path.with_name(f"{ending}_scale.npy")
@@ -115,19 +121,24 @@ class RegionFeatures:
         array: Float[np.ndarray, "images regions dimensions"],
         name: str,
         counts: Int[np.ndarray, " images"] | None = None,
+        vector: str = "region",
+        labels: np.ndarray | None = None,
     ) -> "RegionFeatures":
-        """Wrap features that are already in memory (float32 or float16).
+        """Wrap features that are already in memory (float32, float64 or float16).
 
         Args:
           array: the features, of rank 3, or rank 2 with one vector each.
           name: name of the features in error messages.
           counts: number of regions of each image; None if all are real.
+          vector: as the attribute.
+          labels: as the attribute.
 
         Raises:
           DataError: a wrong rank or dtype, or invalid counts.
         """
-        array = _as_sets(name, array, (np.float32, np.float16))
-        return cls(name, array, _checked_counts(f"{name}, region counts", counts, array, "region"))
+        array = _as_sets(name, array, _FLOATS)
+        counts = _checked_counts(f"{name}, {vector} counts", counts, array, vector)
+        return cls(name, array, counts, vector=vector, labels=labels)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -147,7 +158,8 @@ class RegionFeatures:
         if not 1 <= images <= len(self):
             raise DataError(f"{self.name}: asked for the first {images} of {len(self)} images")
         stored = images * self.stride
-        return replace(self, array=self.array[:stored], counts=self.counts[:stored])
+        labels = None if self.labels is None else self.labels[:stored]
+        return replace(self, array=self.array[:stored], counts=self.counts[:stored], labels=labels)
 
     def take(self, images: Int[np.ndarray, " taken"]) -> "RegionFeatures":
         """Return the images of the given rows, in that order, without reading their features.
@@ -157,8 +169,36 @@ class RegionFeatures:
         """
         stored = self._stored_rows(images)
         return replace(
-            self, array=LazyRows(self.array, stored), counts=self.counts[stored], stride=1
+            self,
+            array=LazyRows(self.array, stored),
+            counts=self.counts[stored],
+            stride=1,
+            labels=stored if self.labels is None else self.labels[stored],
         )
+
+    def blocks(self) -> Iterator[Int[np.ndarray, " block"]]:
+        """Image numbers in order, in blocks whose stored rows take about 32 MB as float32.
+
+        A progress bar shows how many are done.
+        """
+        _, regions, dimensions = self.shape
+        size = max(1, _BLOCK_BYTES // (self.stride * regions * dimensions * 4))
+        with progress_bar(len(self), f"reading {self.name}") as bar:
+            for start in range(0, len(self), size):
+                block = np.arange(start, min(start + size, len(self)))
+                yield block
+                bar.update(len(block))
+
+    def check_values(self) -> None:
+        """Read all features once.
+
+        Raises:
+          DataError: lists each row that holds NaN, infinity or a number too large for float32.
+        """
+        problems = Problems()
+        for block in self.blocks():
+            problems.attempt(self.rows, block)
+        problems.raise_all()
 
     def rows(
         self, indices: Sequence[int] | np.ndarray
@@ -169,26 +209,26 @@ class RegionFeatures:
           indices: [rows] image numbers, 0 to images - 1.
 
         Raises:
-          DataError: a number is out of range, or features are NaN or infinite; lists one problem
-            for each such row.
+          DataError: a number is out of range, or features are NaN, infinite or too large for
+            float32; lists one problem for each such row.
         """
         stored = self._stored_rows(indices)
-        rows = np.ascontiguousarray(self.array[stored])  # the file may be in Fortran order
-        if self.scale is None:
-            rows = rows.astype(np.float32, copy=False)
-        else:
-            with np.errstate(over="ignore"):  # the check below finds infinities
-                rows = np.multiply(rows, self.scale, dtype=np.float32)
+        source = np.ascontiguousarray(self.array[stored])  # the file may be in Fortran order
+        with np.errstate(over="ignore"):  # the check below finds infinities
+            if self.scale is None:
+                rows = source.astype(np.float32, copy=False)
+            else:
+                rows = np.multiply(source, self.scale, dtype=np.float32)
         rows[np.arange(rows.shape[1]) >= self.counts[stored, None]] = 0.0
         finite = np.isfinite(rows)
         if not finite.all():
             bad = np.argwhere(~finite)
             first_of_row = np.unique(bad[:, 0], return_index=True)[1]
+            values = source if self.scale is None else rows
             raise DataError(
                 *(
-                    f"{self.name}: row {stored[at]} holds {rows[at, vector, dimension]} "
-                    f"({self.vector} {vector}, dimension {dimension}), expected finite numbers"
-                    for at, vector, dimension in bad[first_of_row]
+                    self._describe_bad_value(values[tuple(place)], stored[place[0]], *place[1:])
+                    for place in bad[first_of_row]
                 )
             )
         return rows
@@ -213,6 +253,18 @@ class RegionFeatures:
                 f"{self.name}: asked for image {indices[outside[0]]}, expected 0 to {len(self) - 1}"
             )
         return indices * self.stride
+
+    def _describe_bad_value(
+        self, value: np.number, stored: int, vector: int, dimension: int
+    ) -> str:
+        """Error message for a value that is not finite as float32."""
+        label = stored if self.labels is None else self.labels[stored]
+        row = label if isinstance(label, str) else f"row {label}"
+        expected = "numbers within the range of float32" if np.isfinite(value) else "finite numbers"
+        return (
+            f"{self.name}: {row} holds {value} ({self.vector} {vector}, dimension {dimension}), "
+            f"expected {expected}"
+        )
 
 
 def _as_sets(name: str, array: np.ndarray, dtypes: Sequence[type]) -> np.ndarray:
@@ -253,11 +305,14 @@ def _read_scale(features: Path, path: Path, dimensions: int) -> Float32[np.ndarr
     """Read the scale file of int8 features."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; the int8 features of {features} need it")
-    scale = np.array(open_array(path))
-    if scale.shape != (dimensions,) or scale.dtype != np.float32:
+    scale = open_array(path)
+    if scale.shape != (dimensions,) or scale.dtype not in (np.float32, np.float64):
         raise DataError(
-            f"{path}: found {scale.dtype} {list(scale.shape)}, expected float32 [{dimensions}]"
+            f"{path}: found {scale.dtype} {list(scale.shape)}, expected float32 or float64 "
+            f"[{dimensions}]"
         )
+    with np.errstate(over="ignore"):  # the check below finds infinities
+        scale = scale.astype(np.float32)
     bad = np.flatnonzero(~np.isfinite(scale))
     if len(bad):
         expected = "expected a finite number"

@@ -133,7 +133,9 @@ def _make_split(
     counts = np.array([min(len(frames), max_frames) for frames in rows])
     for kept, frames, count in zip(index, rows, counts, strict=True):
         kept[:count] = frames[np.linspace(0, len(frames) - 1, count).round().astype(int)]
-    features = RegionFeatures.from_array(LazyRows(array, index), name, counts)
+    features = RegionFeatures.from_array(
+        LazyRows(array, index), name, counts, vector="frame", labels=np.array(videos)
+    )
     caption_counts = [len(captions[video]) for video in videos]
     text = [caption for video in videos for caption in captions[video]]
     return VideoSplit(features, text, np.repeat(np.arange(len(videos)), caption_counts))

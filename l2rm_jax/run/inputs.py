@@ -4,6 +4,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.data.streams import check_batch_size, check_queue_length
@@ -32,6 +33,23 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
     check_train_size(config, data.train)
     check_test_size(config, data.test)
     return data
+
+
+def check_values(*splits: PairDataset) -> None:
+    """Read the image features and caption vectors of some splits once, to check their values.
+
+    It takes seconds for some thousand images. Features of the training split are checked as they
+    are read, batch by batch.
+
+    Raises:
+      DataError: lists each row that holds a value that is not finite.
+    """
+    problems = Problems()
+    for split in splits:
+        for features in (split.images, split.tokens):
+            if isinstance(features, RegionFeatures):
+                problems.attempt(features.check_values)
+    problems.raise_all()
 
 
 def check_settings(config: ConfigDict) -> None:

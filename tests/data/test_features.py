@@ -13,7 +13,7 @@ def features(images: int, dtype=np.float32) -> np.ndarray:
     return RNG.normal(size=(images, 4, 6)).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_rows_of_a_file_are_float32(tmp_path, dtype):
     stored = features(7, dtype)
     np.save(tmp_path / "train_ims.npy", stored)
@@ -60,7 +60,7 @@ def test_rows_out_of_range_are_refused(wrong):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_row_that_is_not_finite_is_named(tmp_path, bad, dtype):
     stored = features(7, dtype)
     stored[4, 3, 1] = bad
@@ -71,11 +71,47 @@ def test_row_that_is_not_finite_is_named(tmp_path, bad, dtype):
         images.rows([3, 4])
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_float64_beyond_float32_is_named(tmp_path, sign):
+    stored = features(7, np.float64)
+    stored[2, 1, 0] = sign * 3.4e38
+    stored[4, 3, 1] = sign * 1e39
+    np.save(tmp_path / "train_ims.npy", stored)
+    images = RegionFeatures.read(tmp_path / "train_ims.npy")
+    assert np.isfinite(images.rows([2])).all()
+    with pytest.raises(DataError, match=r"row 4 holds -?1e\+39 .*within the range of float32"):
+        images.rows([2, 4])
+
+
+def test_all_values_are_checked_in_blocks(tmp_path, monkeypatch):
+    stored = features(7)
+    stored[[1, 6], 3, 1] = np.nan
+    np.save(tmp_path / "train_ims.npy", stored)
+    images = RegionFeatures.read(tmp_path / "train_ims.npy")
+    monkeypatch.setattr("l2rm_jax.data.features._BLOCK_BYTES", 3 * stored[0].nbytes)
+    assert [block.tolist() for block in images.blocks()] == [[0, 1, 2], [3, 4, 5], [6]]
+    with pytest.raises(DataError) as error:
+        images.check_values()
+    assert [message.split(" holds")[0][-5:] for message in error.value.args] == ["row 1", "row 6"]
+    images.head(1).check_values()
+
+
+def test_rows_that_were_taken_keep_their_numbers_in_errors():
+    """A filter drops pairs; an error names the row of the file all the same."""
+    stored = features(7)
+    stored[5, 3, 1] = np.nan
+    images = RegionFeatures.from_array(stored, "train_caps.npy").take(np.array([1, 5, 6]))
+    with pytest.raises(DataError, match="row 5 holds nan"):
+        images.rows([1])
+    with pytest.raises(DataError, match="row 5 holds nan"):
+        images.take(np.array([1, 2])).head(1).rows([0])
+
+
 @pytest.mark.parametrize(
     ("array", "message"),
     [
         (features(7)[0, 0], r"found float32 \[6\].*rank 3"),
-        (features(7).astype(np.float64), r"found float64 \[7, 4, 6\].*float16"),
+        (features(7).astype(np.int16), r"found int16 \[7, 4, 6\].*float16"),
         (features(7).astype(np.int64), "found int64"),
         (features(7)[:0], "no data"),
         (features(7, np.int8), "ims_scale.npy: no such file"),
@@ -90,9 +126,10 @@ def test_wrong_array_is_refused(tmp_path, array, message):
 @pytest.mark.parametrize(
     ("scale", "message"),
     [
-        (np.ones(5, np.float32), r"found float32 \[5\], expected float32 \[6\]"),
-        (np.ones(6), r"found float64 \[6\]"),
+        (np.ones(5, np.float32), r"found float32 \[5\], expected float32 or float64 \[6\]"),
+        (np.ones(6, int), r"found int64 \[6\], expected float32 or float64 \[6\]"),
         (np.array([1, 1, np.nan, 1, 1, 1], np.float32), "entry 2 is nan"),
+        (np.array([1, 1, 1, 1e300, 1, 1]), "entry 3 is inf"),
         (np.array([1, np.inf, 1, 1, np.nan, 1], np.float32), r"entry 1 is inf.*and 1 more problem"),
     ],
 )

@@ -13,7 +13,7 @@ from l2rm_jax.data.loading import load_data, read_split, save_vocabulary_and_ind
 from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
-from l2rm_jax.run.inputs import read_data
+from l2rm_jax.run.inputs import check_values, read_data
 
 SIZES = {"train": 12, "dev": 5, "test": 6}
 PER_IMAGE, ROOM, WIDTH = 2, 7, 5
@@ -91,7 +91,7 @@ def test_every_caption_is_scored_once(config):
     assert sorted(seen) == list(range(12))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_one_vector_each_is_a_set_of_one(config, dtype):
     for split in SIZES:
         np.save(file(config, f"{split}_caps.npy"), captions_of(split)[:, 0].astype(dtype))
@@ -169,8 +169,8 @@ FAULTS = {  # how to cause each fault, and the start of its message; {} is the d
         "{0}/test_caps.npy: found vectors of 4 dimensions, expected 5 as in {0}/train_caps.npy",
     ),
     "dtype": (
-        change("dev_caps.npy", lambda x: x.astype(float)),
-        "{}/dev_caps.npy: found float64 [10, 7, 5], expected float32, float16, or int8",
+        change("dev_caps.npy", lambda x: np.nan_to_num(x).astype(int)),
+        "{}/dev_caps.npy: found int64 [10, 7, 5], expected float32, float64, float16, or int8",
     ),
     "int8": (
         change("dev_caps.npy", lambda x: np.nan_to_num(x).astype(np.int8)),
@@ -210,6 +210,18 @@ FAULTS = {  # how to cause each fault, and the start of its message; {} is the d
 def read_as_a_run(config: ConfigDict) -> None:
     for split in read_data(config, "nowhere").splits:
         list(caption_batches(split, 4))
+
+
+def test_vectors_of_dev_and_test_are_checked_before_training(config):
+    data = load(config)
+    check_values(data.dev, data.test)
+    for split in ("dev", "test"):
+        change(f"{split}_caps.npy", set_nan)(config)
+    data = load(config)
+    with pytest.raises(DataError) as error:
+        check_values(data.dev, data.test)
+    places = [message.split(" holds")[0].split("/")[-1] for message in error.value.args]
+    assert places == ["dev_caps.npy: row 6", "test_caps.npy: row 6"]
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -281,9 +281,7 @@ def test_features_that_are_not_finite_are_listed(tmp_path):
     rows = np.fromfile(home / "feature.bin", np.float32).reshape(-1, DIMENSIONS)
     rows[(home / "id.txt").read_text().split().index("vid_h_1"), 2] = np.inf
     rows.tofile(home / "feature.bin")
-    with pytest.raises(
-        DataError, match=r"bin, videos of msvdtest: row 1 holds inf \(region 1, dim"
-    ):
+    with pytest.raises(DataError, match=r"bin, videos of msvdtest: vid_h holds inf \(frame 1, dim"):
         check(config)
 
 
