@@ -110,13 +110,13 @@ DAMAGES = {
     "queue": (set_field("l2rm.queue_length", 7), "queue_length is 7, expected 0 or a multiple"),
     "no directory": (
         set_field("data.path", "/nowhere"),
-        "/nowhere: no such directory; expected the directory of train_ims.npy and train_caps.txt",
+        "/nowhere: no such directory; expected the directory of train_ims.npy, train_caps.txt (or .tsv, .npy)",
     ),
     "no path": (set_field("data.path", ""), "data.path is empty; expected the directory"),
     "no features": (remove("dev_ims.npy"), "{}/dev_ims.npy: no such file"),
     "no captions": (
         remove("test_caps.txt"),
-        "{}/test_caps.txt, test_caps.tsv: found neither, expected one of them",
+        "{}: no captions of test, expected test_caps.txt or test_caps.tsv (text), or test_caps.npy",
     ),
     "rank": (
         set_features("train", lambda x: x[None]),

@@ -122,7 +122,7 @@ def test_captions_that_cannot_be_read_hide_no_other_file(config):
     np.save(config.data.filter_scores, np.where(np.arange(60) == 7, np.nan, 0.5))
     _, index, scores = listed_problems(config)
     assert "index.npy: found float64 [12], expected one axis of integers" in index
-    assert "scores.npy: entry 7 is nan, expected a number" in scores
+    assert "scores.npy: entry 7 is nan, expected a finite number" in scores
 
 
 def test_counts_hide_neither_each_other_nor_the_features(config):

@@ -21,17 +21,28 @@ def caption_files(path: Path, split: str) -> list[Path]:
     return [file for file in candidates if file.is_file()]
 
 
-def open_captions(path: Path, split: str) -> CaptionFile:
+def open_captions(path: Path, split: str, or_vectors: bool = False) -> CaptionFile:
     """Open the caption file of a split in the directory `path`, without checking its lines.
+
+    Args:
+      path: directory of the file.
+      split: name of the split.
+      or_vectors: whether the message about a missing file also names `{split}_caps.npy`, which
+        would do as well.
 
     Raises:
       DataError: there is no caption file, there are two, or the file is empty.
     """
     present = caption_files(path, split)
-    if len(present) != 1:
-        state = "found both" if present else "found neither"
-        raise DataError(f"{path / split}_caps.txt, {split}_caps.tsv: {state}, expected one of them")
-    source = present[0]
+    if len(present) > 1:
+        raise DataError(f"{path / split}_caps.txt, {split}_caps.tsv: found both, expected one")
+    if not present:
+        vectors = f", or {split}_caps.npy (their vectors)" if or_vectors else ""
+        raise DataError(
+            f"{path}: no captions of {split}, expected {split}_caps.txt or {split}_caps.tsv (text)"
+            f"{vectors}"
+        )
+    [source] = present
     lines = source.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if lines[-1] == b"":  # what follows the newline of the last caption
         lines.pop()
@@ -80,7 +91,8 @@ def _caption(where: str, line: bytes, columns: int) -> str:
         text = line.decode()
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{where}: byte {error.start + 1} of the line (0x{line[error.start]:02x}) is not UTF-8"
+            f"{where}: byte {error.start + 1} of the line (0x{line[error.start]:02x}) is not "
+            "UTF-8, expected text in UTF-8"
         ) from error
     if columns == 2:
         fields = text.split("\t")

@@ -133,7 +133,9 @@ def open_scores(path: str | Path) -> Real[np.ndarray, " scores"]:
         )
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
-        raise DataError(*(f"{path}: entry {at} is {scores[at]}, expected a number" for at in bad))
+        raise DataError(
+            *(f"{path}: entry {at} is {scores[at]}, expected a finite number" for at in bad)
+        )
     return scores
 
 

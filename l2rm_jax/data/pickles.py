@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from l2rm_jax.errors import DataError
+from l2rm_jax.errors import DataError, first_line
 
 # Functions that NumPy's pickles name: for an array, for a scalar, for an array in protocol 5.
 _RECONSTRUCT = np.zeros(0).__reduce__()[0]
@@ -55,7 +55,10 @@ def read_pickle(path: Path) -> Any:
         try:
             return _Unpickler(file, encoding="latin1").load()
         except Exception as error:  # unpickling damaged bytes can raise anything
-            raise DataError(f"{path}: cannot be read as a pickle of arrays ({error})") from error
+            raise DataError(
+                f"{path}: cannot be read ({first_line(error)}), expected a pickle of arrays, numbers, "
+                "strings and plain containers"
+            ) from error
 
 
 class _Unpickler(pickle._Unpickler):

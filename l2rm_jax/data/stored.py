@@ -82,7 +82,7 @@ def read_files(path: str | Path, split: str, in_words: bool = False) -> StoredSp
     if as_vectors and not caption_files(directory, split):
         file = attempt(_placeholder_captions, vectors)
     else:
-        file = attempt(open_captions, directory, split)
+        file = attempt(open_captions, directory, split, or_vectors=not in_words)
     captions = attempt(parse_captions, file)
     if as_vectors:
         attempt(_check_vector_count, file, vectors)
@@ -188,7 +188,9 @@ def _generate_scenes(config: Any, split: str) -> StoredSplit:
 
 
 def _check_directory(path: str | Path) -> Path:
-    expected = "expected the directory of train_ims.npy and train_caps.txt (or .tsv), dev and test"
+    expected = (
+        "expected the directory of train_ims.npy, train_caps.txt (or .tsv, .npy), dev and test"
+    )
     if not path:
         raise ConfigError(f"data.path is empty; {expected}")
     if not Path(path).is_dir():

@@ -13,7 +13,7 @@ from nltk.tokenize import word_tokenize
 from nltk.tokenize.punkt import PunktTokenizer
 
 from l2rm_jax.data.files import replace_file
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import ConfigError, DataError, first_line
 
 SentenceSplitter = Callable[[str], Iterable[str]]  # maps a text to its sentences
 
@@ -101,9 +101,12 @@ class Vocabulary:
         try:
             content = json.loads(path.read_bytes())
         except FileNotFoundError:
-            raise DataError(f"{path}: no such vocabulary file") from None
+            raise DataError(f"{path}: no such file, expected a vocabulary") from None
         except (ValueError, OSError, RecursionError) as error:
-            raise DataError(f"{path}: not a readable json file ({error})") from error
+            raise DataError(
+                f"{path}: cannot be read ({first_line(error)}), expected a JSON file with word2idx, "
+                "idx2word and idx"
+            ) from error
         if problems := [f"{path}: {problem}" for problem in _vocabulary_problems(content)]:
             raise DataError(*problems)
         return cls(content["word2idx"])

@@ -31,7 +31,7 @@ from jaxtyping import Float32, Int
 from l2rm_jax.data.captions import check_length
 from l2rm_jax.data.features import LazyRows, RegionFeatures
 from l2rm_jax.data.pickles import read_pickle
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import ConfigError, DataError, first_line
 
 _SPLIT_NAMES = {"dev": "val"}  # our name of a split -> its name in the files
 _MAX_EXAMPLES = 3  # in an error message
@@ -225,7 +225,9 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return dict(file)
     except Exception as error:  # a damaged archive can raise anything
-        raise DataError(f"{path}: cannot be read as arrays ({error})") from error
+        raise DataError(
+            f"{path}: cannot be read ({first_line(error)}), expected a .npz archive of arrays"
+        ) from error
 
 
 _READERS = {".npz": _read_npz, ".pkl": read_pickle, ".pickle": read_pickle}
@@ -252,7 +254,9 @@ def _parse_captions(stored: Any, path: Path, video: str) -> list[str]:
     lines = stored.tolist() if isinstance(stored, np.ndarray) else stored
     kinds = (str, list, tuple)
     if not isinstance(lines, list | tuple) or not all(isinstance(line, kinds) for line in lines):
-        raise DataError(f"{path}: {video}: found {type(stored).__name__}, expected captions")
+        raise DataError(
+            f"{path}: {video}: found {type(stored).__name__}, expected a list of captions"
+        )
     captions = [line if isinstance(line, str) else " ".join(map(str, line)) for line in lines]
     captions = [caption.strip() for caption in captions]
     if not captions or not all(captions):
@@ -269,7 +273,10 @@ def _parse_frames(stored: Any, path: Path, video: str) -> Float32[np.ndarray, "f
     try:
         array = np.asarray(stored)
     except ValueError as error:
-        raise DataError(f"{path}: {video}: no array of numbers ({error})") from error
+        raise DataError(
+            f"{path}: {video}: not an array ({error}), expected numbers [dimensions] or [frames, "
+            "dimensions]"
+        ) from error
     if array.ndim not in (1, 2) or 0 in array.shape or array.dtype.kind != "f":
         raise DataError(
             f"{path}: {video}: found {array.dtype} {list(array.shape)}, expected numbers "
@@ -299,9 +306,13 @@ def _read_lines(path: Path) -> list[str]:
         # U+2028. Stripping below removes the carriage returns of Windows.
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte {error.start + 1} is not UTF-8") from error
+        number = error.object.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path}:{number}: byte 0x{error.object[error.start]:02x} is not UTF-8, expected text "
+            "in UTF-8"
+        ) from error
     if not any(line.strip() for line in lines):
-        raise DataError(f"{path}: the file is empty")
+        raise DataError(f"{path}: the file is empty, expected at least one line")
     return [line.strip() for line in lines if line.strip()]
 
 

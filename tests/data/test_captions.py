@@ -37,7 +37,11 @@ def test_second_column_of_a_tsv(tmp_path):
         ("dev_caps.tsv", b"1\tone\t1\n", "tsv:1: found 3 columns"),
         ("dev_caps.tsv", b"1\tone\n2\t \n", "tsv:2: the caption is empty"),
         ("dev_caps.txt", b"one\n" + b"x" * 10_001, "txt:2: found 10001 char.*at most 10000"),
-        ("other.txt", b"one\n", "dev_caps.txt, dev_caps.tsv: found neither"),
+        (
+            "other.txt",
+            b"one\n",
+            "no captions of dev, expected dev_caps.txt or dev_caps.tsv .text.$",
+        ),
     ],
 )
 def test_unusable_captions_are_refused(tmp_path, name, content, message):

@@ -80,7 +80,7 @@ def test_other_codecs_are_not_looked_up(tmp_path):
 def test_damage_is_refused(tmp_path, content):
     path = tmp_path / "bad.pkl"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"bad\.pkl: cannot be read as a pickle"):
+    with pytest.raises(DataError, match=r"bad\.pkl: cannot be read .*expected a pickle"):
         read_pickle(path)
     with pytest.raises(DataError, match="no such file"):
         read_pickle(tmp_path / "none.pkl")

@@ -182,7 +182,8 @@ def test_unusable_vocabulary_is_refused(tmp_path, content, message):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(None, "no such vocabulary"), (b"{", "json"), (b"\xff{}", "json")]
+    ("content", "message"),
+    [(None, "no such file, expected a vocabulary"), (b"{", "json"), (b"\xff{}", "json")],
 )
 def test_unreadable_vocabulary_is_refused(tmp_path, content, message):
     if content is not None:
