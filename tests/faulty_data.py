@@ -110,7 +110,7 @@ DAMAGES = {
     "queue": (set_field("l2rm.queue_length", 7), "queue_length is 7, expected 0 or a multiple"),
     "no directory": (
         set_field("data.path", "/nowhere"),
-        "/nowhere: no such directory; expected the directory of train_ims.npy, train_caps.txt (or .tsv, .npy)",
+        "/nowhere: no such directory; expected the directory of train_ims.npy, train_caps.txt",
     ),
     "no path": (set_field("data.path", ""), "data.path is empty; expected the directory"),
     "no features": (remove("dev_ims.npy"), "{}/dev_ims.npy: no such file"),

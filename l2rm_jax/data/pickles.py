@@ -56,8 +56,8 @@ def read_pickle(path: Path) -> Any:
             return _Unpickler(file, encoding="latin1").load()
         except Exception as error:  # unpickling damaged bytes can raise anything
             raise DataError(
-                f"{path}: cannot be read ({first_line(error)}), expected a pickle of arrays, numbers, "
-                "strings and plain containers"
+                f"{path}: cannot be read ({first_line(error)}), expected a pickle of arrays, "
+                "numbers, strings and plain containers"
             ) from error
 
 

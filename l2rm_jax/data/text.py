@@ -104,8 +104,8 @@ class Vocabulary:
             raise DataError(f"{path}: no such file, expected a vocabulary") from None
         except (ValueError, OSError, RecursionError) as error:
             raise DataError(
-                f"{path}: cannot be read ({first_line(error)}), expected a JSON file with word2idx, "
-                "idx2word and idx"
+                f"{path}: cannot be read ({first_line(error)}), expected a JSON file with the keys "
+                "word2idx, idx2word and idx"
             ) from error
         if problems := [f"{path}: {problem}" for problem in _vocabulary_problems(content)]:
             raise DataError(*problems)

@@ -183,7 +183,7 @@ def test_unusable_vocabulary_is_refused(tmp_path, content, message):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "no such file, expected a vocabulary"), (b"{", "json"), (b"\xff{}", "json")],
+    [(None, "no such file, expected a vocabulary"), (b"{", "JSON"), (b"\xff{}", "JSON")],
 )
 def test_unreadable_vocabulary_is_refused(tmp_path, content, message):
     if content is not None:
