@@ -42,7 +42,15 @@ class DivergedError(L2RMError, ArithmeticError):
 
 
 class StoppedError(L2RMError, RuntimeError):
-    """A run was asked to stop; its state is saved."""
+    """A run was asked to stop by a signal; the message says what is saved.
+
+    Attributes:
+      signal: number of the signal.
+    """
+
+    def __init__(self, message: str, signal: int):
+        super().__init__(message)
+        self.signal = signal
 
 
 class CheckpointError(L2RMError, RuntimeError):

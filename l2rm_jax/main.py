@@ -96,8 +96,8 @@ def main(arguments: list[str]) -> None:
     except StoppedError as error:
         if not is_single_host():
             jax.distributed.shutdown()  # waits for all hosts
-        # The same status as the shell gives a process that SIGTERM ended.
-        exit_now(str(error), 128 + signal.SIGTERM)
+        # The status that a shell gives a process that the signal ended.
+        exit_now(str(error), 128 + error.signal)
     except (L2RMError, OSError) as error:  # OSError: disk full, no permission, ...
         exit_with_error(f"error: {error}")
     except jax.errors.JaxRuntimeError as error:
@@ -105,7 +105,7 @@ def main(arguments: list[str]) -> None:
             raise
         exit_with_error(f"error: {describe_error(error)}")
     except KeyboardInterrupt:
-        exit_now("stopped; a training run continues with the same command", 1)
+        exit_now("stopped by Ctrl-C", 128 + signal.SIGINT)
 
 
 def _join_hosts() -> None:

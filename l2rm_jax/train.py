@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -33,8 +34,9 @@ def train(
 ) -> dict:
     """Train a model, validate it after each epoch, and test the best one.
 
-    A run that was stopped in `workdir` continues. On several hosts, each host calls this with the
-    same arguments, and all share `workdir`.
+    A run that was stopped in `workdir` continues, and a finished one trains more epochs if
+    `train.epochs` is higher than before. On several hosts, each host calls this with the same
+    arguments, and all share `workdir`.
 
     Args:
       config: config of the run, with the fields of `l2rm_jax.config.default`.
@@ -53,7 +55,8 @@ def train(
         another run than that in `workdir`; or another process trains there.
       CheckpointError: a checkpoint cannot be read, or the disk is full.
       DivergedError: the loss or the scores are no longer finite.
-      StoppedError: SIGTERM arrived; the run is saved.
+      StoppedError: SIGTERM or Ctrl-C came during training; the run is saved.
+      KeyboardInterrupt: Ctrl-C came before training.
     """
     tensorboard = config.train.tensorboard
     if tensorboard:
@@ -67,8 +70,10 @@ def train(
         open_run(config, data, workdir, replicas) as run,
         lock_workdir(workdir) if is_primary() else contextlib.nullcontext(),
     ):
+        change = None
         if is_primary():
-            check_workdir(workdir, config)  # again, as another run may have used it meanwhile
+            # Checked again, as another run may have used the directory meanwhile.
+            change = check_workdir(workdir, config)
             write_config(workdir, config)
             save_vocabulary_and_index(data, workdir)
         resume_step = run.step if run.restore() else None
@@ -79,9 +84,13 @@ def train(
         }
         with (
             RunLog(workdir, run.header, resume_step=resume_step, **settings) as log,
-            StopSignal() as stop,
+            StopSignal(run.checkpoints.describe_loss) as stop,
         ):
             log.say(f"training in {workdir}\n{run.describe()}")
+            if change:
+                log.say(change)
+            if resume_step is not None:
+                log.say(f"continuing at {_place(run)}")
             try:
                 _train_epochs(run, log, stop, on_epoch)
                 with stop.interruptible():
@@ -89,12 +98,14 @@ def train(
             except StoppedError as error:
                 if "step_in_epoch" in run.position:
                     run.save()
+                # newest() waits for the save, while Ctrl-C still asks first.
+                saved = "saved" if run.checkpoints.newest() else "nothing to save yet"
                 raise StoppedError(
-                    f"{error}; saved in {workdir}, and continues with the same command"
+                    f"stopped at {_place(run)}; {saved}. Continue: {_command(workdir)}",
+                    error.signal,
                 ) from None
             except OSError as error:  # a full disk, for example
-                newest = run.checkpoints.newest() or "none yet"
-                raise CheckpointError(f"{error}; the last good checkpoint is {newest}") from error
+                raise CheckpointError(f"{error}; {_newest_checkpoint(run)}") from error
             rows = result_rows(sims, data.test, config.evaluation)
             log.say(f"\n{run.title}\n{recall_table(rows)}")
     results = {
@@ -113,11 +124,29 @@ def train(
     return results
 
 
+def _place(run: Run) -> str:
+    """Where the training of a run is: the epoch, from 1, and the number of its finished steps."""
+    epoch, step = run.position["epoch"], run.position.get("step_in_epoch", 0)
+    return "the test" if epoch == run.total_epochs else f"epoch {epoch + 1}, step {step}"
+
+
+def _command(workdir: str | Path) -> str:
+    """How a person continues a run."""
+    if not is_single_host():
+        return "all hosts again with the same commands"
+    return f"l2rm --workdir={shlex.quote(str(workdir))}"
+
+
+def _newest_checkpoint(run: Run) -> str:
+    newest = run.checkpoints.newest()
+    return f"the last good checkpoint is {newest}" if newest else "there is no checkpoint yet"
+
+
 def _train_epochs(
     run: Run, log: RunLog, stop: StopSignal, on_epoch: Callable[[Run, int], None] | None
 ) -> None:
     """Plan, train, validate and save each epoch that is left; a stopped epoch continues."""
-    total = run.config.train.warmup_epochs + run.config.train.epochs
+    total = run.total_epochs
     for epoch in range(run.position["epoch"], total):
         run.start_epoch(epoch)
         if run.plan is None:
@@ -164,7 +193,7 @@ def _train_epoch(
     with progress_bar(len(stream) * size, title, initial=done * size) as bar:
         for batch in stream.iterate(done):
             if not run.is_compiled(batch):
-                if done:  # SIGTERM may end the wait: set the position that is saved then
+                if done:  # a signal may end the wait: set the position that is saved then
                     fetch_metrics()
                     run.position |= {"step_in_epoch": done, **means.state}
                 run.compile_step(batch, stop.wait)
@@ -204,7 +233,7 @@ def _stop_or_record_skip(
     bad: Mapping[str, float],
     pairs: Mapping[str, np.ndarray],
 ) -> None:
-    """Stop the run at a step whose metrics are not finite, or log that its update was skipped.
+    """Log a step whose metrics are not finite (its update was skipped); the run may stop there.
 
     Args:
       run, log: the run and its log.
@@ -214,8 +243,7 @@ def _stop_or_record_skip(
       pairs: rows of the step's pairs, by stream name.
     """
     rows = {name: indices.tolist() for name, indices in pairs.items()}
-    if run.config.train.non_finite == "stop":
-        newest = run.checkpoints.newest() or "none yet"
-        details = f"the pairs of the step are {rows}, the last good checkpoint is {newest}"
-        require_finite(bad, step, epoch + 1, details)
     log.write("skipped", step, epoch=epoch + 1, non_finite=list(bad), pairs=rows)
+    if run.config.train.non_finite == "stop":
+        details = f"metrics.jsonl names its pairs, {_newest_checkpoint(run)}"
+        require_finite(bad, step, epoch + 1, details)

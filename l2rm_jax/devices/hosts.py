@@ -119,8 +119,11 @@ def exit_with_error(message: str) -> NoReturn:
 
 def exit_now(message: str, status: int) -> NoReturn:
     """End this process at once, without waiting for threads such as a running compilation."""
-    print(message, file=sys.stderr, flush=True)
-    sys.stdout.flush()
+    # OSError: nobody reads the output. RuntimeError: a signal came while the stream was written to.
+    with contextlib.suppress(OSError, RuntimeError):
+        print(message, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError, RuntimeError):
+        sys.stdout.flush()
     os._exit(status)
 
 

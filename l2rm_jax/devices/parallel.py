@@ -8,6 +8,7 @@ hosts; hosts communicate in the step and in `Replicas.gather_host_rows` and
 import contextlib
 import json
 import threading
+import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +27,7 @@ from l2rm_jax.devices.programs import Program
 from l2rm_jax.errors import ConfigError, StoppedError
 
 AXIS = "batch"
+SLOW_STEP_SECONDS = 5.0  # the host prepares the next step in less than 1% of this time
 MAX_THREADS = 8  # threads that wait for programs; each holds the memory of one program
 # JAX's precision of the factors of a float32 matrix product on an accelerator; sums are in float32
 # in both. By default, a GPU would round factors to 10 bits and a TPU to 8. A CPU always uses
@@ -238,6 +240,30 @@ class Replicas:
                 f"{what}: not the same on all hosts: {different} differ from 0; every host needs "
                 "the same flags, the same data and the same work directory"
             )
+
+
+class RunAhead:
+    """Keeps the host at most one step ahead of its devices, and at none if steps are slow.
+
+    JAX returns from a step before it has run, and would start any number of further ones. None of
+    them can be called back, so a signal to stop would have to wait for all of them.
+    """
+
+    def __init__(self) -> None:
+        self._previous: Any = None
+        self._is_slow = True  # until a step has been seen
+        self._time = time.monotonic()
+
+    def limit(self, result: Any) -> None:
+        """Wait until the step before the one that returns `result` has ended.
+
+        If the last step took longer than `SLOW_STEP_SECONDS`, wait for this one too: the pause of
+        the devices until the next step is short compared with that.
+        """
+        jax.block_until_ready(result if self._is_slow else self._previous)
+        now = time.monotonic()
+        self._is_slow = now - self._time > SLOW_STEP_SECONDS
+        self._previous, self._time = result, now
 
 
 def matmul_precision(precision: str) -> contextlib.AbstractContextManager:

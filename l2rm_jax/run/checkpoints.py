@@ -10,6 +10,8 @@ import contextlib
 import io
 import json
 import logging
+import os
+import re
 import shutil
 import time
 import zlib
@@ -20,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from absl import logging as absl_logging
 from orbax.checkpoint import checkpoint_managers as policies
 
 from l2rm_jax.devices.hosts import is_primary, on_any_host
@@ -82,10 +85,21 @@ class RunCheckpoints:
                 manager.wait_until_finished()
 
     def newest(self) -> Path | None:
-        """Directory of the newest complete checkpoint, or None."""
+        """Directory of the newest checkpoint, or None; waits for a save in progress."""
         self.wait()
-        step = self._latest.latest_step()
-        return None if step is None else self._latest.directory / str(step)
+        return self._newest_complete()
+
+    def _newest_complete(self) -> Path | None:
+        """The same without waiting: a save in progress does not count."""
+        steps = [int(name) for name in os.listdir(self._latest.directory) if name.isdecimal()]
+        return self._latest.directory / str(max(steps)) if steps else None
+
+    def describe_loss(self) -> str:
+        """What ending the process now would lose, as the end of a sentence; waits for nothing."""
+        newest = self._newest_complete()
+        return (
+            f"what was trained after checkpoint {newest.name}" if newest else "all that was trained"
+        )
 
     def save(
         self,
@@ -214,10 +228,20 @@ def _save_errors(manager: ocp.CheckpointManager) -> Iterator[None]:
     except CheckpointError:  # already converted, for the other manager
         raise
     except Exception as error:  # a full disk surfaces as an error of the array format
+        system = re.search(r"([^:\[\]]+) \[os_error_code=|\[Errno \d+\] ([^:]+)", str(error))
+        reason = (system[1] or system[2]).strip() if system else first_line(error)
         raise CheckpointError(
-            f"{manager.directory}: a checkpoint cannot be written ({first_line(error)}); "
-            "earlier ones are intact"
+            f"{manager.directory}: a checkpoint cannot be written ({reason}); earlier ones are "
+            "intact"
         ) from error
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a record is no error that orbax's threads log: `_save_errors` raises it too."""
+    return record.levelno < logging.ERROR or "orbax" not in record.pathname
+
+
+absl_logging.get_absl_logger().addFilter(_is_news)
 
 
 def _save_args(state: PyTree, progress: dict[str, Any]) -> ocp.args.Composite:

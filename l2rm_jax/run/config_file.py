@@ -153,14 +153,18 @@ def read_config(workdir: str | Path) -> ConfigDict:
     return with_changes(default(plugins), flat(saved), where=f"{path}: ")
 
 
-def check_workdir(workdir: str | Path, config: ConfigDict) -> None:
+def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
     """Check that a run with this config may start or continue in `workdir`.
 
-    This keeps a run from overwriting the checkpoints of another run.
+    This keeps a run from overwriting the checkpoints of another run. A run may continue with more
+    epochs: no schedule depends on `train.epochs`, so the epochs that are trained stay as they are.
 
     Args:
       workdir: work directory; it need not exist.
       config: config of the run that is to start or continue there.
+
+    Returns:
+      If `train.epochs` is higher than in the directory, a line about what that changes; else None.
 
     Raises:
       ConfigError: `workdir` is a file; or it holds a run with another config (the message lists
@@ -171,20 +175,24 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> None:
         raise ConfigError(f"{workdir}: a file, expected the directory of a run")
     if not (Path(workdir) / CONFIG_FILE).exists():
         _check_no_run_files(Path(workdir))
-        return
+        return None
     saved = to_jsonable(flat(read_config(workdir)))
     now = to_jsonable(flat(config))
-    differences = [
-        f"  {key}: {json.dumps(saved[key])} -> {json.dumps(value)}"
-        for key, value in sorted(now.items())
-        if saved[key] != value
-    ]
-    if differences:
-        raise ConfigError(
-            f"{workdir} holds a run with another configuration (saved -> now):\n"
-            + "\n".join(differences)
-            + "\nChoose another workdir, or the saved configuration."
+    differences = {key: (saved[key], now[key]) for key in sorted(now) if saved[key] != now[key]}
+    if not differences:
+        return None
+    before, after = differences.get("train.epochs", (0, 0))
+    if len(differences) == 1 and after > before:
+        return (
+            f"train.epochs: {before} -> {after}; the epochs already trained stay as they are: the "
+            "learning rate decays by the number of epochs since the warm-up"
         )
+    lines = [f"  {key}: {json.dumps(a)} -> {json.dumps(b)}" for key, (a, b) in differences.items()]
+    raise ConfigError(
+        f"{workdir} holds a run with another configuration (saved -> now):\n"
+        + "\n".join(lines)
+        + "\nChoose another workdir, or the saved configuration; train.epochs alone may grow."
+    )
 
 
 def _check_no_run_files(workdir: Path) -> None:

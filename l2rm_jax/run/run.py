@@ -5,6 +5,7 @@ The loop itself is `l2rm_jax/train.py`.
 
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -20,7 +21,7 @@ from l2rm_jax.data.batches import Batch, scoring_batches
 from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.devices.hosts import exit_on_host_failure, require_shared_directory
-from l2rm_jax.devices.parallel import AXIS, Replicas, matmul_precision
+from l2rm_jax.devices.parallel import AXIS, Replicas, RunAhead, matmul_precision
 from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.methods import EpochPlan, make_method
@@ -86,6 +87,7 @@ class Run:
         self._reference = make_reference(config, data.dev, self.method.losses)
         self._scorer = Scorer(self.model, replicas, config.evaluation.batch_size)
         self._train_step = replicas.map(skip_non_finite(self.method.step), donate=True)
+        self._run_ahead = RunAhead()
         self._map = functools.cache(replicas.map)  # one compilation per scoring function
         sample = next(self.stream(EpochPlan({"sample": np.arange(len(data.train))}), 0).iterate())
         state = self.method.init(jax.random.key(config.seed), sample["sample"])
@@ -108,6 +110,11 @@ class Run:
     def step(self) -> int:
         """Number of training steps so far."""
         return int(self._replicas.unreplicate(self.state.step))
+
+    @property
+    def total_epochs(self) -> int:
+        """Number of epochs that the config asks for, warm-up included."""
+        return self.config.train.warmup_epochs + self.config.train.epochs
 
     @property
     def header(self) -> dict:
@@ -209,12 +216,13 @@ class Run:
         self._train_step.compile(self.state, self._shards(batch), wait=wait)
 
     def train_step(self, batch: dict[str, Batch]) -> dict[str, jax.Array]:
-        """Do one update and return its metrics, which are still on the device.
+        """Do one update and return its metrics, which may still be on the device.
 
         Args:
           batch: this host's share of the step's batches, by stream name.
         """
         self.state, metrics = self._train_step(self.state, self._shards(batch))
+        self._run_ahead.limit(metrics)
         return self._replicas.unreplicate(metrics)
 
     def _shards(self, batch: dict[str, Batch]) -> dict[str, Batch]:
@@ -224,8 +232,14 @@ class Run:
         """Recalls of the current model on the validation split.
 
         Raises:
-          DivergedError: the similarities are not finite.
+          DivergedError: the similarities are not finite, or parameters are so large that their norm
+            is not: vectors that are divided by such a norm become zero, without any NaN.
         """
+        params = jax.tree.leaves(self._replicas.unreplicate(self.state.params))
+        with np.errstate(over="ignore"):
+            norm = math.sqrt(sum(float(np.vdot(x, x)) for x in map(np.asarray, params)))
+        epoch = int(self._replicas.unreplicate(self.state.epoch)) + 1
+        require_finite({"norm of the parameters": norm}, self.step, epoch)
         dev = self.data.dev
         return recalls(self._score(dev), dev.captions_per_image)
 
@@ -318,14 +332,14 @@ class Run:
         self.checkpoints.save(self.step, state, plan.streams, position)
 
     def finish_epoch(self, epochs: int, rsum: float) -> None:
-        """Save the end of an epoch, and the best checkpoint if `rsum` is a new best.
+        """Save the end of an epoch, and the best checkpoint unless an earlier `rsum` was higher.
 
         Args:
           epochs: number of finished epochs, this one included.
           rsum: validation rSum of this epoch.
         """
         best = self.position["best_rsum"]
-        if rsum > best:
+        if rsum >= best:  # of equal epochs, the one that has trained the longest
             self.checkpoints.save_best(
                 self.step, self._replicas.unreplicate_for_checkpoint(self.state)
             )

@@ -9,7 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from l2rm_jax.devices.parallel import Replicas, matmul_precision
+from l2rm_jax.devices import parallel
+from l2rm_jax.devices.parallel import Replicas, RunAhead, matmul_precision
 from l2rm_jax.errors import StoppedError
 from l2rm_jax.run.stop_signal import StopSignal
 
@@ -105,7 +106,26 @@ def test_a_signal_does_not_wait_for_running_calls():
         ended.append(1)
         return np.zeros(1)
 
-    with StopSignal() as stop, pytest.raises(StoppedError), stop.interruptible():
+    with StopSignal(str) as stop, pytest.raises(StoppedError), stop.interruptible():
         list(Replicas().run_ahead([("call", call)]))
     assert not ended
     left.set()
+
+
+class Result:
+    """A result of a step, which is recorded in `waited` when it is waited for."""
+
+    def __init__(self, number: int, waited: list[int]):
+        self.number, self.waited = number, waited
+
+    def block_until_ready(self) -> None:
+        self.waited.append(self.number)
+
+
+def test_the_host_is_one_step_ahead_of_fast_steps_and_of_slow_ones_not(monkeypatch):
+    """Until a step has been seen, steps count as slow."""
+    ahead, waited = RunAhead(), []
+    for number, slow in enumerate([False, False, False, True, False]):
+        monkeypatch.setattr(parallel, "SLOW_STEP_SECONDS", -1.0 if slow else 1e9)
+        ahead.limit(Result(number, waited))
+    assert waited == [0, 0, 1, 2, 4]

@@ -40,6 +40,25 @@ def test_config_of_another_run_is_refused(tmp_path):
     assert (tmp_path / "config.json").read_text() == saved
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_allowed"),
+    [
+        ({"train.epochs": 36}, True),
+        ({"train.epochs": 34}, False),
+        ({"train.warmup_epochs": 9}, False),
+        ({"train.epochs": 36, "seed": 2}, False),
+    ],
+)
+def test_a_run_may_get_more_epochs_and_nothing_else(tmp_path, changes, is_allowed):
+    write_config(tmp_path, default())
+    changed = with_changes(default(), changes)
+    if is_allowed:
+        assert check_workdir(tmp_path, changed).startswith("train.epochs: 35 -> 36; ")
+    else:
+        with pytest.raises(ConfigError, match=r"train\.epochs alone may grow"):
+            check_workdir(tmp_path, changed)
+
+
 def test_a_field_that_is_missing_in_an_older_config_has_its_default(tmp_path):
     config = with_changes(default(), {"model.head": "saf"})
     older = config.to_dict()
