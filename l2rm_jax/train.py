@@ -133,7 +133,7 @@ def _place(run: Run) -> str:
 def _command(workdir: str | Path) -> str:
     """How a person continues a run."""
     if not is_single_host():
-        return "all hosts again with the same commands"
+        return "start all hosts again with the same commands"
     return f"l2rm --workdir={shlex.quote(str(workdir))}"
 
 
