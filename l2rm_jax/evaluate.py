@@ -15,6 +15,7 @@ from l2rm_jax.data.loading import read_split
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.data.stored import caption_placeholder
 from l2rm_jax.data.text import load_sentence_splitter
+from l2rm_jax.devices.hosts import advise_on_memory
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluation.protocols import check_protocols
@@ -25,6 +26,7 @@ from l2rm_jax.published.conversion import model_from_state_dict, variables_from_
 from l2rm_jax.run.config_file import read_config, with_changes
 from l2rm_jax.run.fields import check_fields
 from l2rm_jax.run.inputs import read_data
+from l2rm_jax.run.memory_hints import scoring_hints
 from l2rm_jax.run.results import result_rows
 from l2rm_jax.run.run import Run, open_run
 
@@ -45,7 +47,7 @@ def evaluate_runs(
     Args:
       workdirs: work directories of the runs.
       changes: config keys with values that replace the runs' own: where the data are now
-        (`data.path`) and how to evaluate (`evaluation.*`).
+        (`data.path`), how to evaluate (`evaluation.*`) and captions scored at once (`model.chunk`).
       proposer: work directory of a run whose similarity is a product of two vectors. The runs then
         score only the candidates that it proposes (see `two_stage`).
       top_k: numbers of candidates that the proposer gives each query; each number adds its own
@@ -60,10 +62,10 @@ def evaluate_runs(
         only zeros, or one of `proposer` and `top_k` is given without the other.
     """
     for key in changes:
-        if key != "data.path" and not key.startswith("evaluation."):
+        if key not in ("data.path", "model.chunk") and not key.startswith("evaluation."):
             raise ConfigError(
                 f"{key}: a run is evaluated with the config that it was trained with; only "
-                "data.path and evaluation.* can be changed"
+                "data.path, model.chunk and evaluation.* can be changed"
             )
     if bool(proposer) != bool(top_k):
         raise ConfigError("--proposer, --top_k: found only one of them, expected both or neither")
@@ -221,7 +223,8 @@ def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Row
         for key, weights in networks.items():
             model = model_from_state_dict(weights, dropout=0.0, chunk=config.model.chunk)
             variables = replicas.replicate(variables_from_state_dict(weights))
-            with matmul_precision(config.precision):
+            hints = scoring_hints(config, model.is_product)
+            with matmul_precision(config.precision), advise_on_memory("scoring test", hints):
                 sims = scorer(model).similarities(variables, test)
             mean = mean + sims / len(networks)
             if len(networks) > 1:

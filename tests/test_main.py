@@ -185,9 +185,7 @@ def test_data_errors_come_before_any_device_is_used_or_file_written(run, tmp_pat
 def test_error_for_a_device_out_of_memory_is_one_line(monkeypatch):
     monkeypatch.setitem(main._MODES, "train", lambda: jnp.zeros((2**20, 2**28)) + 1)
     flags.FLAGS(["main"])
-    with pytest.raises(
-        SystemExit, match=r"error: RESOURCE_EXHAUSTED.*Try a smaller train\.batch_s"
-    ):
+    with pytest.raises(SystemExit, match=r"error: RESOURCE_EXHAUSTED.*Try a smaller model"):
         main.main(["main"])
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -132,10 +132,27 @@ def describe_error(error: jax.errors.JaxRuntimeError) -> str:
     first = str(error).splitlines()[0]
     if OUT_OF_MEMORY not in str(error):
         return first
-    return (
-        f"{first}. Try a smaller train.batch_size, evaluation.batch_size or model.chunk (captions "
-        "scored at once), or more devices to share the batch"
-    )
+    advice = getattr(error, "advice", "Try a smaller model, or devices with more memory")
+    return f"{first.rstrip('.')}. {advice}"
+
+
+@contextlib.contextmanager
+def advise_on_memory(work: str, hints: Sequence[str]) -> Iterator[None]:
+    """If a device runs out of memory in this `with` block, say what ran and what would help.
+
+    The error is raised as it is, with an attribute `advice` that `describe_error` shows.
+
+    Args:
+      work: what runs in the block.
+      hints: flags that make it need less memory, the best one first.
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if OUT_OF_MEMORY in str(error) and not hasattr(error, "advice"):
+            flags = " or ".join([*hints, "devices with more memory"])
+            error.advice = f"It was {work}. Try {flags}"
+        raise
 
 
 @contextlib.contextmanager

@@ -20,7 +20,11 @@ from l2rm_jax.console import progress_bar
 from l2rm_jax.data.batches import Batch, scoring_batches
 from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.data.streams import TrainStream
-from l2rm_jax.devices.hosts import exit_on_host_failure, require_shared_directory
+from l2rm_jax.devices.hosts import (
+    advise_on_memory,
+    exit_on_host_failure,
+    require_shared_directory,
+)
 from l2rm_jax.devices.parallel import AXIS, Replicas, RunAhead, matmul_precision
 from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.evaluation.scoring import Scorer
@@ -29,6 +33,7 @@ from l2rm_jax.methods.base import skip_non_finite
 from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.health import Health, make_reference, require_finite
+from l2rm_jax.run.memory_hints import scoring_hints, training_hints
 
 
 @contextlib.contextmanager
@@ -213,7 +218,8 @@ class Run:
           batch: this host's share of a step's batches, by stream name.
           wait: waits for the future of the compilation and returns its result.
         """
-        self._train_step.compile(self.state, self._shards(batch), wait=wait)
+        with self._training_memory():
+            self._train_step.compile(self.state, self._shards(batch), wait=wait)
 
     def train_step(self, batch: dict[str, Batch]) -> dict[str, jax.Array]:
         """Do one update and return its metrics, which may still be on the device.
@@ -221,9 +227,15 @@ class Run:
         Args:
           batch: this host's share of the step's batches, by stream name.
         """
-        self.state, metrics = self._train_step(self.state, self._shards(batch))
-        self._run_ahead.limit(metrics)
+        with self._training_memory():
+            self.state, metrics = self._train_step(self.state, self._shards(batch))
+            self._run_ahead.limit(metrics)
         return self._replicas.unreplicate(metrics)
+
+    def _training_memory(self) -> contextlib.AbstractContextManager:
+        """Context of work on a training batch: says what helps if a device has no memory left."""
+        hints = training_hints(self.config, self.model.is_product)
+        return advise_on_memory(f"training, {self.config.train.batch_size} pairs a batch", hints)
 
     def _shards(self, batch: dict[str, Batch]) -> dict[str, Batch]:
         return {name: self._replicas.shard(b) for name, b in batch.items()}
@@ -261,7 +273,9 @@ class Run:
         self, split: PairDataset, score: Callable = Scorer.similarities, *inputs: Any
     ) -> Any:
         variables = {"params": self.state.params, "batch_stats": self.state.batch_stats}
-        scores = score(self._scorer, variables, split, *inputs)
+        hints = scoring_hints(self.config, self.model.is_product)
+        with advise_on_memory(f"scoring {split.split}", hints):
+            scores = score(self._scorer, variables, split, *inputs)
         epoch = int(self._replicas.unreplicate(self.state.epoch)) + 1
         for values in jax.tree.leaves(scores):
             require_finite({f"similarities of {split.split}": values}, self.step, epoch)
@@ -320,7 +334,8 @@ class Run:
           function: pure function; its result must be the same on every device.
           batch: this host's share of the batch.
         """
-        values = self._map(function)(self.state, self._replicas.shard(batch))
+        with self._training_memory():
+            values = self._map(function)(self.state, self._replicas.shard(batch))
         return self._replicas.unreplicate(values)
 
     def save(self) -> None:
