@@ -26,7 +26,7 @@ FIELDS = {
     "own.gamma": 1.5,
     "model.embed_dim": 8,
     "model.word_dim": 6,
-    "train.epochs": 40,
+    "train.epochs": 2,
     "train.log_steps": 1,
     "train.batch_size": 8,
     "data.scenes_train": 20,

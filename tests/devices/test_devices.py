@@ -67,7 +67,7 @@ def report(config, devices: int, streams: list[dict]) -> dict[str, np.ndarray]:
     [
         ("sgr", {}),
         ("saf", {"queue_length": 2 * SIZE, "mask": "same_image", "rho": 0.5}),
-        ("saf", WARMUP),
+        ("vse", WARMUP),
     ],
 )
 def test_steps_do_not_depend_on_the_device_count(head, settings):

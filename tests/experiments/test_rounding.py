@@ -14,11 +14,13 @@ from experiments.precision import round_products
 from l2rm_jax.devices.parallel import matmul_precision
 
 round_products()
-a, b, gradient = (np.load(file) for file in sys.argv[2:5])
-with matmul_precision(sys.argv[1]):
-    product, back = jax.vjp(jax.jit(lambda a, b: jnp.einsum("brd,bwd->brw", a, b)), a, b)
-    exact = jax.jit(lambda a, b: jnp.matmul(a, b.mT, precision=jax.lax.Precision.HIGHEST))(a, b)
-    np.savez(sys.argv[5], product, *back(gradient), exact)
+*files, out = sys.argv[1:]
+a, b, gradient = map(np.load, files)
+for precision in ("float32", "bfloat16"):
+    with matmul_precision(precision):
+        product, back = jax.vjp(jax.jit(lambda a, b: jnp.einsum("brd,bwd->brw", a, b)), a, b)
+        exact = jax.jit(lambda a, b: jnp.matmul(a, b.mT, precision=jax.lax.Precision.HIGHEST))(a, b)
+        np.savez(f"{out}/{precision}.npz", product, *back(gradient), exact)
 """
 
 
@@ -34,10 +36,9 @@ def test_factors_are_rounded_forward_and_backward(tmp_path):
         forms = ("brd,bwd->brw", a, b), ("brw,bwd->brd", gradient, b), ("brw,brd->bwd", gradient, a)
         return [np.einsum(*form) for form in forms]
 
+    subprocess.run([sys.executable, "-c", PROGRAM, *files, tmp_path], check=True)
     for precision, rounded in (("float32", np.asarray), ("bfloat16", to_bfloat16)):
-        out = tmp_path / f"{precision}.npz"
-        subprocess.run([sys.executable, "-c", PROGRAM, precision, *files, out], check=True)
-        found = [*np.load(out).values()]
+        found = [*np.load(tmp_path / f"{precision}.npz").values()]
         expected = products(*map(rounded, arrays.values()))
         expected.append(products(**arrays)[0])  # products that name their precision keep it
         for one, other in zip(found, expected, strict=True):

@@ -77,7 +77,7 @@ def test_losses_with_hardest_negatives_use_the_sparse_gradient(monkeypatch, meth
         "_with_sparse_gradient",
         lambda *args: used.append(args) or with_sparse_gradient(*args),
     )
-    cell = make_cell(tiny_config(method, "sgr"))
+    cell = make_cell(tiny_config(method, "cam"))
     jax.eval_shape(cell.method.step, cell.state, next(batches(cell, epoch)))
     assert len(used) == times
 

@@ -137,12 +137,11 @@ COTANGENTS = np.random.default_rng(1).normal(size=(4, 7))
 
 @pytest.mark.parametrize("head", HEADS)
 def test_scores_and_gradients_do_not_depend_on_the_chunk(head):
-    """Chunks of two or three, the last one filled up, or one chunk; captions in any order."""
-    for lengths, chunks in ((LENGTHS, (2, 3)), (sorted(LENGTHS), (2,))):
+    """Chunks of three, the last one filled up, or one chunk; captions in any order."""
+    for lengths in (LENGTHS, sorted(LENGTHS)):
         inputs = (*codes(lengths), COTANGENTS)
         expected = with_gradients(HEADS[head](chunk=7), *inputs)  # one chunk
-        for chunk in chunks:
-            assert_close(with_gradients(HEADS[head](chunk=chunk), *inputs), expected)
+        assert_close(with_gradients(HEADS[head](chunk=3), *inputs), expected)
 
 
 @pytest.mark.parametrize("head", ["sgr", "saf", "cam"])

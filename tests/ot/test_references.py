@@ -175,7 +175,9 @@ def test_float32_is_accurate(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [8, 128, 256])
+@pytest.mark.parametrize(
+    "n", [128, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (8, 256))]
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_float32_is_accurate_at_every_size(kind, n):
     for mass in (0.05, 0.5, 0.99):
