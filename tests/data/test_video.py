@@ -15,6 +15,7 @@ from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.evaluation.recall import recalls
+from l2rm_jax.run.inputs import check_values
 from l2rm_jax.train import train
 from tests.data.videos import (
     DIMENSIONS,
@@ -281,8 +282,13 @@ def test_features_that_are_not_finite_are_listed(tmp_path):
     rows = np.fromfile(home / "feature.bin", np.float32).reshape(-1, DIMENSIONS)
     rows[(home / "id.txt").read_text().split().index("vid_h_1"), 2] = np.inf
     rows.tofile(home / "feature.bin")
-    with pytest.raises(DataError, match=r"bin, videos of msvdtest: vid_h holds inf \(frame 1, dim"):
+    message = r"bin, videos of msvdtest: vid_h holds inf \(frame 1, dimension 2\)"
+    with pytest.raises(DataError, match=message):
         check(config)
+    data = load(config)
+    check_values(data.dev)
+    with pytest.raises(DataError, match=message):
+        check_values(data.test)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 damaged", b"no archive"])
