@@ -166,11 +166,13 @@ class Health:
 def plan_warnings(streams: Mapping[str, Sequence[int]], batch_size: int) -> Warnings:
     """Warnings about streams with fewer pairs than a batch."""
     harm = {"mismatched": "an image is rematched with the captions of these few alone"}
+    # No batch is smaller than 2.
+    advice = "a smaller train.batch_size" if batch_size > 2 else "more training pairs"
     return {
         f"few_{name}": (
             f"the stream of {name} pairs has {len(rows)}, fewer than a batch of {batch_size}: they "
             f"repeat within the batch, and {harm.get(name, 'a pair has its copies as negatives')}. "
-            "Try a smaller train.batch_size"
+            f"Try {advice}"
         )
         for name, rows in streams.items()
         if len(rows) < batch_size

@@ -167,6 +167,9 @@ def test_streams_that_do_not_fill_a_batch():
     assert "rematched with the captions of these few" in warnings["few_mismatched"]
     [text] = plan_warnings({"matched": np.arange(63)}, 64).values()
     assert "a pair has its copies as negatives" in text and "rematched" not in text
+    assert text.endswith("Try a smaller train.batch_size")
+    [text] = plan_warnings({"matched": [0]}, 2).values()
+    assert text.endswith("Try more training pairs")
 
 
 def shown(warnings: list[dict]) -> list[tuple]:
