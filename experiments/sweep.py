@@ -28,6 +28,7 @@ import jax
 from ml_collections import ConfigDict
 
 from experiments.runs import RECALLS, differing_fields, epoch_records
+from l2rm_jax.command_line.error_lines import error_lines
 from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
 from l2rm_jax.data.files import replace_file
@@ -179,7 +180,7 @@ def result_row(result: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) 
 
 
 def start(main_function: Callable[[], None], prepare: bool = True) -> None:
-    """Run the `main` of a script and print an error of the library as one line.
+    """Run the `main` of a script and print an error of the library as the command line does.
 
     Args:
       main_function: the `main` to run.
@@ -191,7 +192,7 @@ def start(main_function: Callable[[], None], prepare: bool = True) -> None:
     try:
         main_function()
     except L2RMError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(error_lines(error))
 
 
 if __name__ == "__main__":

@@ -200,6 +200,23 @@ def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, 
     return values
 
 
+def unknown_field_error(key: str, known: Iterable[str], where: str = "") -> ConfigError:
+    """Error for a field that does not exist; the hint is the field with the most similar spelling.
+
+    Args:
+      key: the field, without `config.`.
+      known: the fields that there are.
+      where: put before the field, the name of a file for example.
+    """
+    section, names = key.rpartition(".")[0], list(known)
+    others = [name for name in names if section and name.startswith(f"{section}.")]
+    expected = f"one of {section}'s {len(others)}" if others else "one that l2rm --help lists"
+    [nearest] = difflib.get_close_matches(key, names, n=1, cutoff=0.0)
+    return ConfigError(
+        f"{where}config.{key}: no such field, expected {expected}", hint=f"config.{nearest}"
+    )
+
+
 def check_variant(config: str, arg: str | None, *known: str) -> None:
     """Check the variant of a config (`--config=CONFIG:VARIANT`).
 

@@ -31,6 +31,7 @@ from l2rm_jax.run.results import result_rows
 from l2rm_jax.run.run import Run, open_run
 
 Rows = dict[str, dict[str, float]]
+_CHANGEABLE = ("data.path", "data.test_split", "model.chunk")
 _BLOCK = 1024  # captions whose vectors are compared at once
 
 
@@ -38,7 +39,7 @@ def evaluate_runs(
     workdirs: Sequence[str | Path],
     changes: Mapping[str, Any] = MappingProxyType({}),
     proposer: str | Path | None = None,
-    top_k: Sequence[int] = (),
+    candidates: Sequence[int] = (),
 ) -> Rows:
     """Test the best model of each run; of several runs, also the mean of their similarities.
 
@@ -47,28 +48,29 @@ def evaluate_runs(
     Args:
       workdirs: work directories of the runs.
       changes: config keys with values that replace the runs' own: where the data are now
-        (`data.path`), how to evaluate (`evaluation.*`) and captions scored at once (`model.chunk`).
+        (`data.path`), which split to test (`data.test_split`), how to evaluate (`evaluation.*`)
+        and captions scored at once (`model.chunk`).
       proposer: work directory of a run whose similarity is a product of two vectors. The runs then
         score only the candidates that it proposes (see `two_stage`).
-      top_k: numbers of candidates that the proposer gives each query; each number adds its own
-        rows. 0 adds the rows of all pairs, scored without the proposer.
+      candidates: numbers of candidates that the proposer gives each query; each number adds its
+        own rows. 0 adds the rows of all pairs, scored without the proposer.
 
     Returns:
       Rows of the result table (`recall_table`): row name to the keys of `recalls`.
 
     Raises:
       ConfigError: a directory holds no run, the runs have different test images or captions, the
-        proposer's similarity is not a product of two vectors, `top_k` holds a negative number or
-        only zeros, or one of `proposer` and `top_k` is given without the other.
+        proposer's similarity is not a product of two vectors, `candidates` holds a negative number
+        or only zeros, or one of `proposer` and `candidates` is given without the other.
     """
     for key in changes:
-        if key not in ("data.path", "model.chunk") and not key.startswith("evaluation."):
+        if key not in _CHANGEABLE and not key.startswith("evaluation."):
             raise ConfigError(
-                f"{key}: a run is evaluated with the config that it was trained with; only "
-                "data.path, model.chunk and evaluation.* can be changed"
+                f"config.{key}: a run is evaluated with the config that it was trained with; only "
+                f"{', '.join(_CHANGEABLE)} and evaluation.* can be changed"
             )
-    if bool(proposer) != bool(top_k):
-        raise ConfigError("--proposer, --top_k: found only one of them, expected both or neither")
+    if bool(proposer) != bool(candidates):
+        raise ConfigError("proposer, candidates: found only one of them, expected both or neither")
     first, expected, vectors = proposer or workdirs[0], None, None
     if proposer:
         with _open_trained(proposer, changes) as run:
@@ -84,9 +86,9 @@ def evaluate_runs(
             else:
                 _check_same_test(test, expected, str(workdir), str(first))
             if not scorings and vectors is not None:
-                shortlist = _make_shortlist(vectors, test, config, top_k)
+                shortlist = _make_shortlist(vectors, test, config, candidates)
                 scorings.append(_two_stage(shortlist, str(proposer)))
-            if not rows and (vectors is None or 0 in top_k):
+            if not rows and (vectors is None or 0 in candidates):
                 scorings.append(_all_pairs(test, config))
             scores = [run.score_test(scoring.score) for scoring in scorings]
         totals = [old + new for old, new in zip(totals or [0.0] * len(scores), scores, strict=True)]
@@ -162,14 +164,14 @@ def _make_shortlist(
     vectors: tuple[np.ndarray, np.ndarray],
     test: PairDataset,
     config: ConfigDict,
-    top_k: Sequence[int],
+    candidates: Sequence[int],
 ) -> Shortlist:
     if config.evaluation.dual_softmax:
         raise ConfigError(
             "evaluation.dual_softmax: needs the scores of all pairs, but --proposer leaves some out"
         )
     protocols = config.evaluation.protocol
-    return Shortlist(*vectors, test.caption_image, protocols, [k for k in top_k if k])
+    return Shortlist(*vectors, test.caption_image, protocols, [n for n in candidates if n])
 
 
 def _two_stage(shortlist: Shortlist, proposer: str) -> _Scoring:

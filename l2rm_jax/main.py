@@ -1,20 +1,23 @@
-"""Command line: `python -m l2rm_jax.main [--config=configs/f30k.py] [--config.key=value ...]`."""
+"""Command line: `l2rm [MODE] [--config=NAME] [--config.FIELD=VALUE ...] [mode's flags]`.
+
+The table `MODES` has an entry for each mode; the rest of the file is what these entries call.
+Modes import what they need when they run, so that `l2rm --help` answers at once.
+"""
 
 import logging
-import re
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
-from absl import app, flags
-from absl import logging as absl_logging
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
-from l2rm_jax import config as defaults
-from l2rm_jax.check import check
-from l2rm_jax.config import flat
-from l2rm_jax.data import mismatch
+from l2rm_jax.command_line import Command, Flag, Mode
+from l2rm_jax.command_line.error_lines import error_lines
+from l2rm_jax.command_line.help import answer, show
+from l2rm_jax.command_line.mistakes import missing_flag_error
+from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD
 from l2rm_jax.devices.hosts import (
     OUT_OF_MEMORY,
     describe_error,
@@ -26,80 +29,180 @@ from l2rm_jax.devices.hosts import (
 )
 from l2rm_jax.devices.programs import prepare_process
 from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
-from l2rm_jax.evaluate import Rows, evaluate_checkpoints, evaluate_runs
-from l2rm_jax.evaluation.recall import recall_table
-from l2rm_jax.published.import_run import import_checkpoint
-from l2rm_jax.run.config_file import (
-    CONFIG_FILE,
-    load_config,
-    read_config,
-    unknown_key_error,
-    with_changes,
-)
-from l2rm_jax.train import train
 
-_WORKDIR = flags.DEFINE_multi_string(
+_log = logging.getLogger(__name__)
+
+_WORKDIR = Flag(
     "workdir",
-    [],
-    "Directory of the run, with its checkpoints, log and results. A stopped run continues. With "
-    "--mode=evaluate, repeat the flag to average several runs.",
+    "DIR",
+    "directory of the run: checkpoints, log, results. A run that is there continues",
+    default="runs/ and a name from the config",
 )
-_CHECKPOINT = flags.DEFINE_multi_string(
+_RUNS = Flag("workdir", "DIR", "a run to test; repeat the flag to average several", many=True)
+_CHECKPOINTS = Flag(
     "checkpoint",
-    [],
-    "File of a published PyTorch checkpoint. It is evaluated (repeat the flag to average several), "
-    "or with --mode=import becomes the start of a run in --workdir.",
+    "FILE",
+    "a published PyTorch checkpoint to test instead; repeat the flag to average several",
+    many=True,
 )
-_PROPOSER = flags.DEFINE_string(
+_PROPOSER = Flag(
     "proposer",
-    None,
-    "With --mode=evaluate: directory of a run whose similarity is one product (vse). It proposes "
-    "candidates, and the runs of --workdir score only these.",
+    "DIR",
+    "a run whose similarity is one product (vse); the runs of --workdir then score only the "
+    "candidates that it proposes",
 )
-_TOP_K = flags.DEFINE_multi_integer(
-    "top_k",
-    [],
-    "Number of candidates that --proposer proposes for each image and each caption (repeat the "
-    "flag for several tables). 0 scores all pairs, for comparison.",
+_CANDIDATES = Flag(
+    "candidates",
+    "N",
+    "how many candidates --proposer proposes for each image and caption; repeat the flag for "
+    "several tables; 0 scores all pairs",
+    kind=int,
+    many=True,
+    was="top_k",
 )
-_COORDINATOR = flags.DEFINE_string(
-    "coordinator",
-    None,
-    "With several hosts: address and port of host 0 (10.0.0.1:8476), the same on all hosts. auto "
-    "reads it, --hosts and --host from the environment (Cloud TPU, Slurm, Open MPI, ...).",
+_HOSTS = (
+    Flag(
+        "coordinator",
+        "ADDRESS",
+        "with several hosts: address and port of host 0 (10.0.0.1:8476), the same on all; auto "
+        "reads it, --hosts and --host from the cluster (Cloud TPU, Slurm, Open MPI, ...)",
+    ),
+    Flag("hosts", "N", "with --coordinator: number of hosts", kind=int),
+    Flag("host", "N", "with --coordinator: number of this host, from 0", kind=int),
 )
-_HOSTS = flags.DEFINE_integer("hosts", None, "With --coordinator: number of hosts.")
-_HOST = flags.DEFINE_integer("host", None, "With --coordinator: number of this host, from 0.")
-_CONFIG_HELP = (
-    "Config of the run, FILE.py or FILE.py:VARIANT. Without it, a run uses the built-in data set."
-)
-_MODE = flags.DEFINE_enum("mode", "train", ["train", "evaluate", "check", "import"], "What to do.")
 
 
-def main(arguments: list[str]) -> None:
-    """Run the mode that the flags ask for; known errors end the process with one line.
+def _check(command: Command) -> None:
+    from l2rm_jax.check import check
+
+    print(check(command.config))
+
+
+def _train(command: Command) -> None:
+    from l2rm_jax.train import train
+
+    if command.is_built_in:
+        _log.info("no config, no data: training on scenes, the built-in data set")
+    train(command.config, command["workdir"] or default_workdir(command.config))
+
+
+def default_workdir(config: ConfigDict) -> str:
+    """Directory in `runs/` named after data set, method, head, mismatch and seed."""
+    from l2rm_jax.data import mismatch
+
+    noise = mismatch.label(config.mismatch)
+    names = (config.data.name, config.method, config.model.head, noise, f"seed{config.seed}")
+    return str(Path("runs") / "-".join(names))
+
+
+def _evaluate(command: Command) -> None:
+    from l2rm_jax.evaluate import evaluate_checkpoints, evaluate_runs
+    from l2rm_jax.evaluation.recall import recall_table
+
+    workdirs, checkpoints = command["workdir"], command["checkpoint"]
+    proposer, candidates = command["proposer"], command["candidates"]
+    if checkpoints:
+        for name in ("workdir", "proposer", "candidates"):
+            if command[name]:
+                raise ConfigError(f"--checkpoint, --{name}: found both, expected only one of them")
+        rows = evaluate_checkpoints(_checkpoint_config(command), checkpoints)
+    else:
+        if not workdirs:
+            raise missing_flag_error("workdir", command.mode)
+        if command.config_name is not None:
+            raise ConfigError("--config: found with a run, which is tested with its own config")
+        if bool(proposer) != bool(candidates):
+            raise missing_flag_error("candidates" if proposer else "proposer", command.mode)
+        rows = evaluate_runs(workdirs, command.changes, proposer, candidates)
+    if is_primary():
+        print(recall_table(rows))
+
+
+def _import(command: Command) -> None:
+    from l2rm_jax.evaluation.recall import recall_table
+    from l2rm_jax.published.import_run import import_checkpoint
+
+    for name in ("checkpoint", "workdir"):
+        if not command[name]:
+            raise missing_flag_error(name, command.mode)
+    checkpoint, workdir = command["checkpoint"], command["workdir"]
+    row = import_checkpoint(_checkpoint_config(command), checkpoint, workdir)
+    print(recall_table({f"{checkpoint}, validation": row}))
+    print(f"imported; to continue: l2rm --workdir={workdir}")
+
+
+def _checkpoint_config(command: Command) -> ConfigDict:
+    """Config for a published checkpoint, whose file decides most fields of the model."""
+    for key in command.changes:
+        if key.startswith("model.") and key not in ("model.chunk", "model.dropout"):
+            raise ConfigError(
+                f"config.{key}: cannot be set; with --checkpoint it is read from the file"
+            )
+    return command.config
+
+
+# In the order of the work. A new mode is an entry here, and the function that the entry names.
+MODES = (
+    Mode(
+        "check",
+        "what the data hold",
+        "l2rm check --data=D",
+        (CONFIG, FIELD, DATA, Flag("workdir", "DIR", "a run whose config and data are checked")),
+        _check,
+    ),
+    Mode(
+        "train",
+        "train or continue a run",
+        "l2rm --config=f30k:rcl --data=D",
+        (CONFIG, FIELD, DATA, _WORKDIR, *_HOSTS),
+        _train,
+    ),
+    Mode(
+        "evaluate",
+        "test runs and their average",
+        "l2rm evaluate --workdir=W --data=D:test",
+        (
+            *(_RUNS, DATA, _PROPOSER, _CANDIDATES, _CHECKPOINTS),
+            Flag("config", "NAME", "with --checkpoint: a config"),
+            FIELD._replace(meaning="a field of evaluation; with --checkpoint, any field"),
+            *_HOSTS,
+        ),
+        _evaluate,
+    ),
+    Mode(
+        "import",
+        "published checkpoint -> run",
+        "l2rm import --checkpoint=F --data=D --config.data.vocabulary=V --workdir=W",
+        (
+            Flag("checkpoint", "FILE", "the published PyTorch checkpoint"),
+            Flag("workdir", "DIR", "directory of the new run, which l2rm --workdir=DIR continues"),
+            *(CONFIG, FIELD, DATA),
+        ),
+        _import,
+    ),
+)
+
+
+def main(words: Sequence[str]) -> None:
+    """Parse the command line and run its mode; known errors end the process with two lines.
 
     Args:
-      arguments: arguments that are not flags, the program's name first.
+      words: the command line without the program's name.
     """
+    from l2rm_jax.command_line.parse import parse
+
+    command = None
     try:
-        if len(arguments) > 1:
-            raise ConfigError(f"{arguments[1]}: not a flag; set a field with --config.KEY=VALUE")
-        if "" in _WORKDIR.value:
-            raise ConfigError("--workdir: empty, expected a directory")
-        if _CHECKPOINT.value and _MODE.value not in ("evaluate", "import"):
-            raise ConfigError("--checkpoint: needs --mode=evaluate or --mode=import")
-        if (_PROPOSER.value or _TOP_K.value) and (_MODE.value != "evaluate" or _CHECKPOINT.value):
-            raise ConfigError("--proposer, --top_k: need --mode=evaluate with runs")
-        _join_hosts()
-        _MODES[_MODE.value]()
+        command = parse(words, MODES)
+        _join_hosts(command)
+        command.mode.run(command)
     except StoppedError as error:
         if not is_single_host():
             jax.distributed.shutdown()  # waits for all hosts
         # The status that a shell gives a process that the signal ended.
         exit_now(str(error), 128 + error.signal)
     except (L2RMError, OSError) as error:  # OSError: disk full, no permission, ...
-        exit_with_error(f"error: {error}")
+        exit_with_error(error_lines(error, command, MODES))
     except jax.errors.JaxRuntimeError as error:
         if OUT_OF_MEMORY not in str(error):
             raise
@@ -108,158 +211,33 @@ def main(arguments: list[str]) -> None:
         exit_now("stopped by Ctrl-C", 128 + signal.SIGINT)
 
 
-def _join_hosts() -> None:
+def _join_hosts(command: Command) -> None:
     """Join the other hosts, if the flags name a coordinator."""
-    hosts, host = _HOSTS.value, _HOST.value
-    if _COORDINATOR.value is None:
+    hosts, host = command["hosts"], command["host"]
+    if command["coordinator"] is None:
         if hosts is not None or host is not None:
             raise ConfigError("--hosts, --host: need --coordinator")
         return
-    if _MODE.value not in ("train", "evaluate"):
-        raise ConfigError("--coordinator: needs --mode=train or --mode=evaluate")
-    join_hosts(_COORDINATOR.value, hosts, host)
+    join_hosts(command["coordinator"], hosts, host)
     if not is_primary():
         logging.getLogger("l2rm_jax").setLevel(logging.WARNING)
 
 
-def _train() -> None:
-    config = _run_config()
-    train(config, _WORKDIR.value[0] if _WORKDIR.value else default_workdir(config))
-
-
-def _run_config() -> ConfigDict:
-    """Config of the run: from --config, else from the run in --workdir, else the built-in data set.
-
-    Flags for single fields apply in each case. `train` checks later whether a resumed run may
-    change them.
-    """
-    if len(_WORKDIR.value) > 1:
-        raise ConfigError(f"--workdir: found {len(_WORKDIR.value)}, expected one directory")
-    flag = flags.FLAGS["config"]
-    if flag.present or not _WORKDIR.value or not Path(_WORKDIR.value[0], CONFIG_FILE).exists():
-        return flag.value
-    return with_changes(read_config(_WORKDIR.value[0]), config_flags.get_override_values(flag))
-
-
-def _evaluate() -> None:
-    if _CHECKPOINT.value:
-        if _WORKDIR.value:
-            raise ConfigError("--checkpoint, --workdir: found both, expected only one of them")
-        _show(evaluate_checkpoints(_checkpoint_config(), _CHECKPOINT.value))
-        return
-    if not _WORKDIR.value:
-        raise ConfigError("--workdir: --mode=evaluate needs the directory of at least one run")
-    if flags.FLAGS["config"].present:
-        raise ConfigError("--config: a run is evaluated with its own config; leave the flag out")
-    changes = config_flags.get_override_values(flags.FLAGS["config"])
-    _show(evaluate_runs(_WORKDIR.value, changes, _PROPOSER.value, _TOP_K.value))
-
-
-def _show(rows: Rows) -> None:
-    if is_primary():
-        print(recall_table(rows))
-
-
-def _import() -> None:
-    for name, values in (("checkpoint", _CHECKPOINT.value), ("workdir", _WORKDIR.value)):
-        if len(values) != 1:
-            raise ConfigError(f"--{name}: found {len(values)}, expected one with --mode=import")
-    [checkpoint], [workdir] = _CHECKPOINT.value, _WORKDIR.value
-    row = import_checkpoint(_checkpoint_config(), checkpoint, workdir)
-    print(recall_table({f"{checkpoint}, validation": row}))
-    print(f"imported; to continue: python -m l2rm_jax.main --workdir={workdir}")
-
-
-def _checkpoint_config() -> ConfigDict:
-    """Config for a published checkpoint, whose file decides most fields of the model."""
-    for key in config_flags.get_override_values(flags.FLAGS["config"]):
-        if key.startswith("model.") and key not in ("model.chunk", "model.dropout"):
-            raise ConfigError(f"{key}: cannot be set; with --checkpoint it is read from the file")
-    return flags.FLAGS.config
-
-
-def _check() -> None:
-    print(check(_run_config()))
-
-
-_MODES = {"train": _train, "evaluate": _evaluate, "check": _check, "import": _import}
-
-
-def default_workdir(config: ConfigDict) -> str:
-    """Directory in `runs/` named after data set, method, head, mismatch and seed."""
-    noise = mismatch.label(config.mismatch)
-    names = (config.data.name, config.method, config.model.head, noise, f"seed{config.seed}")
-    return str(Path("runs") / "-".join(names))
-
-
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parse the command line; exit with one line if it is wrong.
-
-    The config file and the plug-ins are loaded first, because they decide which fields exist.
-
-    Args:
-      argv: the command line, the program's name first.
-
-    Returns:
-      The arguments that are not flags, the program's name first.
-    """
-    try:
-        name, rest = _split_off_config(argv)
-        plugins = _find_plugins(rest)
-        if name is None:
-            built_in = {**flat(defaults.get_config()), "plugins": plugins}
-            config = with_changes(defaults.default(plugins), built_in)
-        else:
-            config = load_config(name, plugins)
-        _check_field_names(rest, config)
-        config_flags.DEFINE_config_dict("config", config, _CONFIG_HELP, sys_argv=rest)
-        flags.FLAGS["config"].present = int(name is not None)
-        return flags.FLAGS(rest)
-    except (flags.Error, L2RMError, OSError, ValueError) as error:
-        sys.exit(f"error: {error}")
-
-
-def _split_off_config(argv: list[str]) -> tuple[str | None, list[str]]:
-    """Value of the last --config (None without the flag), and the arguments without the flag."""
-    name, rest, arguments = None, [], iter(argv)
-    for argument in arguments:
-        flag, equals, value = argument.partition("=")
-        if flag in ("--config", "-config"):
-            name = value if equals else next(arguments, "")
-        else:
-            rest.append(argument)
-    return name, rest
-
-
-def _find_plugins(argv: list[str]) -> tuple[str, ...]:
-    """Plug-ins from --config.plugins, and those of the runs in --workdir."""
-    names: list[str] = []
-    for argument, following in zip(argv, [*argv[1:], ""], strict=True):
-        flag, equals, value = argument.lstrip("-").partition("=")
-        value = value if equals else following
-        if flag == "config.plugins":
-            names += re.findall(r"[\w.]+", value)
-        elif flag == "workdir" and Path(value, CONFIG_FILE).is_file():
-            names += read_config(value).plugins
-    return tuple(dict.fromkeys(names))
-
-
-def _check_field_names(argv: list[str], config: ConfigDict) -> None:
-    """Raise an error that names the nearest field, if --config.KEY has an unknown key."""
-    known = flat(config)
-    for argument in argv[1:]:
-        match = re.match(r"--?config\.([^=]+)", argument)
-        if match and match[1] not in known:
-            raise unknown_key_error(argument, match[1], known)
-
-
 def run_command() -> None:
-    """Set up this process and run the command line."""
+    """Run the command line of this process: help at once, a mode after setting up the process."""
+    words = sys.argv[1:]
+    try:
+        text = answer(words, MODES)
+    except (L2RMError, OSError) as error:
+        sys.exit(error_lines(error))
+    if text is not None:
+        show(text)
+        return
     prepare_process()
     # Libraries log warnings only; this package also logs what it does.
-    absl_logging.set_verbosity(absl_logging.WARNING)
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
     logging.getLogger("l2rm_jax").setLevel(logging.INFO)
-    app.run(main, flags_parser=parse_flags)
+    main(words)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from experiments import sweep
-from l2rm_jax import main as command_line
+from l2rm_jax.command_line.help import answer
+from l2rm_jax.command_line.parse import parse
 from l2rm_jax.config import default
+from l2rm_jax.main import MODES
 from l2rm_jax.run.inputs import check_settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,7 +25,9 @@ ASSIGNMENT = re.compile(r"(\w+)=(.*)", re.DOTALL)
 
 
 def commands(script: str) -> Iterator[list[str]]:
-    """The words of each `python -m ...` of a shell script, from the module's name on.
+    """The words of each `python -m ...` and `l2rm ...` of a shell script.
+
+    The first word is the module's name, or `l2rm`.
 
     Variables that the script sets before are expanded, other ones stay as they are. A quoted
     command (`ssh host 'python -m ...'`) counts too.
@@ -36,7 +38,7 @@ def commands(script: str) -> Iterator[list[str]]:
         if match["word"]:
             words += _expanded(match["word"], variables)
         elif match["end"]:
-            yield from _python_command(words)
+            yield from _command(words)
             if words and all(map(ASSIGNMENT.fullmatch, words)):
                 variables |= dict(ASSIGNMENT.fullmatch(word).groups() for word in words)
             elif words[:1] == ["for"] and words[2:3] == ["in"]:
@@ -58,13 +60,16 @@ def _expanded(word: str, variables: dict[str, str]) -> list[str]:
     return shlex.split(text)
 
 
-def _python_command(words: list[str]) -> Iterator[list[str]]:
-    for place, word in enumerate(words[:-2]):
-        if re.search(r"(^|/)python3?$", word) and words[place + 1] == "-m":
+def _command(words: list[str]) -> Iterator[list[str]]:
+    for place, word in enumerate(words):
+        if re.search(r"(^|/)python3?$", word) and words[place + 1 : place + 2] == ["-m"]:
             yield words[place + 2 :]
             return
+        if re.search(r"(^|/)l2rm$", word):
+            yield ["l2rm", *words[place + 1 :]]
+            return
     for word in words:
-        if " -m " in word:
+        if " -m " in word or re.search(r"(^|[ /])l2rm ", word):
             yield from commands(word)
 
 
@@ -78,7 +83,7 @@ def command_problem(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str | 
         patch.chdir(ROOT)
         patch.setattr(sys, "argv", [module, *arguments])
         try:
-            if module in ("l2rm_jax", "l2rm_jax.main"):
+            if module in ("l2rm", "l2rm_jax", "l2rm_jax.main"):
                 _parse_flags()
             elif module.split(".")[0] == "experiments":
                 _parse_arguments(module, patch)
@@ -92,15 +97,8 @@ def command_problem(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str | 
 
 def _parse_flags() -> None:
     """Runs the command line's own parser on `sys.argv`, then checks the config's values."""
-    with flagsaver.flagsaver():
-        try:
-            rest = command_line.parse_flags(sys.argv)
-            if rest[1:]:
-                raise ValueError(f"{rest[1]} is no flag")
-            check_settings(flags.FLAGS.config)
-        finally:
-            for name in [name for name in flags.FLAGS if re.match(r"config(\.|$)", name)]:
-                delattr(flags.FLAGS, name)
+    if answer(sys.argv[1:], MODES) is None:
+        check_settings(parse(sys.argv[1:], MODES).config)
 
 
 class _ParsedError(Exception):

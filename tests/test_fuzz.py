@@ -5,7 +5,6 @@ captions and config fields. `-m exhaustive` tries ten thousand damaged files.
 """
 
 import resource
-import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -14,19 +13,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from absl import flags
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from l2rm_jax import config as defaults
-from l2rm_jax import main
 from l2rm_jax.check import check
+from l2rm_jax.command_line.parse import parse
 from l2rm_jax.config import flat
 from l2rm_jax.data.batches import caption_batches
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.data.text import Vocabulary
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import DataError
+from l2rm_jax.main import MODES
 from l2rm_jax.methods import METHODS
 from l2rm_jax.published.checkpoint import read_checkpoint
 from l2rm_jax.run import log as run_log
@@ -281,18 +280,8 @@ UNKNOWN = st.tuples(
 
 def read_overrides(file: Path, overrides: list[tuple[str, str]]) -> None:
     """Do what the command line does before it touches a device or writes a file."""
-    arguments = ["main", f"--config={file}", *(f"--config.{key}={x}" for key, x in overrides)]
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", arguments)
-            main.parse_flags(arguments)
-        config = main._run_config()
-    except SystemExit as error:
-        assert str(error.code).startswith("error: ") and len(str(error.code)) > 20
-        raise ConfigError(str(error.code)) from error
-    finally:
-        for name in [name for name in flags.FLAGS if name.startswith("config")]:
-            delattr(flags.FLAGS, name)
+    words = [f"--config={file}", *(f"--config.{key}={value}" for key, value in overrides)]
+    config = parse(words, MODES).config
     for field in ("scenes_train", "scenes_dev", "scenes_test"):
         if 1000 < config.data[field] <= 100_000:  # allowed, and minutes of drawing pictures
             config.data[field] = 8

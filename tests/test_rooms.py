@@ -17,6 +17,7 @@ LINES = (
     ("__main__",),
     ("main",),
     ("train", "evaluate", "check", "published"),
+    ("command_line",),
     ("run",),
     ("methods", "evaluation"),
     ("models", "data"),

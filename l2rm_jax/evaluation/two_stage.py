@@ -117,11 +117,11 @@ class Shortlist:
       texts: its vectors of the test captions.
       caption_image: the image of each caption.
       protocols: as `parse_protocols` takes them; candidates are proposed within a fold.
-      top_k: how many candidates per query the second head reorders; several values give several
+      counts: how many candidates per query the second head reorders; several values give several
         rows.
 
     Raises:
-      ConfigError: `top_k` is empty or holds a number below 1.
+      ConfigError: `counts` is empty or holds a number below 1.
     """
 
     def __init__(
@@ -130,13 +130,13 @@ class Shortlist:
         texts: Float[np.ndarray, "M D"],
         caption_image: Int[np.ndarray, " M"],
         protocols: str,
-        top_k: Sequence[int],
+        counts: Sequence[int],
     ):
-        if min(top_k, default=0) < 1:
-            raise ConfigError(f"--top_k: {list(top_k)}, expected numbers of candidates, at least 1")
-        self._top_k, self._captions = top_k, len(texts)
+        if min(counts, default=0) < 1:
+            raise ConfigError(f"candidates: {list(counts)}, expected numbers, at least 1")
+        self._counts, self._captions = counts, len(texts)
         self._folds = {
-            name: list(_propose(images, texts, caption_image, PROTOCOLS[name].folds, max(top_k)))
+            name: list(_propose(images, texts, caption_image, PROTOCOLS[name].folds, max(counts)))
             for name in parse_protocols(protocols)
         }
         keys = [
@@ -153,7 +153,7 @@ class Shortlist:
         return np.divmod(self._pairs, self._captions)
 
     def rows(self, scores: Float[np.ndarray, " P"]) -> dict[str, dict[str, float]]:
-        """Rows of the result table, one for each `top_k` and protocol.
+        """Rows of the result table, one for each count of candidates and protocol.
 
         A row has the keys of `recall.recalls`, and `i2t_lost` and `t2i_lost`: the percentage of
         queries whose true matches are all missing from the candidates, so that the second head
@@ -164,7 +164,7 @@ class Shortlist:
         """
         return {
             f"top {k}, {name}": mean_row([self._fold_row(fold, scores, k) for fold in folds])
-            for k in self._top_k
+            for k in self._counts
             for name, folds in self._folds.items()
         }
 

@@ -1,6 +1,5 @@
 """The config file of a work directory, `config.json`, and config changes by dotted key."""
 
-import difflib
 import json
 import re
 import runpy
@@ -11,22 +10,13 @@ from typing import Any
 from ml_collections import ConfigDict
 
 import l2rm_jax
-from l2rm_jax.config import default, flat
+from l2rm_jax.config import default, flat, unknown_field_error
 from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.run.results import to_jsonable, write_json
 
 CONFIG_FILE = "config.json"
 # Files that a run writes after its config. The empty checkpoint directories are made before it.
 _WRITTEN_LATER = ("checkpoints/*/*", "metrics.jsonl", "results.json")
-
-
-def unknown_key_error(where: str, key: str, known: Iterable[str] = ()) -> ConfigError:
-    """Error for a config key that does not exist; `where` starts the message.
-
-    The message suggests the key with the most similar spelling.
-    """
-    nearest = difflib.get_close_matches(key, known or flat(default()), n=1, cutoff=0.0)[0]
-    return ConfigError(f"{where}: no such config key; the nearest is {nearest}")
 
 
 def with_changes(base: ConfigDict, changes: Mapping[str, Any], where: str = "") -> ConfigDict:
@@ -44,7 +34,7 @@ def with_changes(base: ConfigDict, changes: Mapping[str, Any], where: str = "") 
     known = flat(config)
     for key, value in changes.items():
         if key not in known:
-            raise unknown_key_error(f"{where}{key}", key, known)
+            raise unknown_field_error(key, known, where)
         try:
             config.update_from_flattened_dict({key: value})
             fits = value is not None  # a ConfigDict accepts None for any type
@@ -118,7 +108,7 @@ def load_config(name: str, plugins: Iterable[str] = ()) -> ConfigDict:
         raise
     except Exception as error:  # a config file is a program
         if field := re.search(r'Key "(\w+)" does not exist', str(error)):
-            raise unknown_key_error(f"{name}: {field[1]}", field[1]) from error
+            raise unknown_field_error(field[1], flat(default()), f"{name}: ") from error
         raise ConfigError(f"{name}: {type(error).__name__}: {error}") from error
     return with_changes(default(names), {**values, "plugins": names}, where=f"{name}: ")
 

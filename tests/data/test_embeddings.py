@@ -73,7 +73,7 @@ def test_a_run_learns_from_vectors(proposer):
 def test_two_stages(proposer, ranker):
     """Of one run and of an ensemble; if all candidates are proposed, it is the full ranking."""
     (first, _), (second, full) = proposer, ranker
-    rows = evaluate_runs([second, first], proposer=first, top_k=[24, 2, 0])
+    rows = evaluate_runs([second, first], proposer=first, candidates=[24, 2, 0])
     names = [f"{second} (vse)", f"{first} (vse)", "mean of 2 runs"]
     keys = [f"{first} proposes top 24, custom", f"{first} proposes top 2, custom", "custom"]
     assert list(rows) == [f"{name}, {key}" for name in names for key in keys]
@@ -98,7 +98,7 @@ def test_dual_softmax_is_a_labelled_row(proposer):
     assert list(rows) == [f"{vse} (vse), custom", f"{vse} (vse), custom, dual softmax 0.1"]
     assert plain == results["test"]["custom"] and rescored != plain
     with pytest.raises(ConfigError, match="needs the scores of all pairs"):
-        evaluate_runs([vse], {"evaluation.dual_softmax": 0.1}, proposer=vse, top_k=[3])
+        evaluate_runs([vse], {"evaluation.dual_softmax": 0.1}, proposer=vse, candidates=[3])
     with pytest.raises(ConfigError, match=r"evaluation\.dual_softmax: -1\.0, expected"):
         evaluate_runs([vse], {"evaluation.dual_softmax": -1.0})
 
@@ -137,7 +137,7 @@ def test_runs_on_other_captions_are_not_averaged(directory, proposer, tmp_path):
         evaluate_runs([run, other])
 
 
-@pytest.mark.parametrize("arguments", [{"top_k": [3]}, {"proposer": "somewhere"}])
+@pytest.mark.parametrize("arguments", [{"candidates": [3]}, {"proposer": "somewhere"}])
 def test_a_proposer_needs_numbers_of_candidates(arguments):
     with pytest.raises(ConfigError, match="expected both or neither"):
         evaluate_runs(["anywhere"], **arguments)

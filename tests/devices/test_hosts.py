@@ -190,7 +190,7 @@ def test_two_hosts_evaluate_as_one(tmp_path):
         )
         train(config, workdir, Replicas(jax.devices()[:4]))
     flags = [f"--workdir={workdirs['saf']}", f"--proposer={workdirs['vse']}"]
-    with two_hosts(tmp_path, "--mode=evaluate", *flags, "--top_k=2", "--top_k=0") as hosts:
+    with two_hosts(tmp_path, "evaluate", *flags, "--candidates=2", "--candidates=0") as hosts:
         hosts.finish()
         expected = recall_table(evaluate_runs([workdirs["saf"]], {}, workdirs["vse"], [2, 0]))
         assert expected in hosts.output(0) and "rSum" not in hosts.output(1)

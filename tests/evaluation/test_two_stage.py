@@ -122,10 +122,10 @@ def test_proposals_stay_within_a_fold(monkeypatch):
     assert row == {key: pytest.approx(np.mean([part[key] for part in parts])) for key in row}
 
 
-@pytest.mark.parametrize("top_k", [[], [3, -1]])
-def test_numbers_of_candidates_are_checked(top_k):
-    with pytest.raises(ConfigError, match=r"top_k: .* at least 1"):
-        Shortlist(*make_vectors(np.random.default_rng(0)), OWNER, "custom", top_k)
+@pytest.mark.parametrize("counts", [[], [3, -1]])
+def test_numbers_of_candidates_are_checked(counts):
+    with pytest.raises(ConfigError, match=r"candidates: .* at least 1"):
+        Shortlist(*make_vectors(np.random.default_rng(0)), OWNER, "custom", counts)
 
 
 def test_the_table_shows_the_percentages_lost():

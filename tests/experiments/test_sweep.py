@@ -112,8 +112,8 @@ def test_a_grid_is_refused_before_anything_is_trained(tmp_path, trained, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "l2rm.rh=1"], "l2rm.rh: no such config key; the nearest is l2rm.rho"),
-        (["--set", "train=3"], "train: no such config key"),
+        (["--set", "l2rm.rh=1"], "config.l2rm.rh: no such field, expected one of l2rm's 9"),
+        (["--set", "train=3"], "config.train: no such field"),
         (["--vary", "train.epochs=2,x"], "train.epochs: found 'x', expected a value of type int"),
     ],
 )

@@ -76,7 +76,7 @@ def test_a_field_that_is_missing_in_an_older_config_has_its_default(tmp_path):
         (None, r"config\.json: no run was started in .* \(No such file"),
         ('{"seed": ', r"config\.json is not valid JSON"),
         ("[1]", r"config\.json: found a list, expected an object"),
-        ('{"l2rm": {"roh": 0.1}}', r"config\.json: l2rm\.roh: no such .* nearest is l2rm\.rho"),
+        ('{"l2rm": {"roh": 0.1}}', r"config\.json: config\.l2rm\.roh: no such field, expected one"),
         ('{"seed": "1"}', r"config\.json: seed: found '1', expected a value of type int"),
     ],
 )

@@ -7,9 +7,9 @@ import threading
 from concurrent.futures import Future
 
 import pytest
-from absl import flags
 
 from l2rm_jax import main
+from l2rm_jax.command_line import Mode
 from l2rm_jax.errors import StoppedError
 from l2rm_jax.run import stop_signal as stopping
 from l2rm_jax.run.stop_signal import StopSignal
@@ -59,11 +59,10 @@ def test_outside_the_main_thread_sigterm_is_left_alone():
 
 def end_of_command(monkeypatch, mode) -> int:
     """Exit status of the command line whose mode `train` is `mode`."""
-    monkeypatch.setitem(main._MODES, "train", mode)
+    monkeypatch.setattr(main, "MODES", [Mode("train", "", "", (), mode)])
     monkeypatch.setattr(os, "_exit", sys.exit)
-    flags.FLAGS(["main"])
     with pytest.raises(SystemExit) as ended:
-        main.main(["main"])
+        main.main([])
     return ended.value.code
 
 

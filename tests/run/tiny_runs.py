@@ -14,10 +14,10 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from absl import flags
 
 from l2rm_jax import config as defaults
 from l2rm_jax import main
+from l2rm_jax.command_line import Mode
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.run import Run
@@ -111,9 +111,9 @@ def traced(trace: Path) -> Iterator[None]:
 def child(workdir: str, trace: str, fields: dict) -> None:
     """Train a run in this process through `main`; `CHILD` calls it in a process of its own."""
     with traced(Path(trace)), pytest.MonkeyPatch.context() as patch:
-        patch.setitem(main._MODES, "train", lambda: run(Path(workdir), **fields))
-        flags.FLAGS(["main"])
-        main.main(["main"])
+        train = Mode("train", "", "", (), lambda command: run(Path(workdir), **fields))
+        patch.setattr(main, "MODES", [train])
+        main.main([])
 
 
 def states(trace: Path) -> dict[int, int]:

@@ -1,0 +1,193 @@
+"""Turn a command line into a `Command`: the mode, the values of its flags, and the config."""
+
+import ast
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags as absl_flags
+from ml_collections import ConfigDict
+
+from l2rm_jax import config as defaults
+from l2rm_jax.command_line.mistakes import (
+    find_mode,
+    unknown_field_flag_error,
+    unknown_flag_error,
+    value_error,
+)
+from l2rm_jax.command_line.mode import FIELD, Command, Flag, Mode
+from l2rm_jax.command_line.words import Words, split_words
+from l2rm_jax.config import flat
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.run.config_file import CONFIG_FILE, load_config, read_config, with_changes
+
+_PREFIX = "config."
+_KINDS: dict[type, tuple[absl_flags.ArgumentParser, str]] = {
+    bool: (absl_flags.BooleanParser(), "true or false"),
+    int: (absl_flags.IntegerParser(), "a whole number"),
+    float: (absl_flags.FloatParser(), "a number"),
+    str: (absl_flags.ArgumentParser(), "text"),
+}
+
+
+def parse(words: Sequence[str], modes: Sequence[Mode]) -> Command:
+    """Parse a command line; reads the config that it names, and imports the config's plug-ins.
+
+    Args:
+      words: the command line without the program's name.
+      modes: all modes; without a mode, the command line means "train".
+
+    Raises:
+      ConfigError: a mode, a flag or a field does not exist or has a wrong value, or the config
+        cannot be read.
+    """
+    given = split_words(words)
+    mode = find_mode(given, modes)
+    texts = _texts(given, mode, modes)
+    values = _flag_values(texts, mode)
+    config_name = values.pop("config", None)
+    fields = {
+        name.removeprefix(_PREFIX): text for name, text in texts.items() if name.startswith(_PREFIX)
+    }
+    if mode.flag(FIELD.name) is None:
+        return Command(mode, values, None, {}, None, given.flags)
+    located = _locate_data(values.pop("data", None))
+    path = located.get("data.path", fields.get("data.path", [None])[-1])
+    base, is_built_in = _base_config(config_name, values.get("workdir"), fields, path)
+    changes = _merge(_field_values(fields, flat(base)), located)
+    config = with_changes(base, changes)
+    return Command(mode, values, config, changes, config_name, given.flags, is_built_in)
+
+
+def _texts(given: Words, mode: Mode, modes: Sequence[Mode]) -> dict[str, list[str | None]]:
+    """The values of each flag and field as they were written; each is one that the mode takes."""
+    texts: dict[str, list[str | None]] = {}
+    for name, value in given.flags:
+        if not mode.takes(name):
+            raise unknown_flag_error(name, given, mode, modes)
+        texts.setdefault(name, []).append(value)
+    return texts
+
+
+def _flag_values(texts: Mapping[str, list[str | None]], mode: Mode) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for flag in mode.flags:
+        found = [_flag_value(flag, text) for text in texts.get(flag.name, [])]
+        if len(found) > 1 and not flag.many:
+            raise ConfigError(f"--{flag.name}: found {len(found)}, expected one")
+        if found:
+            values[flag.name] = found if flag.many else found[0]
+    return values
+
+
+def _flag_value(flag: Flag, text: str | None) -> Any:
+    parser, kind = _KINDS[flag.kind]
+    expected = flag.value if flag.kind is str else kind
+    if not text:
+        raise value_error(f"--{flag.name}", text, expected)
+    try:
+        return parser.parse(text)
+    except ValueError:
+        raise value_error(f"--{flag.name}", text, expected) from None
+
+
+def _locate_data(value: str | None) -> dict[str, str]:
+    """The fields that `--data=DIR` or `--data=DIR:SPLIT` sets."""
+    if value is None:
+        return {}
+    if ":" not in value or Path(value).is_dir():
+        return {"data.path": value}
+    directory, _, split = value.rpartition(":")
+    if not (directory and split):
+        raise value_error("--data", value, "DIR or DIR:SPLIT")
+    return {"data.path": directory, "data.test_split": split}
+
+
+def _merge(fields: dict[str, Any], located: Mapping[str, str]) -> dict[str, Any]:
+    """The changes of single fields and of `--data`, which must not contradict each other."""
+    for key, value in located.items():
+        if fields.get(key, value) != value:
+            raise ConfigError(
+                f"--data: {value}, but --config.{key}={fields[key]}; expected one of the two"
+            )
+    return fields | dict(located)
+
+
+def _base_config(
+    name: str | None,
+    workdirs: str | Sequence[str] | None,
+    fields: Mapping[str, list[str | None]],
+    path: str | None,
+) -> tuple[ConfigDict, bool]:
+    """The config that the fields change, and whether it is the built-in data set for want of one.
+
+    It is the config of `--config`, else that of the (first) run in `--workdir`, else the defaults
+    with the user's data, else the built-in data set.
+    """
+    workdirs = [workdirs] if isinstance(workdirs, str) else workdirs or []
+    runs = [workdir for workdir in workdirs if Path(workdir, CONFIG_FILE).is_file()]
+    plugins = [*_read_tuples(fields.get("plugins", []))]
+    for run in runs:
+        plugins += read_config(run).plugins
+    plugins = tuple(dict.fromkeys(plugins))
+    if name is not None:
+        return load_config(name, plugins), False
+    if runs:
+        return read_config(runs[0]), False
+    base = defaults.default(plugins)
+    if path:
+        base.data.name = os.path.basename(os.path.abspath(path)) or "data"
+        return base, False
+    built_in = flat(defaults.get_config())
+    return with_changes(base, {**built_in, "plugins": plugins}), True
+
+
+def _field_values(
+    fields: Mapping[str, list[str | None]], known: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The values of the fields, each of the type of its default.
+
+    The last value of a field counts; those of a tuple are put together.
+    """
+    values = {}
+    for key, texts in fields.items():
+        if key not in known:
+            raise unknown_field_flag_error(key, texts[-1], known)
+        if isinstance(known[key], tuple):
+            values[key] = _read_tuples(texts)
+        else:
+            values[key] = _field_value(f"{_PREFIX}{key}", texts[-1], type(known[key]))
+    return values
+
+
+def _field_value(name: str, text: str | None, kind: type) -> Any:
+    if kind is bool and text is None:
+        return True
+    parser, expected = _KINDS.get(kind, (None, "a value"))
+    if text is None:
+        raise value_error(name, text, expected)
+    try:
+        return parser.parse(text) if parser else _literal(text)
+    except ValueError:
+        raise value_error(name, text, expected) from None
+
+
+def _read_tuples(texts: Iterable[str | None]) -> tuple:
+    return tuple(item for text in texts for item in _read_tuple(text or ""))
+
+
+def _read_tuple(text: str) -> tuple:
+    """Items with commas between them (`mine.focal,mine.bilinear`), or a tuple as Python has it."""
+    value = _literal(text)
+    if isinstance(value, str):
+        return tuple(filter(None, (item.strip() for item in value.split(","))))
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def _literal(text: str) -> Any:
+    """A value as Python writes it; other text stays text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text

@@ -1,0 +1,35 @@
+"""An error as the lines that a person sees."""
+
+import errno
+
+import pytest
+
+from l2rm_jax.command_line.error_lines import error_lines
+from l2rm_jax.errors import ConfigError
+from tests.command_line.modes import MODES, parsed
+
+
+def test_an_error_is_a_line_and_its_hint_another():
+    assert error_lines(ConfigError("seed: -1, expected 0")) == "error: seed: -1, expected 0"
+    assert error_lines(ConfigError("a: none", hint="--a=1")) == "error: a: none\n  try: --a=1"
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("--workdir=a --data=D", "\n  try: l2rm check --data=D"),
+        ("check --data=D", ""),
+        ("rank", ""),
+    ],
+)
+def test_the_command_that_lists_all_problems_is_named_where_it_lists_more(line, hint):
+    several = error_lines(ConfigError("first", "second", "third"), parsed(line), MODES)
+    assert several == f"error: first (and 2 more problems){hint}"
+    one = error_lines(ConfigError("first"), parsed(line), MODES)
+    assert one == "error: first"
+
+
+def test_an_error_of_the_system_names_its_file():
+    error = OSError(errno.ENOSPC, "No space left on device", "runs/a")
+    assert error_lines(error) == "error: runs/a: No space left on device"
+    assert error_lines(OSError("odd")) == "error: odd"

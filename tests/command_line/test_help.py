@@ -1,0 +1,82 @@
+"""The screens of --help and --version."""
+
+import io
+import sys
+
+import pytest
+
+from l2rm_jax import config as defaults
+from l2rm_jax.command_line.help import answer, fields_screen, show
+from l2rm_jax.command_line.words import split_words
+from l2rm_jax.config import flat
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.main import MODES
+
+
+def help_of(line: str) -> str:
+    text = answer(line.split(), MODES)
+    assert max(map(len, text.splitlines())) <= 80
+    return text
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_the_first_screen_has_the_modes_and_then_the_fields(flag):
+    lines = help_of(flag).splitlines()
+    assert lines[0] == "Image-text retrieval learned from noisy pairs."
+    assert lines[1].startswith("usage: l2rm [MODE] [--config=NAME]")
+    assert [line.split()[0] for line in lines[2:5]] == ["check", "train", "evaluate"]
+    assert lines[2].endswith("l2rm check --data=D")
+    train = " ".join(lines[lines.index("--config.train.FIELD=VALUE") + 1].split())
+    assert train == "batch_size pairs per batch, over all devices [128]"
+    for name in flat(defaults.default()):
+        assert any(line.split()[:1] == [name.rpartition(".")[2]] for line in lines), name
+
+
+def test_help_with_a_config_shows_its_values(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from l2rm_jax.config import default\ndef get_config():\n    config = default()\n"
+        "    config.data.name = 'mine'\n    config.plugins = ('tests.plugins.focal',)\n"
+        "    config.train.epochs = 7\n    return config\n"
+    )
+    text = " ".join(fields_screen(str(file)).split())
+    assert "only a label [mine]" in text and "epochs epochs after the warm-up [7]" in text
+    assert "learning rate of the model, by Adam [2e-4]" in text and "gamma [2.0]" in text
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_a_mode_shows_its_flags_alone(mode):
+    text = help_of(f"{mode.name} --help")
+    assert text == help_of(f"--mode={mode.name} -h")
+    shown = {line.split("=")[0].strip() for line in text.splitlines() if line.startswith("  --")}
+    assert shown == {f"--{flag.name}" for flag in mode.flags}
+    assert text.endswith(f"example:\n  {mode.example}")
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_the_example_of_a_mode_is_right(mode):
+    given = split_words(mode.example.split()[1:])
+    assert (given.mode or "train") == mode.name
+    assert all(mode.takes(name) for name, _ in given.flags)
+
+
+def test_defaults_stand_in_brackets():
+    text = " ".join(help_of("train --help").split())
+    assert "[the built-in data set]" in text and "[runs/ and a name from the config]" in text
+
+
+def test_version_and_no_question():
+    assert answer(["--version"], MODES) == "l2rm_jax 0.1.0"
+    assert answer(["train", "--config.seed=1"], MODES) is None
+
+
+def test_help_of_an_unknown_mode_is_an_error():
+    with pytest.raises(ConfigError, match="evalute: no such mode") as caught:
+        answer(["evalute", "--help"], MODES)
+    assert caught.value.hint == "l2rm evaluate"
+
+
+def test_help_goes_to_standard_output(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    show("text")
+    assert capsys.readouterr() == ("text\n", "")

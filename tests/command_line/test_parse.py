@@ -1,0 +1,131 @@
+"""Commands parsed: modes, flags, fields, and the config that they name."""
+
+import pytest
+
+from l2rm_jax import config as defaults
+from l2rm_jax.config import flat
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.run.config_file import write_config
+from tests.command_line.modes import parsed
+
+
+def refused(line: str) -> tuple[str, str | None]:
+    """The message and the hint of a line that is refused."""
+    with pytest.raises(ConfigError) as caught:
+        parsed(line)
+    [message] = caught.value.args
+    return message, caught.value.hint
+
+
+def test_a_command_without_words_trains_the_built_in_data_set():
+    command = parsed("")
+    assert command.mode.name == "train" and command.is_built_in
+    assert flat(command.config) == flat(defaults.get_config())
+    assert command["workdir"] is None and command.changes == {}
+
+
+def test_values_have_the_types_of_their_flags_and_fields():
+    command = parsed(
+        "train --workdir a --config.seed=3 --config.optim.learning_rate=1 --config.method rcl "
+        "--config.data.split_sentences --config.train.tensorboard=false"
+    )
+    assert command["workdir"] == "a"
+    assert command.changes == {
+        "seed": 3,
+        "optim.learning_rate": 1.0,
+        "method": "rcl",
+        "data.split_sentences": True,
+        "train.tensorboard": False,
+    }
+    assert flat(command.config).items() >= command.changes.items()
+    command = parsed("rank --workdir=a --workdir=b --best=2")
+    assert command["workdir"] == ["a", "b"] and command["best"] == 2 and command.config is None
+    assert parsed("rank")["workdir"] == []
+
+
+def test_the_last_value_of_a_field_counts_and_tuples_are_put_together():
+    assert parsed("--config.seed=1 --config.seed=2").config.seed == 2
+    both = ("tests.plugins.focal", "tests.plugins.bilinear")
+    for line in (
+        "--config.plugins=tests.plugins.focal --config.plugins=tests.plugins.bilinear",
+        "--config.plugins=tests.plugins.focal,tests.plugins.bilinear",
+        f"--config.plugins={both}".replace(" ", ""),
+    ):
+        assert parsed(line).config.plugins == both
+
+
+def test_plugins_are_imported_before_their_fields_are_read():
+    command = parsed("--config.plugins=tests.plugins.focal --config.own.gamma=1.5")
+    assert command.config.plugins == ("tests.plugins.focal",)
+    assert command.config.own.gamma == 1.5
+
+
+@pytest.mark.parametrize("line", ["--data=some/pairs", "--config.data.path=some/pairs/"])
+def test_data_of_ones_own_take_the_librarys_defaults(line):
+    command = parsed(line)
+    expected = flat(defaults.default()) | {"data.name": "pairs", **command.changes}
+    assert flat(command.config) == expected and not command.is_built_in
+    assert parsed(f"{line} --config.data.name=x").config.data.name == "x"
+
+
+def test_data_are_named_by_directory_and_split(tmp_path):
+    assert parsed("--data=D:dev").changes == {"data.path": "D", "data.test_split": "dev"}
+    assert parsed("--data=D --config.data.path=D").changes == {"data.path": "D"}
+    odd = tmp_path / "a:b"
+    odd.mkdir()
+    assert parsed(f"--data={odd}").changes == {"data.path": str(odd)}
+    assert parsed(f"--data={odd}:dev").changes["data.test_split"] == "dev"
+
+
+def test_a_run_is_parsed_with_its_own_config(tmp_path):
+    config = defaults.default(["tests.plugins.focal"])
+    config.data.name, config.own.gamma = "mine", 0.5
+    write_config(tmp_path, config)
+    command = parsed(f"--workdir={tmp_path} --config.own.gamma=1.5")
+    assert command.config.data.name == "mine" and command.config.own.gamma == 1.5
+    named = parsed(f"--config=configs/f30k.py --workdir={tmp_path}")
+    assert named.config.data.name == "f30k" and named.config_name == "configs/f30k.py"
+    assert named.config.plugins == ("tests.plugins.focal",)
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "hint"),
+    [
+        ("chek --data=D", "chek: no such mode, expected check, train or rank", "check --data=D"),
+        ("--mode=rnk", "rnk: no such mode", "l2rm rank"),
+        ("--workdirs=a", "--workdirs: no such flag, expected one", "--workdir=a"),
+        ("--seed=3", "--seed: no such flag", "--config.seed=3"),
+        ("--train.epochs=3", "--train.epochs: no such flag", "--config.train.epochs=3"),
+        ("--learning_rate=3", "--learning_rate: no such", "--config.optim.learning_rate=3"),
+        ("rank --zzzz", "--zzzz: no such flag, expected one", "l2rm rank --help"),
+        ("--best=3", "--best: not a flag of l2rm train, expected l2rm rank", "l2rm rank --best=3"),
+        (
+            "rank --config.seed=1",
+            "--config.seed: not a flag of l2rm rank, expected l2rm check or train",
+            "l2rm check --config.seed=1",
+        ),
+        ("rank --top=3", "--top: has a new name, expected --best", "--best=3"),
+        ("--workdir", "--workdir: found no value, expected DIR", None),
+        ("--workdir=", "--workdir: found no value, expected DIR", None),
+        ("--workdir=a --workdir=b", "--workdir: found 2, expected one", None),
+        ("--config=a --config=b", "--config: found 2, expected one", None),
+        ("rank --best=x", "--best: found 'x', expected a whole number", None),
+        ("--config.train.epochs=2.5", "train.epochs: found '2.5', expected a whole number", None),
+        ("--config.optim.learning_rate=x", "rate: found 'x', expected a number", None),
+        ("--config.train.tensorboard=x", "board: found 'x', expected true or false", None),
+        ("--config.seed", "config.seed: found no value, expected a whole number", None),
+        (
+            "--config.optim.learning_rat=1e-3",
+            "config.optim.learning_rat: no such field, expected one of optim's 4",
+            "--config.optim.learning_rate=1e-3",
+        ),
+        ("--config.sed=1", "config.sed: no such field, expected one that", "--config.seed=1"),
+        ("--data=D: ", "--data: found 'D:', expected DIR or DIR:SPLIT", None),
+        ("--data=A --config.data.path=B", "--data: A, but --config.data.path=B", None),
+        ("--data=A:b --config.data.test_split=c", "--data: b, but --config.data.test_split", None),
+    ],
+)
+def test_mistakes_name_the_nearest_right_thing(line, message, hint):
+    found, next_step = refused(line)
+    assert message in found
+    assert (next_step or "").endswith(hint or "") and bool(next_step) == bool(hint)
