@@ -20,12 +20,12 @@ from l2rm_jax.command_line.mistakes import missing_flag_error
 from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD
 from l2rm_jax.devices.hosts import (
     OUT_OF_MEMORY,
-    describe_error,
     exit_now,
     exit_with_error,
     is_primary,
     is_single_host,
     join_hosts,
+    out_of_memory_error,
 )
 from l2rm_jax.devices.programs import prepare_process
 from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
@@ -206,7 +206,7 @@ def main(words: Sequence[str]) -> None:
     except jax.errors.JaxRuntimeError as error:
         if OUT_OF_MEMORY not in str(error):
             raise
-        exit_with_error(f"error: {describe_error(error)}")
+        exit_with_error(error_lines(out_of_memory_error(error)))
     except KeyboardInterrupt:
         exit_now("stopped by Ctrl-C", 128 + signal.SIGINT)
 

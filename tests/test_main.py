@@ -1,18 +1,20 @@
 """The command line: error messages, configs of the papers, and modes, run as a user runs them."""
 
-import json
+import importlib
 import os
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
-from absl import flags
 
 from l2rm_jax import config as defaults
 from l2rm_jax import main
+from l2rm_jax.command_line.help import answer
+from l2rm_jax.devices.hosts import advise_on_memory
 from l2rm_jax.errors import CheckpointError, ConfigError
 from l2rm_jax.methods.base import Optimiser
 from l2rm_jax.published.checkpoint import read_checkpoint
@@ -41,72 +43,98 @@ def run(place):
 
 
 MISTAKES = [
-    (["--config.optim.learning_rat=1"], "nearest is optim.learning_rate"),
-    (["--config=configs/missing.py"], "configs/missing.py: no such config file"),
-    (["--config=configs/scenes.py:slow"], "expected scenes or scenes:quick"),
-    (["--config.train.epochs=2.5"], "invalid literal for int"),
-    (["--config.method=l3rm"], "'l3rm' is none of triplet, infonce, l2rm, rcl"),
-    (["--config=configs/f30k.py"], "data.path is empty"),
-    (["--mode=evaluate"], "needs the directory of at least one run"),
-    (["--mode=evaluate", "--workdir=/nonexistent"], "no run was started"),
-    (["--workdir=a", "--workdir=b"], "found 2, expected one directory"),
-    (["--mode=evaluate", "--workdir=a", "--config=configs/f30k.py"], "leave the flag out"),
-    (["--workdir="], "--workdir: empty, expected a directory"),
-    (["--workdir=/dev/null/run", "--config=configs/scenes.py:quick"], "Not a directory"),
-    (["config.seed=3"], "config.seed=3: not a flag; set a field with --config.KEY=VALUE"),
-    (["--mode=evaluate", "--checkpoint=a", "--workdir=b"], "found both, expected only one of them"),
-    (["--proposer=a", "--top_k=3"], "need --mode=evaluate with runs"),
-    (
-        ["--mode=evaluate", "--workdir=a", "--top_k=3"],
-        "--proposer, --top_k: found only one of them, expected both or neither",
-    ),
-    (["--mode=import", "--checkpoint=a", "--workdir=b", "--config.model.head=saf"], "the file"),
-    (["--mode=import", "--workdir=b"], "--checkpoint: found 0, expected one with"),
-    (["--checkpoint=a"], "--checkpoint: needs --mode=evaluate or --mode=import"),
-    (["--hosts=2", "--host=0"], "--hosts, --host: need --coordinator"),
-    (["--coordinator=auto", "--mode=check"], "--coordinator: needs --mode=train or"),
-    (["--coordinator=auto", "--hosts=2"], "--coordinator=auto finds them by itself"),
-    (["--coordinator=10.0.0.1:8476", "--hosts=2"], "expected ADDRESS:PORT of host 0, with --hosts"),
-    (["--coordinator=localhost:1", "--hosts=2", "--host=2"], "--host: 2, expected 0 to 1"),
-    (["--coordinator=auto"], "--coordinator=auto: coordinator_address should be defined"),
-    (["--config.data.path=somewhere"], "data.name is 'scenes', the built-in data set"),
+    ("--config.optim.learning_rat=1", "error: config.optim.learning_rat: no such field"),
+    ("--config=configs/missing.py", "configs/missing.py: no such config file"),
+    ("--config=configs/scenes.py:slow", "expected scenes or scenes:quick"),
+    ("--config.train.epochs=2.5", "config.train.epochs: found '2.5', expected a whole number"),
+    ("--config.method=l3rm", "'l3rm' is none of triplet, infonce, l2rm, rcl"),
+    ("--config=f30k", "data.path: empty"),
+    ("--data=/nonexistent", "/nonexistent: no such directory"),
+    ("--config.data.name=scenes --data=/", "data.name is 'scenes', the built-in data set"),
+    ("--workdir=/dev/null/run --config=scenes:quick", "Not a directory"),
+    ("evaluate", "--workdir: missing, expected with l2rm evaluate\n  try: l2rm evaluate --workdir"),
+    ("evaluate --workdir=/nonexistent", "no run was started"),
+    ("evaluate --workdir=a --config=f30k", "--config: found with a run"),
+    ("evaluate --workdir=RUN --config.train.epochs=3", "config.train.epochs: a run is evaluated"),
+    ("evaluate --checkpoint=a --workdir=b", "--checkpoint, --workdir: found both"),
+    ("evaluate --checkpoint=a --proposer=b", "--checkpoint, --proposer: found both"),
+    ("evaluate --workdir=a --candidates=3", "--proposer: missing, expected with l2rm evaluate"),
+    ("evaluate --workdir=a --proposer=b", "--candidates: missing, expected with l2rm evaluate"),
+    ("--proposer=a", "--proposer: not a flag of l2rm train, expected l2rm evaluate"),
+    ("evaluate --top_k=3", "--top_k: has a new name, expected --candidates\n  try: --candidates=3"),
+    ("import --checkpoint=a --workdir=b --config.model.head=saf", "it is read from the file"),
+    ("import --workdir=b", "--checkpoint: missing, expected with l2rm import"),
+    ("import --checkpoint=a --workdir=b --config=f30k", "data.path: empty"),
+    ("--hosts=2 --host=0", "--hosts, --host: need --coordinator"),
+    ("check --coordinator=auto", "--coordinator: not a flag of l2rm check"),
+    ("--coordinator=auto --hosts=2", "--coordinator=auto finds them by itself"),
+    ("--coordinator=10.0.0.1:8476 --hosts=2", "expected ADDRESS:PORT of host 0, with --hosts"),
+    ("--coordinator=localhost:1 --hosts=2 --host=2", "--host: 2, expected 0 to 1"),
+    ("--coordinator=auto", "--coordinator=auto: "),
 ]
-# A process that imports the slow modules once, and forks to run each list of arguments.
-COMMAND_LINES = """
-import json, os, runpy, sys
-import l2rm_jax.evaluate, l2rm_jax.published.import_run, l2rm_jax.train
-for output, arguments in json.load(sys.stdin):
-    if os.fork() == 0:
-        file = os.open(output, os.O_CREAT | os.O_WRONLY)
-        os.dup2(file, 1), os.dup2(file, 2)
-        sys.argv[1:] = arguments
-        runpy.run_module("l2rm_jax.main", run_name="__main__", alter_sys=True)
-        sys.exit()
-    print(os.waitstatus_to_exitcode(os.wait()[1]))
-"""
 
 
-@pytest.fixture(scope="module")
-def answers(place, tmp_path_factory) -> dict[str, tuple[int, str]]:
-    """Exit status and output of each mistake, by its message."""
-    outputs = [str(tmp_path_factory.mktemp("answers") / "output") for _ in MISTAKES]
-    jobs = json.dumps([(output, case[0]) for output, case in zip(outputs, MISTAKES, strict=True)])
-    command = [sys.executable, "-W", "ignore::RuntimeWarning", "-c", COMMAND_LINES]
-    done = subprocess.run(
-        command, cwd=place, input=jobs, capture_output=True, text=True, check=True
-    )
-    return {
-        message: (int(status), Path(output).read_text())
-        for output, (_, message), status in zip(outputs, MISTAKES, done.stdout.split(), strict=True)
-    }
+@pytest.fixture
+def refused(place, monkeypatch):
+    """Function that runs a command line in this process and returns the lines it ends with."""
+    monkeypatch.chdir(place)
+
+    def run(line: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main.main(line.split())
+        assert isinstance(ended.value.code, str)  # printed to standard error, with status 1
+        return ended.value.code
+
+    return run
 
 
-@pytest.mark.parametrize("message", [message for _, message in MISTAKES])
-def test_mistakes_end_at_once_with_one_message(answers, message):
-    status, output = answers[message]
-    assert status != 0
-    assert message in output
-    assert "Traceback" not in output
+@pytest.mark.parametrize(("line", "message"), MISTAKES, ids=[line for line, _ in MISTAKES])
+def test_mistakes_end_at_once_with_one_message(refused, tmp_path, line, message):
+    write_config(tmp_path / "run", defaults.get_config("quick"))
+    lines = refused(line.replace("RUN", str(tmp_path / "run")))
+    assert lines.startswith("error: ") and message in lines
+    assert len(lines.splitlines()) == 1 + ("\n  try: " in lines)
+
+
+def test_several_problems_are_counted_and_the_command_that_lists_them_is_named(refused):
+    fields = "--config=scenes --config.train.batch_size=0 --config.optim.grad_clip=0"
+    lines = refused(f"{fields} --workdir=runs/a")
+    first, second = lines.splitlines()
+    assert first.endswith("(and 1 more problem)")
+    assert second == f"  try: l2rm check {fields} --workdir=runs/a"
+    listed = refused(f"check {fields}").splitlines()
+    assert listed[0] == "error: problems found: 2" and len(listed) == 3
+
+
+def test_a_similar_run_is_suggested(refused, tmp_path):
+    write_config(tmp_path / "flickr", defaults.get_config("quick"))
+    lines = refused(f"evaluate --workdir={tmp_path}/flikr")
+    assert lines.endswith(f"\n  try: --workdir={tmp_path}/flickr")
+    assert "try" not in refused(f"evaluate --workdir={tmp_path}/zz")
+
+
+def test_a_command_without_words_says_what_it_trains(monkeypatch, caplog):
+    started = []
+    monkeypatch.setattr("l2rm_jax.train.train", lambda *inputs: started.append(inputs))
+    with caplog.at_level("INFO", "l2rm_jax"):
+        main.main([])
+        assert caplog.messages == ["no config, no data: training on scenes, the built-in data set"]
+        main.main(["train", "--data=some/pairs", "--workdir=a"])
+    assert len(caplog.messages) == 1
+    [(scenes, default_workdir), (pairs, workdir)] = started
+    assert scenes.data.name == "scenes" and default_workdir == main.default_workdir(scenes)
+    assert pairs.data.name == "pairs" and workdir == "a"
+
+
+def test_evaluation_is_told_where_the_data_are(monkeypatch, capsys):
+    calls = []
+    monkeypatch.setattr("l2rm_jax.evaluate.evaluate_runs", lambda *inputs: calls.append(inputs))
+    monkeypatch.setattr("l2rm_jax.evaluation.recall.recall_table", lambda rows: "table")
+    line = "evaluate --workdir=a --workdir=b --data=D:dev --config.evaluation.batch_size=2"
+    main.main(line.split())
+    changes = {"data.path": "D", "data.test_split": "dev", "evaluation.batch_size": 2}
+    assert calls == [(["a", "b"], changes, None, [])]
+    assert capsys.readouterr().out == "table\n"
 
 
 @pytest.mark.parametrize(
@@ -138,37 +166,35 @@ def test_semi_paired_splits_of_rcsl(name, variant, images):
     assert config.rcsl.learning_share == (0.2 if name == "coco" else 1.0)
 
 
-def test_a_run_continues_with_its_own_config(run, tmp_path):
+def test_a_run_continues_with_its_own_config(refused, tmp_path):
     config = defaults.default()
     config.data.name = "mine"
     write_config(tmp_path, config)
-    done = run(f"--workdir={tmp_path}", "--config.train.epochs=7")
-    assert "train.epochs: 35 -> 7" in done.stderr
-    assert done.stderr.count(" -> ") == 2  # one in the heading, one for the field
+    lines = refused(f"--workdir={tmp_path} --config.seed=7")
+    assert "seed: 0 -> 7" in lines
+    assert lines.count(" -> ") == 2  # one in the heading, one for the field
 
 
 def test_error_without_pytorch_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(CheckpointError, match=r"pip install 'l2rm_jax\[torch\]'"):
+    with pytest.raises(CheckpointError, match="needs PyTorch, which is missing") as caught:
         read_checkpoint("a.pth.tar")
+    assert caught.value.hint == "pip install 'l2rm_jax[torch]'"
 
 
-def test_error_for_a_misspelt_key_names_the_config_file(run, tmp_path):
+def test_error_for_a_misspelt_key_names_the_config_file(refused, tmp_path):
     lines = ["from l2rm_jax.config import default", "def get_config():", "  c = default()"]
     (tmp_path / "mine.py").write_text("\n".join([*lines, "  c.data.pth = 'here'", "  return c"]))
-    done = run(f"--config={tmp_path / 'mine.py'}")
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        f"error: {tmp_path / 'mine.py'}: pth: no such config key; the nearest is data.path"
+    assert refused(f"--config={tmp_path / 'mine.py'}") == (
+        f"error: {tmp_path / 'mine.py'}: config.pth: no such field, expected one that l2rm --help "
+        "lists\n  try: config.data.path"
     )
 
 
-def test_error_for_a_config_file_with_a_syntax_error_is_one_line(run, tmp_path):
+def test_error_for_a_config_file_with_a_syntax_error_is_one_line(refused, tmp_path):
     (tmp_path / "mine.py").write_text("def get_config(:")
-    done = run(f"--config={tmp_path / 'mine.py'}")
-    assert done.returncode == 1
-    assert done.stderr == (
-        f"error: {tmp_path / 'mine.py'}: SyntaxError: invalid syntax (mine.py, line 1)\n"
+    assert refused(f"--config={tmp_path / 'mine.py'}") == (
+        f"error: {tmp_path / 'mine.py'}: SyntaxError: invalid syntax (mine.py, line 1)"
     )
 
 
@@ -182,16 +208,22 @@ def test_data_errors_come_before_any_device_is_used_or_file_written(run, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-def test_error_for_a_device_out_of_memory_is_one_line(monkeypatch):
-    monkeypatch.setitem(main._MODES, "train", lambda: jnp.zeros((2**20, 2**28)) + 1)
-    flags.FLAGS(["main"])
-    with pytest.raises(SystemExit, match=r"error: RESOURCE_EXHAUSTED.*Try a smaller model"):
-        main.main(["main"])
+def test_error_for_a_device_out_of_memory_names_what_would_help(refused, monkeypatch):
+    def train(command):
+        with advise_on_memory(
+            "training", ["--config.train.batch_size=32", "--config.model.chunk=1"]
+        ):
+            return jnp.zeros((2**20, 2**28)) + 1
+
+    monkeypatch.setattr(main, "MODES", [main.MODES[1]._replace(run=train)])
+    first, second = refused("").splitlines()
+    assert first.startswith("error: RESOURCE_EXHAUSTED") and first.endswith("It was training")
+    assert second == "  try: --config.train.batch_size=32"
 
 
 def test_check_describes_the_built_in_data(run, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "nosuchdevice")
-    done = run("--mode=check", "--config=configs/scenes.py:quick")
+    done = run("check", "--config=configs/scenes.py:quick")
     assert done.returncode == 0, done.stderr
     assert "train: 100 images of 12 regions x 64 features" in done.stdout
     assert "rate_asked 0.4, true_rate 0.4" in done.stdout
@@ -233,12 +265,18 @@ def test_every_config_is_complete_and_locked(name):
         assert config.loss.to_dict() == {"margin": 0.2, "tau": 0.05}
 
 
-def test_module_and_package_are_the_same_command(place):
-    """`python -m l2rm_jax` is `python -m l2rm_jax.main`."""
-    command = [sys.executable, "-m", "l2rm_jax", "--config.seeed=1"]
+@pytest.mark.parametrize("module", ["l2rm_jax", "l2rm_jax.main"])
+def test_modules_are_the_same_command_as_l2rm(place, module):
+    command = [sys.executable, "-m", module, "evaluate", "--help"]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr == "error: --config.seeed=1: no such config key; the nearest is seed\n"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == answer(["evaluate", "--help"], main.MODES) + "\n"
+
+
+def test_the_script_l2rm_is_this_command():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    module, _, name = scripts["l2rm"].partition(":")
+    assert getattr(importlib.import_module(module), name) is main.run_command
 
 
 def test_a_damaged_cached_program_is_compiled_again(tmp_path):

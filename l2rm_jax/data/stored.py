@@ -179,8 +179,8 @@ def _generate_scenes(config: Any, split: str) -> StoredSplit:
     if config.path:
         raise ConfigError(
             f"data.path is {config.path!r}, but data.name is 'scenes', the built-in data set, "
-            "which has no files; choose another data.name, or the config of a data set in files, "
-            "such as --config=f30k"
+            "which has no files; expected another data.name",
+            hint="--config.data.name=mine",
         )
     made = scenes.generate(getattr(config, f"scenes_{split}", 0), config.scenes_seed, split)
     images = RegionFeatures.from_array(made.features, f"scenes/{split}")
@@ -192,7 +192,7 @@ def _check_directory(path: str | Path) -> Path:
         "expected the directory of train_ims.npy, train_caps.txt (or .tsv, .npy), dev and test"
     )
     if not path:
-        raise ConfigError(f"data.path is empty; {expected}")
+        raise ConfigError(f"data.path: empty; {expected}", hint="--data=DIR")
     if not Path(path).is_dir():
         raise DataError(f"{path}: no such directory; {expected}")
     return Path(path)

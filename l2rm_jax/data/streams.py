@@ -153,7 +153,8 @@ def check_batch_size(dataset: PairDataset, batch_size: int) -> None:
     if len(dataset) < batch_size:
         raise DataError(
             f"{dataset.split}: found {len(dataset)} pairs, expected at least one batch of "
-            f"{batch_size}; lower train.batch_size"
+            f"{batch_size}",
+            hint=f"--config.train.batch_size={len(dataset)}" if len(dataset) > 1 else None,
         )
 
 

@@ -59,8 +59,8 @@ def load_sentence_splitter() -> SentenceSplitter:
         return PunktTokenizer("english").tokenize
     except LookupError:
         raise ConfigError(
-            "data.split_sentences: NLTK's punkt model is not installed; get it with "
-            "`python -m nltk.downloader punkt_tab`, or set the field to False"
+            "data.split_sentences: NLTK's punkt model, which it needs, is not installed",
+            hint="python -m nltk.downloader punkt_tab",
         ) from None
 
 

@@ -291,7 +291,9 @@ def _parse_frames(stored: Any, path: Path, video: str) -> Float32[np.ndarray, "f
 
 def _check_directory(path: str | Path) -> Path:
     if not path:
-        raise ConfigError("data.path is empty; expected the directory of the videos' files")
+        raise ConfigError(
+            "data.path: empty; expected the directory of the videos' files", hint="--data=DIR"
+        )
     if not Path(path).is_dir():
         raise DataError(f"{path}: no such directory; expected the directory of the videos' files")
     return Path(path)

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, L2RMError
 
 _log = logging.getLogger(__name__)
 
@@ -132,15 +132,24 @@ def describe_error(error: jax.errors.JaxRuntimeError) -> str:
     first = str(error).splitlines()[0]
     if OUT_OF_MEMORY not in str(error):
         return first
-    advice = getattr(error, "advice", "Try a smaller model, or devices with more memory")
-    return f"{first.rstrip('.')}. {advice}"
+    work, hints = getattr(error, "advice", (None, ["a smaller model"]))
+    flags = " or ".join([*hints, "devices with more memory"])
+    return f"{first.rstrip('.')}. {f'It was {work}. ' if work else ''}Try {flags}"
+
+
+def out_of_memory_error(error: jax.errors.JaxRuntimeError) -> L2RMError:
+    """The error of a device without free memory as one of this library, with the best hint."""
+    first = str(error).splitlines()[0].rstrip(".")
+    work, hints = getattr(error, "advice", (None, []))
+    return L2RMError(f"{first}. It was {work}" if work else first, hint=next(iter(hints), None))
 
 
 @contextlib.contextmanager
 def advise_on_memory(work: str, hints: Sequence[str]) -> Iterator[None]:
     """If a device runs out of memory in this `with` block, say what ran and what would help.
 
-    The error is raised as it is, with an attribute `advice` that `describe_error` shows.
+    The error is raised as it is, with an attribute `advice` that `describe_error` and
+    `out_of_memory_error` read.
 
     Args:
       work: what runs in the block.
@@ -150,8 +159,7 @@ def advise_on_memory(work: str, hints: Sequence[str]) -> Iterator[None]:
         yield
     except jax.errors.JaxRuntimeError as error:
         if OUT_OF_MEMORY in str(error) and not hasattr(error, "advice"):
-            flags = " or ".join([*hints, "devices with more memory"])
-            error.advice = f"It was {work}. Try {flags}"
+            error.advice = work, hints
         raise
 
 

@@ -81,12 +81,16 @@ def read_trained_vocabulary(data_config: ConfigDict) -> Vocabulary:
       ConfigError: `data.vocabulary` or `data.path` is empty.
       DataError: the vocabulary cannot be read.
     """
-    for name, what in (
-        ("path", "the directory of the features and captions"),
-        ("vocabulary", "the json file of the vocabulary that the checkpoint was trained with"),
+    for name, what, hint in (
+        ("path", "the directory of the features and captions", "--data=DIR"),
+        (
+            "vocabulary",
+            "the json file of the vocabulary that the checkpoint was trained with",
+            "--config.data.vocabulary=FILE.json",
+        ),
     ):
         if not data_config[name]:
-            raise ConfigError(f"data.{name} is empty; --checkpoint needs {what}")
+            raise ConfigError(f"data.{name}: empty; --checkpoint needs {what}", hint=hint)
     return Vocabulary.read(data_config.vocabulary)
 
 
@@ -135,7 +139,8 @@ def _load(path: Path) -> Mapping[str, Any]:
         import torch
     except ImportError as error:
         raise CheckpointError(
-            f"{path}: reading it needs PyTorch; install the extra: pip install 'l2rm_jax[torch]'"
+            f"{path}: reading it needs PyTorch, which is missing",
+            hint="pip install 'l2rm_jax[torch]'",
         ) from error
     version = tuple(map(int, torch.__version__.split(".")[:2]))
     if version < (2, 6):

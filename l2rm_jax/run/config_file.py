@@ -1,5 +1,6 @@
 """The config file of a work directory, `config.json`, and config changes by dotted key."""
 
+import difflib
 import json
 import re
 import runpy
@@ -132,7 +133,10 @@ def read_config(workdir: str | Path) -> ConfigDict:
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: no run was started in {workdir} ({error.strerror})") from error
+        raise ConfigError(
+            f"{path}: no run was started in {workdir} ({error.strerror})",
+            hint=_nearest_run(workdir),
+        ) from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(saved, dict):
@@ -141,6 +145,14 @@ def read_config(workdir: str | Path) -> ConfigDict:
     if not isinstance(plugins, list) or not all(isinstance(name, str) for name in plugins):
         raise ConfigError(f"{path}: plugins: found {plugins!r}, expected a list of module names")
     return with_changes(default(plugins), flat(saved), where=f"{path}: ")
+
+
+def _nearest_run(workdir: str | Path) -> str | None:
+    """The run beside `workdir` with the most similar name, as a flag; None if none is similar."""
+    files = Path(workdir).parent.glob(f"*/{CONFIG_FILE}")
+    beside = {file.parent.name: file.parent for file in files}
+    nearest = difflib.get_close_matches(Path(workdir).name, beside, n=1)
+    return f"--workdir={beside[nearest[0]]}" if nearest else None
 
 
 def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:

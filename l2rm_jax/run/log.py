@@ -121,8 +121,8 @@ def require_tensorboard() -> None:
     """Raise `ConfigError` if the package tensorboardX, which writes for TensorBoard, is missing."""
     if importlib.util.find_spec("tensorboardX") is None:
         raise ConfigError(
-            "train.tensorboard: the package tensorboardX is missing; install it with "
-            "pip install 'l2rm_jax[tensorboard]', or leave the field False"
+            "train.tensorboard: the package tensorboardX, which it needs, is missing",
+            hint="pip install 'l2rm_jax[tensorboard]'",
         )
 
 

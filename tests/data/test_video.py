@@ -318,7 +318,7 @@ def test_objects_in_an_archive_are_not_unpickled(tmp_path):
         ({"max_frames": 0}, "data.max_frames: 0, expected at least 1"),
         ({"features": "c3d"}, "data.features is 'c3d', expected one of .*: resnet"),
         ({"features": "", "layout": "experts"}, "data.features is empty; expected the file of an"),
-        ({"path": ""}, "data.path is empty; expected the directory of the videos"),
+        ({"path": ""}, "data.path: empty; expected the directory of the videos"),
         ({"path": "/nowhere"}, "/nowhere: no such directory"),
     ],
 )

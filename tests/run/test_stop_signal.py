@@ -59,7 +59,7 @@ def test_outside_the_main_thread_sigterm_is_left_alone():
 
 def end_of_command(monkeypatch, mode) -> int:
     """Exit status of the command line whose mode `train` is `mode`."""
-    monkeypatch.setattr(main, "MODES", [Mode("train", "", "", (), mode)])
+    monkeypatch.setattr(main, "MODES", [Mode("train", "", "", (), lambda command: mode())])
     monkeypatch.setattr(os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as ended:
         main.main([])
