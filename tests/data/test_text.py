@@ -94,8 +94,9 @@ def test_sentences_of_hard_captions_are_those_of_nltk(small_punkt):
 
 def test_a_missing_sentence_model_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
-    with pytest.raises(ConfigError, match=r"data\.split_sentences: .*downloader punkt_tab"):
+    with pytest.raises(ConfigError, match=r"data\.split_sentences: .*not installed") as caught:
         load_sentence_splitter()
+    assert caught.value.hint == "python -m nltk.downloader punkt_tab"
 
 
 def test_short_cut_gives_the_words_of_the_full_rules():

@@ -181,8 +181,9 @@ def test_tensorboard_shows_every_point_once(tmp_path):
 
 def test_tensorboard_without_its_package_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setattr(run_log.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"l2rm_jax\[tensorboard\]"):
+    with pytest.raises(ConfigError, match="tensorboardX, which it needs, is missing") as caught:
         RunLog(tmp_path / "run", HEADER, tensorboard=True)
+    assert caught.value.hint == "pip install 'l2rm_jax[tensorboard]'"
     assert not (tmp_path / "run").exists()
 
 
