@@ -20,7 +20,7 @@ LINES = (
     ("command_line",),
     ("run",),
     ("methods", "evaluation"),
-    ("models", "data"),
+    ("models", "crossfit", "data"),
     ("losses", "ot", "mixture", "devices", "config"),
     ("console", "errors"),
 )

@@ -1,0 +1,64 @@
+"""Folds: each image, with all captions stored with it, belongs to exactly one.
+
+The fold follows from a hash of the image's key and the seed alone. So images that are added later
+move no other image to another fold.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int, UInt64
+
+from l2rm_jax.errors import ConfigError, DataError
+
+
+def assign_folds(
+    keys: Int[np.ndarray, " images"] | Sequence[str], folds: int, seed: int
+) -> Int[np.ndarray, " images"]:
+    """Assign each image to a fold, 0 to `folds` - 1; equal keys share a fold.
+
+    Args:
+      keys: a stable key of each image: its row or its name, or the key of its group, if near
+        duplicates have to stay together.
+      folds: number of folds, at least 3: a nested model trains without two of them.
+      seed: seed of the hash, 0 or more.
+
+    Raises:
+      ConfigError: fewer than 3 folds.
+      DataError: a fold has fewer than two different keys. An image is compared with others of its
+        fold, so a single one cannot be judged.
+    """
+    if folds < 3:
+        raise ConfigError(f"cross-fitting: found {folds} folds, expected at least 3")
+    hashes = hash_keys(keys, seed)
+    kept = np.unique(hashes)
+    counts = np.bincount((kept % np.uint64(folds)).astype(np.int64), minlength=folds)
+    if counts.min() < 2:
+        raise DataError(
+            f"cross-fitting: fold {counts.argmin()} of {folds} holds {counts.min()} of {len(kept)} "
+            "images, expected at least 2; use fewer folds or more images"
+        )
+    return (hashes % np.uint64(folds)).astype(np.int64)
+
+
+def hash_keys(
+    keys: Int[np.ndarray, " keys"] | Sequence[str], seed: int
+) -> UInt64[np.ndarray, " keys"]:
+    """Hash integers or names to 64 bits, the same in every process and on every machine.
+
+    Integers go through the finaliser of SplitMix64, names through BLAKE2.
+
+    References:
+        Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014.
+    """
+    salt = hashlib.blake2b(str(seed).encode(), digest_size=8).digest()
+    array = np.asarray(keys)
+    if array.dtype.kind not in "iu":
+        digests = (hashlib.blake2b(str(key).encode(), digest_size=8, key=salt) for key in keys)
+        return np.frombuffer(b"".join(digest.digest() for digest in digests), np.uint64)
+    with np.errstate(over="ignore"):
+        z = array.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.frombuffer(salt, np.uint64)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))

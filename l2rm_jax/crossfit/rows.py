@@ -1,0 +1,33 @@
+"""Rows: one vector an image or caption, read in blocks, so that memory does not grow with them."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float, Int
+
+BLOCK = 4096  # rows
+
+
+class Rows(Protocol):
+    """An array [rows, dimensions], a memory-mapped one, or an object that computes its rows."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of dimensions."""
+
+    def __getitem__(self, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n dimensions"]:
+        """Read some rows."""
+
+
+def padded_blocks(
+    rows: Int[np.ndarray, " n"], size: int
+) -> Iterator[tuple[Int[np.ndarray, " size"], int]]:
+    """Iterate over blocks of equal size, so that a compiled program sees one shape.
+
+    Yields:
+      The block, and how many of its rows count. The last block is filled up with its last row.
+    """
+    for start in range(0, len(rows), size):
+        block = rows[start : start + size]
+        yield np.pad(block, (0, size - len(block)), mode="edge"), len(block)

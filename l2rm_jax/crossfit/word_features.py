@@ -1,0 +1,82 @@
+"""Vectors of captions that are words: weighted counts, in a few hundred dimensions.
+
+A caption's vector has one entry a word, the square root of its count times the word's inverse
+document frequency, and unit length. The leading singular directions of all captions reduce it
+(latent semantic analysis). The images play no part in it.
+
+References:
+    Deerwester et al., Indexing by Latent Semantic Analysis, JASIS 1990.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse
+from jaxtyping import Float, Float32, Int
+
+from l2rm_jax.crossfit.directions import leading_directions
+
+DIMENSIONS = 400
+MIN_CAPTIONS = 4  # a word in fewer captions is left out
+_FIT_CAPTIONS = 100_000  # the directions come from a sample of at most so many captions
+
+
+class WordRows:
+    """Captions' vectors [captions, dimensions], computed when they are read."""
+
+    def __init__(
+        self, weights: scipy.sparse.csr_array, directions: Float[np.ndarray, "words dimensions"]
+    ):
+        self._weights, self._directions = weights, directions.astype(np.float32)
+        self.shape = weights.shape[0], directions.shape[1]
+
+    def __getitem__(self, rows: Int[np.ndarray, " n"]) -> Float32[np.ndarray, "n dimensions"]:
+        return self._weights[rows] @ self._directions
+
+
+def word_rows(tokens: Sequence[Int[np.ndarray, " words"]], seed: int = 0) -> WordRows:
+    """Fit the vectors to all captions, and return them.
+
+    Args:
+      tokens: the words of each caption as numbers, 0 or more. Markers that stand in every caption
+        have no weight, as their document frequency is 1.
+      seed: seed of the sample that the directions are fitted to.
+    """
+    weights = weighted_counts(tokens)
+    sample = weights
+    if weights.shape[0] > _FIT_CAPTIONS:
+        rng = np.random.default_rng(seed)
+        sample = weights[np.sort(rng.choice(weights.shape[0], _FIT_CAPTIONS, replace=False))]
+    directions = leading_directions(
+        lambda matrix: sample.T @ (sample @ matrix), weights.shape[1], DIMENSIONS, seed
+    )
+    return WordRows(weights, directions)
+
+
+def weighted_counts(tokens: Sequence[Int[np.ndarray, " words"]]) -> scipy.sparse.csr_array:
+    """Return [captions, words] weighted counts; rows have unit length, or 0 without a known word.
+
+    The columns are the words of at least `MIN_CAPTIONS` captions, in the order of their numbers. If
+    there is none, there is a single column of zeros.
+    """
+    lengths = np.array([len(caption) for caption in tokens])
+    words = np.concatenate([*tokens, np.zeros(0, np.int32)]).astype(np.int64)
+    starts = np.append(0, np.cumsum(lengths))
+    ones = np.ones(len(words), np.float32)
+    counts = scipy.sparse.csr_array(
+        (ones, words, starts), shape=(len(tokens), int(words.max(initial=0)) + 1)
+    )
+    counts.sum_duplicates()
+    captions_with = np.bincount(counts.indices, minlength=counts.shape[1])
+    kept = np.flatnonzero(captions_with >= MIN_CAPTIONS)
+    if not len(kept):
+        return scipy.sparse.csr_array((len(tokens), 1), dtype=np.float32)
+    weights = counts[:, kept]
+    weights.data = np.sqrt(weights.data) * np.log(len(tokens) / captions_with[kept]).astype(
+        np.float32
+    ).take(weights.indices)
+    lengths = np.sqrt(np.asarray(weights.multiply(weights).sum(axis=1)))
+    weights.data /= np.repeat(np.maximum(lengths, 1e-12), np.diff(weights.indptr)).astype(
+        np.float32
+    )
+    return weights
