@@ -5,8 +5,8 @@ python -m experiments.crossfit --path=DIR --rate=0,0.4,0.6,0.8 --protocol=image,
     --seed=0,1,2,3,4 --csv=FILE
 
 Captions of the first --images training images are swapped by the library's protocols, with --seed
-as mismatch.seed. The linear detector then judges every pair without the truth, which only scores the
-result. --json writes the last judgement, --csv a row for each.
+as mismatch.seed. The linear detector then judges every pair without the truth, which only scores
+the result. --json writes the last judgement, --csv a row for each.
 """
 
 import argparse

@@ -102,8 +102,9 @@ def fit(
     mean = moments[0, 1:] / moments[0, 0]
     covariance = moments[1:, 1:] / moments[0, 0] - np.outer(mean, mean)
     di, dc = image_dimensions, len(mean) - image_dimensions
-    white_images = _whitening(covariance[:di, :di], ridge.images)
-    white_captions = _whitening(covariance[di:, di:], ridge.captions)
+    squares = np.diag(moments)[1:] / moments[0, 0]
+    white_images = _whitening(covariance[:di, :di], ridge.images, squares[:di])
+    white_captions = _whitening(covariance[di:, di:], ridge.captions, squares[di:])
     cross = white_images @ covariance[:di, di:] @ white_captions.T
     # Singular vectors of the smaller side by its Gram matrix, those of the other side from these.
     flip = di > dc
@@ -119,9 +120,12 @@ def fit(
     return Cca(*(array.astype(np.float32) for array in (*arrays, correlations)))
 
 
-def _whitening(covariance: np.ndarray, ridge: float) -> np.ndarray:
-    """Inverse Cholesky factor of a covariance with its ridge: W (C + ridge) Wᵀ is the identity."""
-    average = max(np.trace(covariance) / len(covariance), np.finfo(np.float64).tiny)
+def _whitening(covariance: np.ndarray, ridge: float, squares: np.ndarray) -> np.ndarray:
+    """Inverse Cholesky factor W of a covariance with its ridge: W (C + ridge) Wᵀ is the identity.
+
+    A mean variance below the rounding error of the mean squares counts as that error.
+    """
+    average = max(np.trace(covariance) / len(covariance), _SMALLEST * squares.mean()) or 1.0
     full = covariance + max(ridge, _SMALLEST) * average * np.eye(len(covariance))
     return np.linalg.inv(np.linalg.cholesky(full))
 

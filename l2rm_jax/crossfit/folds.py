@@ -26,20 +26,33 @@ def assign_folds(
 
     Raises:
       ConfigError: fewer than 3 folds.
-      DataError: a fold has fewer than two different keys. An image is compared with others of its
-        fold, so a single one cannot be judged.
     """
     if folds < 3:
         raise ConfigError(f"cross-fitting: found {folds} folds, expected at least 3")
     hashes = hash_keys(keys, seed)
-    kept = np.unique(hashes)
-    counts = np.bincount((kept % np.uint64(folds)).astype(np.int64), minlength=folds)
-    if counts.min() < 2:
-        raise DataError(
-            f"cross-fitting: fold {counts.argmin()} of {folds} holds {counts.min()} of {len(kept)} "
-            "images, expected at least 2; use fewer folds or more images"
-        )
     return (hashes % np.uint64(folds)).astype(np.int64)
+
+
+def check_folds(
+    pair_image: Int[np.ndarray, " pairs"],
+    image_fold: Int[np.ndarray, " images"],
+    image_group: Int[np.ndarray, " images"],
+) -> None:
+    """Check that every fold has captions of at least two groups of images.
+
+    A pair is judged by comparison with images of its fold, so a single one cannot be judged.
+
+    Raises:
+      DataError: a fold has fewer.
+    """
+    stored = np.unique(pair_image)
+    for fold in range(int(image_fold.max()) + 1):
+        groups = np.unique(image_group[stored[image_fold[stored] == fold]])
+        if len(groups) < 2:
+            raise DataError(
+                f"cross-fitting: fold {fold} has captions of {len(groups)} of the {len(stored)} "
+                "images, expected at least 2; use fewer folds or more images"
+            )
 
 
 def hash_keys(

@@ -47,15 +47,19 @@ class Histogram(NamedTuple):
         return np.bincount(self.bins(scores), weights, BINS).astype(np.float64)
 
 
-def separation(scores: Float[np.ndarray, " n"], negatives: Float[np.ndarray, " m"]) -> float:
+def separation(
+    scores: Float[np.ndarray, " n"],
+    negatives: Float[np.ndarray, " m"],
+    weights: Float[np.ndarray, " n"] | None = None,
+) -> float:
     """Return the share of (score, negative) pairs in which the score is higher (AUROC).
 
-    Scores in one bin count as equal.
+    Scores in one bin count as equal. With weights, a score counts that many times.
 
     Raises:
       DataError: as `Histogram.over`.
     """
     histogram = Histogram.over(scores, negatives)
-    above, below = histogram.count(scores), histogram.count(negatives)
+    above, below = histogram.count(scores, weights), histogram.count(negatives)
     lower = np.cumsum(below) - below / 2
     return float(above @ lower / (above.sum() * below.sum()))

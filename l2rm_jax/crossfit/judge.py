@@ -5,12 +5,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.crossfit.histogram import Histogram, separation
+from l2rm_jax.crossfit.histogram import BINS, Histogram, separation
 from l2rm_jax.crossfit.information import Evidence
 from l2rm_jax.crossfit.level import Units, find_level, units_at
-from l2rm_jax.crossfit.posterior import Calibration, calibrate, calibrate_counts
+from l2rm_jax.crossfit.posterior import calibrate, calibrate_counts
 
-_DRAWS = 200  # of the bootstrap
+_DRAWS = 100  # of the bootstrap
+_SMALLEST_WEIGHT = 1e-9
 
 
 class Judgement(NamedTuple):
@@ -23,8 +24,8 @@ class Judgement(NamedTuple):
       rate: share of mismatched pairs, in [0, 1].
       rate_low: end of the 90% interval of the rate, by bootstrap over images.
       rate_high: the other end.
-      separation: AUROC of matched pairs against known negatives, estimated without truth. Near 0.5,
-        nothing can be told.
+      separation: AUROC of pairs, weighted by their posterior, against known negatives: how well
+        matched pairs can be told from mismatched ones. Near 0.5, they cannot.
     """
 
     level: str
@@ -53,42 +54,40 @@ def judge(
     level = level or find_level(evidence, pair_image)
     units = units_at(evidence, pair_image, level)
     fitted = calibrate(units.information, units.negatives.ravel())
-    posterior = fitted.posterior(units.information)[units.of_pair]
+    unit_posterior = fitted.posterior(units.information)
+    posterior = unit_posterior[units.of_pair]
     rate = float(1 - posterior.mean())
-    low, high = rate_interval(units)
-    against = separation(units.information, units.negatives.ravel())
-    # Mismatched units score like negatives: half of the comparisons each.
-    matched = max(1 - rate, 1e-3)
+    # The fit counts units, the rate counts pairs; the width of the interval is the same.
+    interval = np.quantile(bootstrap_rates(units), [0.05, 0.95]) - fitted.rate
+    low, high = np.clip(rate + interval, 0, 1)
     return Judgement(
-        level,
-        units.information[units.of_pair],
-        posterior,
-        rate,
-        min(low, rate),
-        max(high, rate),
-        float(np.clip((against - rate / 2) / matched, 0, 1)),
+        level=level,
+        information=units.information[units.of_pair],
+        posterior=posterior,
+        rate=rate,
+        rate_low=min(float(low), rate),
+        rate_high=max(float(high), rate),
+        separation=separation(
+            units.information, units.negatives.ravel(), unit_posterior + _SMALLEST_WEIGHT
+        ),
     )
 
 
-def rate_interval(units: Units, draws: int = _DRAWS, seed: int = 0) -> tuple[float, float]:
-    """Return a 90% interval of the rate: percentiles of a bootstrap over images.
+def bootstrap_rates(
+    units: Units, draws: int = _DRAWS, seed: int = 0
+) -> Float[np.ndarray, " draws"]:
+    """Return the rate of mismatch of each of many draws of the images.
 
-    Each draw takes as many images as there are, with replacement, each with all its units, and fits
+    A draw takes as many images as there are, with replacement, each with all its units, and fits
     the mixture anew. The negatives, 20 times as many, stay.
     """
     histogram = Histogram.over(units.information, units.negatives)
-    negatives = histogram.count(units.negatives.ravel())
+    bins = histogram.bins(units.information)
     position = np.unique(units.image, return_inverse=True)[1]
     images, rng = position.max() + 1, np.random.default_rng(seed)
-    counts = np.stack(
-        [
-            histogram.count(
-                units.information,
-                np.bincount(rng.integers(0, images, images), minlength=images)[position],
-            )
-            for _ in range(draws)
-        ]
-    )
-    fitted: Calibration = calibrate_counts(histogram.centres, counts, negatives)
-    low, high = np.quantile(fitted.rate, [0.05, 0.95])
-    return float(low), float(high)
+    counts = np.empty((draws, BINS))
+    for draw in counts:
+        times = np.bincount(rng.integers(0, images, images), minlength=images)
+        draw[:] = np.bincount(bins, times[position], BINS)
+    negatives = histogram.count(units.negatives.ravel())
+    return calibrate_counts(histogram.centres, counts, negatives).rate

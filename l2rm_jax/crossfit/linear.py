@@ -17,6 +17,7 @@ from jaxtyping import Float, Float32, Int
 
 from l2rm_jax.crossfit import cca
 from l2rm_jax.crossfit.cca import Cca, Ridge
+from l2rm_jax.crossfit.folds import check_folds
 from l2rm_jax.crossfit.histogram import separation
 from l2rm_jax.crossfit.information import Evidence, Similarity, evidence_by_fold
 from l2rm_jax.crossfit.judge import Judgement, judge
@@ -72,6 +73,7 @@ def nested_evidence(
     """
     di, everything = images.shape[1], np.arange(len(pair_image))
     image_group = np.arange(len(image_fold)) if image_group is None else image_group
+    check_folds(pair_image, image_fold, image_group)
     pair_fold = image_fold[pair_image]
     folds = range(int(image_fold.max()) + 1)
     parts = []

@@ -28,6 +28,6 @@ def padded_blocks(
     Yields:
       The block, and how many of its rows count. The last block is filled up with its last row.
     """
-    for start in range(0, len(rows), size):
+    for start in range(0, len(rows), max(size, 1)):
         block = rows[start : start + size]
         yield np.pad(block, (0, size - len(block)), mode="edge"), len(block)

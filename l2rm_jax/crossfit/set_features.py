@@ -18,7 +18,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Float, Float32
 
 from l2rm_jax.crossfit.directions import leading_directions
 from l2rm_jax.crossfit.rows import padded_blocks

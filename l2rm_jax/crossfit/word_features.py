@@ -72,11 +72,8 @@ def weighted_counts(tokens: Sequence[Int[np.ndarray, " words"]]) -> scipy.sparse
     if not len(kept):
         return scipy.sparse.csr_array((len(tokens), 1), dtype=np.float32)
     weights = counts[:, kept]
-    weights.data = np.sqrt(weights.data) * np.log(len(tokens) / captions_with[kept]).astype(
-        np.float32
-    ).take(weights.indices)
-    lengths = np.sqrt(np.asarray(weights.multiply(weights).sum(axis=1)))
-    weights.data /= np.repeat(np.maximum(lengths, 1e-12), np.diff(weights.indptr)).astype(
-        np.float32
-    )
+    rarity = np.log(len(tokens) / captions_with[kept]).astype(np.float32)
+    weights.data = np.sqrt(weights.data) * rarity[weights.indices]
+    norms = np.sqrt(weights.multiply(weights).sum(axis=1)).clip(1e-12).astype(np.float32)
+    weights.data /= np.repeat(norms, np.diff(weights.indptr))
     return weights

@@ -1,0 +1,96 @@
+"""Information and known negatives against loops."""
+
+import numpy as np
+import pytest
+
+from l2rm_jax.crossfit import information
+from l2rm_jax.crossfit.information import evidence_by_fold, fold_evidence
+from l2rm_jax.errors import DataError
+
+IMAGES, PAIRS = 150, 300
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    similarities = rng.uniform(-1, 1, (IMAGES, PAIRS)).astype(np.float32)
+    return similarities, rng.integers(0, IMAGES - 5, PAIRS)  # some images have no caption
+
+
+def block(similarities):
+    return lambda images, captions: similarities[np.ix_(images, captions)]
+
+
+def naive_information(similarities, stored, pairs, temperature):
+    """Information of all images with captions, [images, pairs], by loops."""
+    images = sorted({int(stored[pair]) for pair in pairs})
+    table = np.full((IMAGES, PAIRS), np.nan)
+    for i in images:
+        for c in pairs:
+            s = similarities.astype(np.float64) / temperature
+            over_images = np.log(np.mean([np.exp(s[other, c]) for other in images]))
+            over_captions = np.log(np.mean([np.exp(s[i, other]) for other in pairs]))
+            table[i, c] = s[i, c] - (over_images + over_captions) / 2
+    return table
+
+
+@pytest.mark.parametrize("pairs", [np.arange(0, PAIRS, 9), np.arange(1, PAIRS, 2)], ids=len)
+def test_evidence_equals_a_loop(data, pairs):
+    similarities, stored = data
+    groups = np.arange(IMAGES) // 2
+    found = fold_evidence(block(similarities), stored, pairs, groups, 5, temperature=0.3)
+    images = np.unique(stored[pairs])
+    s = similarities.astype(np.float64) / 0.3
+    over_images = np.log(np.exp(s[images]).mean(0))
+    over_captions = np.log(np.exp(s[:, pairs]).mean(1))
+    table = s - (over_images + over_captions[:, None]) / 2
+    if len(pairs) < 40:  # the formula itself
+        loop = naive_information(similarities, stored, pairs[:10], 0.3)
+        assert np.isfinite(loop[stored[pairs[0]], pairs[0]])
+    np.testing.assert_allclose(found.information, table[stored[pairs], pairs], atol=1e-4)
+    for at, pair in enumerate(pairs):
+        wrong = np.flatnonzero(groups[images] != groups[stored[pair]])
+        distances = abs(found.negatives[at][:, None] - table[images[wrong], pair])
+        assert distances.min(axis=1).max() < 1e-4
+
+
+def test_siblings_share_negative_images(data):
+    _, stored = data
+    column = np.arange(IMAGES)[:, None] + np.zeros(PAIRS)  # the image alone decides
+    found = fold_evidence(block(column), stored, np.arange(PAIRS), np.arange(IMAGES), 0, 10.0)
+    for image in np.unique(stored):
+        rows = found.negatives[stored == image]
+        assert np.ptp(rows, axis=0).max() < 1e-3
+
+
+def test_samples_approximate_all(data, monkeypatch):
+    similarities, stored = data
+    pairs, own = np.arange(PAIRS), np.arange(IMAGES)
+    full = fold_evidence(block(similarities), stored, pairs, own, 0, temperature=1.0)
+    monkeypatch.setattr(information, "REFERENCES", 60)
+    few = fold_evidence(block(similarities), stored, pairs, own, 0, temperature=1.0)
+    assert 0 < abs(few.information - full.information).max() < 0.2
+
+
+def test_folds_are_put_together_in_the_order_of_the_pairs(data):
+    similarities, stored = data
+    folds, pairs, own = np.arange(IMAGES) % 3, np.arange(4, PAIRS), np.arange(IMAGES)
+    asked = {}
+
+    def similarity_of(fold, captions):
+        asked[fold] = captions
+        return block(similarities)
+
+    found = evidence_by_fold(similarity_of, stored, folds, pairs, own, seed=7)
+    for fold, captions in asked.items():
+        np.testing.assert_array_equal(captions, pairs[folds[stored[pairs]] == fold])
+        alone = fold_evidence(block(similarities), stored, captions, own, [7, fold])
+        np.testing.assert_array_equal(found.information[captions - 4], alone.information)
+        np.testing.assert_array_equal(found.negatives[captions - 4], alone.negatives)
+    assert sorted(asked) == [0, 1, 2]
+
+
+def test_one_group_has_no_negatives(data):
+    similarities, stored = data
+    with pytest.raises(DataError, match="of one group in a fold"):
+        fold_evidence(block(similarities), stored, np.arange(9), np.zeros(IMAGES, int), 0)
