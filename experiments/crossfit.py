@@ -22,7 +22,13 @@ from jaxtyping import Bool, Float
 
 from experiments.sweep import start
 from l2rm_jax import config as defaults
-from l2rm_jax.crossfit import assign_folds, caption_vectors, image_vectors, judge_pairs
+from l2rm_jax.crossfit import (
+    Judgement,
+    assign_folds,
+    caption_vectors,
+    image_vectors,
+    judge_pairs,
+)
 from l2rm_jax.crossfit.histogram import separation
 from l2rm_jax.data import PairDataset, load_data
 
@@ -68,6 +74,12 @@ def load_train(path: Path, images: int, protocol: str, rate: float, seed: int) -
     return load_data(config.data, config.mismatch, workdir=None).train
 
 
+def judge(train: PairDataset) -> Judgement:
+    """Judge the pairs by the linear detector, without the truth."""
+    folds = assign_folds(np.arange(len(train.images)), FOLDS, seed=0)
+    return judge_pairs(image_vectors(train), caption_vectors(train), train.stored_image, folds)
+
+
 def measure(train: PairDataset) -> dict[str, object]:
     """Judge the pairs, then compare with the truth.
 
@@ -77,8 +89,7 @@ def measure(train: PairDataset) -> dict[str, object]:
       calibration error of the posterior, level, and the seconds that the judgement took.
     """
     begin = time.perf_counter()
-    folds = assign_folds(np.arange(len(train.images)), FOLDS, seed=0)
-    judged = judge_pairs(image_vectors(train), caption_vectors(train), train.stored_image, folds)
+    judged = judge(train)
     seconds = time.perf_counter() - begin
     matched, scores = train.matched, judged.information
     best = np.argsort(-scores, kind="stable")[: matched.sum()]

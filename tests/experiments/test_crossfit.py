@@ -1,0 +1,76 @@
+"""Cross-fitting end to end: a data set on disk, with some captions swapped."""
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments import crossfit
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """120 images of four regions, each with three captions that name what the image shows."""
+    path, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    things = np.array([f"thing{number}" for number in range(8)])
+    for split, count in (("train", 120), ("dev", 3), ("test", 3)):
+        shown = np.stack([rng.permutation(8)[:3] for _ in range(count)])
+        content = np.zeros((count, 1, 8))
+        np.put_along_axis(content[:, 0], shown, 3.0, axis=1)
+        regions = content + rng.standard_normal((count, 4, 8))
+        np.save(path / f"{split}_ims.npy", regions.astype(np.float32))
+        lines = [" ".join(rng.permutation(things[row])) for row in shown for _ in range(3)]
+        (path / f"{split}_caps.txt").write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_results_of_several_settings(directory, tmp_path, monkeypatch, capsys):
+    files = [f"--json={tmp_path / 'one.json'}", f"--csv={tmp_path / 'all.csv'}"]
+    arguments = [f"--path={directory}", "--images=0", "--protocol=image,caption", "--rate=0.5"]
+    monkeypatch.setattr(crossfit, "FOLDS", 3)
+    monkeypatch.setattr(sys, "argv", ["crossfit", *arguments, *files])
+    crossfit.main()
+    result = json.loads((tmp_path / "one.json").read_text())
+    keys = "auroc precision rate rate_low rate_high ece level seconds"
+    assert list(result) == keys.split()
+    assert result["level"] == "pair" and result["precision"] > 0.85 and result["auroc"] > 0.9
+    assert result["rate_low"] < 0.5 < result["rate_high"] + 0.05
+    header, *rows = (tmp_path / "all.csv").read_text().splitlines()
+    assert header == f"images,protocol,asked,seed,{keys.replace(' ', ',')}"
+    assert [row.split(",")[:4] for row in rows] == [
+        ["120", "image", "0.5", "0"],
+        ["120", "caption", "0.5", "0"],
+    ]
+    assert "precision" in capsys.readouterr().out
+
+
+def test_the_truth_plays_no_part(directory, monkeypatch):
+    monkeypatch.setattr(crossfit, "FOLDS", 3)
+    train = crossfit.load_train(directory, 0, "image", 0.4, 1)
+    hidden = replace(train, caption_image=np.zeros_like(train.caption_image), captions=[])
+    one, two = crossfit.judge(train), crossfit.judge(hidden)
+    np.testing.assert_array_equal(one.posterior, two.posterior)
+    np.testing.assert_array_equal(one.information, two.information)
+    assert one[3:] == two[3:]
+
+
+def test_calibration_error_equals_a_loop():
+    rng = np.random.default_rng(2)
+    posterior, matched = rng.random(200), rng.random(200) < 0.3
+    posterior[:2] = 0, 1
+    total = 0.0
+    for number in range(15):
+        low, high = number / 15, (number + 1) / 15
+        inside = (posterior >= low) & ((posterior < high) | (number == 14))
+        total += abs(posterior[inside].sum() - matched[inside].sum())
+    assert crossfit.calibration_error(posterior, matched) == pytest.approx(total / 200)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("protocol, precision", [("image", 0.9), ("caption", 0.88)])
+def test_real_data(flickr8k, protocol, precision):
+    result = crossfit.measure(crossfit.load_train(flickr8k, 2000, protocol, 0.4, 3))
+    assert result["precision"] > precision and abs(result["rate"] - 0.4) < 0.03
+    assert result["ece"] < 0.03 and result["level"] == {"caption": "pair"}.get(protocol, protocol)
