@@ -4,7 +4,8 @@ The training loop is `l2rm_jax/train.py`; this package holds what the loop calls
 
 - `run`: the run in progress (model, method, state, plan, position);
 - `inputs`, `fields`: checks of the config and the data before training;
-- `config_file`, `log`, `results`, `checkpoints`: the files of the work directory;
+- `config_file`, `log`, `results`, `checkpoints` (and `orbax_output`): the files of the work
+  directory;
 - `means`: means of the step metrics over an epoch;
 - `lock`, `stop_signal`: one process per work directory, and a clean stop at SIGTERM or Ctrl-C;
 - `health`: warnings when the run is not learning.

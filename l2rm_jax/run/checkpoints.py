@@ -22,11 +22,11 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from absl import logging as absl_logging
 from orbax.checkpoint import checkpoint_managers as policies
 
 from l2rm_jax.devices.hosts import is_primary, on_any_host
 from l2rm_jax.errors import CheckpointError, first_line
+from l2rm_jax.run.orbax_output import hide_repeated_errors
 from l2rm_jax.run.results import to_jsonable
 
 RETRY_PAUSES = (1.0, 4.0)  # seconds before a failed read is tried again
@@ -34,6 +34,8 @@ RETRY_PAUSES = (1.0, 4.0)  # seconds before a failed read is tried again
 PyTree = Any
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
+
+hide_repeated_errors()
 
 
 class Resumed(NamedTuple):
@@ -234,14 +236,6 @@ def _save_errors(manager: ocp.CheckpointManager) -> Iterator[None]:
             f"{manager.directory}: a checkpoint cannot be written ({reason}); earlier ones are "
             "intact"
         ) from error
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a record is no error that orbax's threads log: `_save_errors` raises it too."""
-    return record.levelno < logging.ERROR or "orbax" not in record.pathname
-
-
-absl_logging.get_absl_logger().addFilter(_is_news)
 
 
 def _save_args(state: PyTree, progress: dict[str, Any]) -> ocp.args.Composite:
