@@ -1,6 +1,6 @@
 """One mismatched picture, its stored caption and the caption that transport gives it instead.
 
-python -m l2rm_jax.main --workdir=runs/scenes
+l2rm --workdir=runs/scenes
 python -m experiments.plot_pair runs/scenes --out=figures --number=46
 
 Of the pairs that the run's best model calls mismatched and transport moves, one whose new caption

@@ -1,6 +1,6 @@
 """Which regions of a picture the head `omit` matches each word of a caption with (OMIT Fig. 6).
 
-python -m l2rm_jax.main --config=scenes --config.method=triplet \\
+l2rm --config=scenes --config.method=triplet \\
     --config.model.head=omit --config.mismatch.rate=0 --workdir=runs/omit
 python -m experiments.plot_plan runs/omit --out=figures --picture=3 --caption=1
 

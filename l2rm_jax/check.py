@@ -1,4 +1,4 @@
-"""Read a whole data set and report its contents, or all its problems: `--mode=check`."""
+"""Read a whole data set and report its contents, or all its problems: `l2rm check`."""
 
 import hashlib
 import itertools

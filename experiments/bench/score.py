@@ -1,6 +1,6 @@
 """Time to score a test set: python -m experiments.bench.score --images=200 --captions=1000
 
-Scores every image with every caption, encoders included, as validation and `--mode=evaluate` do.
+Scores every image with every caption, encoders included, as validation and `l2rm evaluate` do.
 """
 
 import argparse

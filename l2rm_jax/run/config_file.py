@@ -193,7 +193,8 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
     raise ConfigError(
         f"{workdir} holds a run with another configuration (saved -> now):\n"
         + "\n".join(lines)
-        + "\nChoose another workdir, or the saved configuration; train.epochs alone may grow."
+        + "\nexpected the saved configuration, of which train.epochs alone may grow",
+        hint=f"--workdir={workdir}-2",
     )
 
 
@@ -203,6 +204,6 @@ def _check_no_run_files(workdir: Path) -> None:
     if files:
         raise ConfigError(
             f"{workdir}: found {files[0].relative_to(workdir)} but no {CONFIG_FILE}, so nothing "
-            f"says which run it belongs to; expected both or neither. Put {CONFIG_FILE} back, or "
-            "choose another workdir"
+            "says which run it belongs to; expected both or neither",
+            hint=f"--workdir={workdir}-2",
         )

@@ -209,7 +209,7 @@ def _recall(report: Mapping[str, float], reference: Reference) -> str | None:
         f"validation rSum is {report['rsum']:.1f}, and chance with {reference.images} images of "
         f"{describe_counts(reference.captions_per_image)} captions is {chance:.1f}, give or take "
         f"{margin:.1f}: the model ranks at random, so nothing that builds on its similarities can "
-        f"be right. {_try_to_learn(reference)}, and see with --mode=check that images and captions "
+        f"be right. {_try_to_learn(reference)}, and see with l2rm check that images and captions "
         "belong together"
     )
 
