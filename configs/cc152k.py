@@ -1,7 +1,7 @@
 """Train on CC152K, web pairs that are mismatched by nature, with the settings of L2RM or RCL.
 
-python -m l2rm_jax.main --config=cc152k --config.data.path=DIR --config.model.head=sgr
-python -m l2rm_jax.main --config=cc152k:rcl --config.data.path=DIR
+l2rm --config=cc152k --data=DIR --config.model.head=sgr
+l2rm --config=cc152k:rcl --data=DIR
 
 DIR holds the files of `cc152k_precomp`: captions as .tsv, one per image. No mismatch is added, and
 a pair may be rematched with itself, as in the authors' runs on this data (L2RM suppl. D.1 and

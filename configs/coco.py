@@ -1,8 +1,8 @@
 """Train on MS-COCO with region features, with the settings of L2RM, RCL, OMIT or RCSL.
 
-python -m l2rm_jax.main --config=coco --config.data.path=DIR \
+l2rm --config=coco --data=DIR \
     --config.mismatch.rate=0.4 --config.model.head=sgr
-python -m l2rm_jax.main --config=coco:omit --config.data.path=DIR
+l2rm --config=coco:omit --data=DIR
 
 DIR holds the files of `coco_precomp`. Validation uses the first 1000 dev images, because scoring
 all 5000 takes long. The test split is `testall` (5000 images); its scores give both published

@@ -1,6 +1,6 @@
 """Train on your own embeddings (CLIP, SigLIP, ...), with sizes that suit a CPU.
 
-python -m l2rm_jax.main --config=embeddings --config.data.path=DIR
+l2rm --config=embeddings --data=DIR
 
 DIR holds {train,dev,test}_ims.npy and {train,dev,test}_caps.npy: one vector, or several, for each
 image and each caption. No mismatch is added.

@@ -1,8 +1,8 @@
 """Train on Flickr30K with region features, with the settings of L2RM, RCL, OMIT or RCSL.
 
-python -m l2rm_jax.main --config=f30k --config.data.path=DIR \
+l2rm --config=f30k --data=DIR \
     --config.mismatch.rate=0.4 --config.model.head=sgr
-python -m l2rm_jax.main --config=f30k:omit --config.data.path=DIR
+l2rm --config=f30k:omit --data=DIR
 
 DIR holds the files of `f30k_precomp`. To use the published vocabulary and mismatch index, add
 --config.data.vocabulary=f30k_precomp_vocab.json --config.mismatch.file=f30k_precomp_0.4.npy

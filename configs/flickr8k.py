@@ -1,6 +1,6 @@
 """Train on Flickr8k with grid features: a small real data set, with sizes that suit a CPU.
 
-python -m l2rm_jax.main --config=flickr8k --config.data.path=DIR
+l2rm --config=flickr8k --data=DIR
 
 DIR holds {train,dev,test}_ims.npy (int8), ims_scale.npy and {train,dev,test}_caps.txt. Training
 uses the first 2000 images (10,000 pairs); --config.data.train_images=0 takes all. No published

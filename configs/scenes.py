@@ -1,7 +1,7 @@
-"""Train on `scenes`, the built-in data set; the default of `python -m l2rm_jax.main`.
+"""Train on `scenes`, the built-in data set; the default of `l2rm`.
 
-python -m l2rm_jax.main --config=scenes
-python -m l2rm_jax.main --config=scenes:quick
+l2rm --config=scenes
+l2rm --config=scenes:quick
 
 The first takes some minutes on a laptop CPU. `scenes:quick` takes about a minute and only shows
 that every part works; its recalls say nothing about the method.

@@ -1,7 +1,7 @@
 """Train on videos (MSR-VTT, MSVD), with frames as regions and any number of captions per video.
 
-python -m l2rm_jax.main --config=video --config.data.path=DIR --mode=check
-python -m l2rm_jax.main --config=video:experts --config.data.path=DIR \
+l2rm check --config=video --data=DIR
+l2rm --config=video:experts --data=DIR \
     --config.data.features=EXPERT --config.data.name=msvd
 
 For `video.py`, DIR is a collection of the dual-encoding release: `msrvtt10k` with FeatureData,

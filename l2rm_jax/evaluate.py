@@ -140,6 +140,11 @@ def _same_vectors(one: RegionFeatures, other: RegionFeatures) -> bool:
 def _open_trained(workdir: str | Path, changes: Mapping[str, Any]) -> Iterator[Run]:
     """Open the run in `workdir` with these changes to its config."""
     config = with_changes(read_config(workdir), changes)
+    if config.data.path and not Path(config.data.path).is_dir():
+        raise ConfigError(
+            f"{workdir}: its data are in {config.data.path}, where no directory is now",
+            hint=f"l2rm evaluate --workdir={workdir} --data=DIR",
+        )
     with open_run(config, read_data(config, workdir), workdir, Replicas()) as run:
         yield run
 

@@ -5,6 +5,7 @@ Modes import what they need when they run, so that `l2rm --help` answers at once
 """
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -225,6 +226,9 @@ def _join_hosts(command: Command) -> None:
 
 def run_command() -> None:
     """Run the command line of this process: help at once, a mode after setting up the process."""
+    # As with `python -m`: plug-ins may lie where the command is run.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     words = sys.argv[1:]
     try:
         text = answer(words, MODES)

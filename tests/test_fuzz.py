@@ -84,7 +84,7 @@ def precomp_config(directory: Path):
 
 
 def read_data_set(config: Any) -> None:
-    """Read all that a run and `--mode=check` read, but without the threads of the batches."""
+    """Read all that a run and `l2rm check` read, but without the threads of the batches."""
     data = read_data(config, None)
     for split in data.splits:
         split.images.rows(np.arange(len(split.images)))

@@ -273,6 +273,15 @@ def test_modules_are_the_same_command_as_l2rm(place, module):
     assert done.stdout == answer(["evaluate", "--help"], main.MODES) + "\n"
 
 
+def test_plugins_may_lie_where_the_command_is_run(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setattr(sys, "argv", ["l2rm", "--version"])
+    main.run_command()
+    assert capsys.readouterr().out == "l2rm_jax 0.1.0\n"
+    assert sys.path[0] == str(place)
+
+
 def test_the_script_l2rm_is_this_command():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     module, _, name = scripts["l2rm"].partition(":")

@@ -113,6 +113,18 @@ def moved_copy(run: Path, directory: Path, path: Path) -> Path:
     return path / "run"
 
 
+def test_a_run_is_evaluated_where_its_data_are_now(directory, proposer, tmp_path):
+    run, _ = proposer
+    moved = moved_copy(run, directory, tmp_path)
+    (tmp_path / "data").rename(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=f"its data are in {tmp_path}/data, where no") as caught:
+        evaluate_runs([moved])
+    assert caught.value.hint == f"l2rm evaluate --workdir={moved} --data=DIR"
+    changes = {"data.path": str(tmp_path / "elsewhere"), "data.test_split": "dev"}
+    [row] = evaluate_runs([moved], changes).values()
+    assert row["images"] == 10  # of dev; test has 12
+
+
 def test_runs_on_other_captions_are_not_averaged(directory, proposer, tmp_path):
     """Captions without text all have the same placeholders, so vectors are compared."""
     run, _ = proposer

@@ -1,4 +1,4 @@
-"""Captions as vectors instead of words: layouts, batches, errors and `--mode=check`."""
+"""Captions as vectors instead of words: layouts, batches, errors and `l2rm check`."""
 
 from pathlib import Path
 

@@ -2,7 +2,7 @@
 
 Train it with the built-in data from the root of a clone:
 
-python -m l2rm_jax.main --config.plugins=tests.plugins.bilinear --config.model.head=bilinear \
+l2rm --config.plugins=tests.plugins.bilinear --config.model.head=bilinear \
     --config.own.rank=16
 """
 

@@ -2,7 +2,7 @@
 
 Train it with the built-in data from the root of a clone:
 
-python -m l2rm_jax.main --config.plugins=tests.plugins.focal --config.method=focal \
+l2rm --config.plugins=tests.plugins.focal --config.method=focal \
     --config.own.gamma=1.5
 """
 
