@@ -1,58 +1,263 @@
-"""Progress bars on the screen."""
+"""What a person sees: lines of text, warnings, the table of epochs, progress bars.
 
+Results go to standard output, progress to standard error. On a terminal, lines are at most
+`WIDTH` columns long, a few words are coloured (unless NO_COLOR is set), and long work shows a bar.
+Anywhere else, a line stays one line, and there are no control characters.
+"""
+
+import logging
 import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 import jax
-from tqdm import tqdm
+from rich.console import Console, ConsoleDimensions
+from rich.filesize import pick_unit_and_suffix
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.table import Column
+from rich.text import Text
 
-LINE_SECONDS = 30.0  # interval of progress lines if standard error is not a terminal
-
-
-def progress_bar(total: int, description: str, *, initial: int = 0) -> tqdm:
-    """Progress bar on host 0's standard error: counts pairs, and shows their rate and the ETA.
-
-    Use it as a context manager, or call `close()`. Call `update(pairs)` for progress and
-    `set_postfix(loss=...)` to show a value. If standard error is not a terminal, it prints a line
-    of text every half minute, and nothing for work that takes less.
-
-    Args:
-      total: number of pairs.
-      description: text in front of the bar.
-      initial: pairs that are done already.
-    """
-    is_terminal = sys.stderr.isatty()
-    return _Bar(
-        total=total,
-        initial=initial,
-        desc=description,
-        unit=" pairs",
-        unit_scale=True,
-        file=sys.stderr if is_terminal else _WholeLines(sys.stderr),
-        mininterval=0.5 if is_terminal else LINE_SECONDS,
-        delay=0 if is_terminal else LINE_SECONDS,
-        dynamic_ncols=is_terminal,
-        leave=not is_terminal,
-        disable=jax.distributed.is_initialized() and jax.process_index() != 0,
-    )
+WIDTH = 80  # longest line on a terminal; a narrower terminal has shorter ones
+APPEAR_SECONDS = 2.0  # a bar appears once its work has taken this long
+RATE_SECONDS = 120.0  # the rate is that of this last part of the work
+LINE_SECONDS = 30.0  # interval of the lines that replace a bar if there is no terminal
 
 
-class _Bar(tqdm):
-    """A bar whose postfix is shown at the next refresh, without forcing one."""
-
-    def set_postfix(self, **values: Any) -> None:
-        super().set_postfix(refresh=False, **values)
-
-
-class _WholeLines:
-    """A stream for tqdm that writes whole lines instead of carriage returns."""
+class _Screen(Console):
+    """A console of at most `WIDTH` columns that wraps lines only if its stream is a terminal."""
 
     def __init__(self, stream: TextIO):
-        self._stream = stream
+        is_terminal = stream.isatty()
+        super().__init__(
+            file=stream,
+            force_terminal=is_terminal,
+            force_jupyter=False,
+            soft_wrap=not is_terminal,
+            markup=False,
+            emoji=False,
+            highlight=False,
+        )
 
-    def write(self, text: str) -> None:
-        if line := text.strip():
-            self._stream.write(line + "\n")
+    @property
+    def size(self) -> ConsoleDimensions:
+        """Columns and rows of the terminal, as it is now."""
+        columns, rows = super().size
+        return ConsoleDimensions(min(columns, WIDTH), rows)
 
-    def flush(self) -> None:
-        self._stream.flush()
+    def show_cursor(self, show: bool = True) -> bool:
+        """Leave the cursor as it is: a process that is killed would leave it hidden."""
+        return False
+
+
+def say(text: str | Text) -> None:
+    """Print text to standard output, above the progress bar if one is shown."""
+    _print(text, sys.stdout)
+
+
+def warn(message: str) -> None:
+    """Print a warning to standard output."""
+    _print(_warning(message), sys.stdout)
+
+
+def _warning(message: str) -> Text:
+    return Text.assemble(("warning:", "bold yellow"), f" {message}")
+
+
+def _print(text: str | Text, stream: TextIO) -> None:
+    screen = _Screen(stream)
+    with screen.capture() as lines:
+        screen.print(text)
+    # While a bar is shown, rich replaces the streams by ones that write above the bar.
+    stream.write(lines.get())
+    stream.flush()
+
+
+class LogLines(logging.Handler):
+    """Prints the log as plain lines on standard error, `warning: ...` for warnings."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        is_warning = record.levelno >= logging.WARNING
+        _print(_warning(message) if is_warning else message, sys.stderr)
+
+
+class EpochTable:
+    """The table of epochs: the names of the columns once, then one row an epoch.
+
+    Columns that do not fit the terminal are left out, from the right.
+
+    Args:
+      epochs: number of epochs of the run, warm-up included.
+      splits: whether the method splits the pairs (`Method.splits`).
+      knows_truth: whether it is known which pairs are mismatched.
+      moves_mass: whether the method rematches by transport (`Method.moves_mass`).
+    """
+
+    def __init__(self, epochs: int, *, splits: bool, knows_truth: bool, moves_mass: bool):
+        columns: list[tuple[str, int, Callable[[Mapping], str]]] = [
+            ("epoch", max(5, 2 * len(f"{epochs}") + 1), lambda row: f"{row['epoch']}/{epochs}"),
+            ("time", 8, lambda row: clock(row["time"])),
+            ("loss", 8, lambda row: _loss(row.get("loss", float("nan")))),
+            ("rSum", 8, lambda row: f"{row['rsum']:.1f}"),
+            ("", 1, lambda row: "*" if row["is_best"] else ""),
+            ("i2t@1", 7, lambda row: f"{row['i2t_r1']:.1f}"),
+            ("t2i@1", 7, lambda row: f"{row['t2i_r1']:.1f}"),
+        ]
+        if splits:
+            columns.append(("matched", 10, _matched_share))
+        if splits and knows_truth:
+            columns.append(("right", 7, lambda row: _format(row, "split_precision", ".1%")))
+        if moves_mass:
+            columns.append(("moved", 7, lambda row: _format(row, "moved_mass", ".2f")))
+        width = _Screen(sys.stdout).width if sys.stdout.isatty() else WIDTH
+        used = [sum(size for _, size, _ in columns[:end]) for end in range(1, len(columns) + 1)]
+        self._columns = [column for column, end in zip(columns, used, strict=True) if end <= width]
+        self._is_named = False
+
+    def lines(self, values: Mapping[str, Any], seconds: float) -> Text:
+        """The row of an epoch; the first one has the names of the columns above it.
+
+        Args:
+          values: fields of the epoch's record in the log.
+          seconds: time that the epoch took.
+        """
+        is_best = values["rsum"] >= values["best_rsum"]
+        row = {**values, "time": seconds, "is_best": is_best}
+        parts: list[Any] = []
+        if not self._is_named:
+            names = "".join(name.rjust(size) for name, size, _ in self._columns)
+            parts.append((f"{names}\n", "dim"))
+        self._is_named = True
+        for name, size, cell in self._columns:
+            is_bold = is_best and name in ("rSum", "")
+            parts.append((cell(row).rjust(size), "bold" if is_bold else ""))
+        text = Text.assemble(*parts)
+        text.rstrip()
+        return text
+
+
+def _loss(value: float) -> str:
+    """A loss in at most seven characters."""
+    return f"{value:.3f}" if abs(value) < 1000 else f"{value:.1e}"
+
+
+def _matched_share(row: Mapping[str, Any]) -> str:
+    """Share of the pairs that the split calls matched; the warm-up has no split."""
+    if "matched" not in row:
+        return "warm-up"
+    return f"{row['matched'] / (row['matched'] + row['mismatched']):.1%}"
+
+
+def _format(row: Mapping[str, Any], name: str, style: str) -> str:
+    """A number of an epoch; empty if the epoch has none."""
+    return format(row[name], style) if name in row else ""
+
+
+def clock(seconds: float) -> str:
+    """A time as minutes and seconds, `1:05`, or with hours, `2:01:05`."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}:{rest:02d}"
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def progress_bar(
+    total: int, description: str, *, initial: int = 0, unit: str = "pairs"
+) -> "_ProgressBar":
+    """Progress on host 0's standard error: what is done, the rate and the remaining time.
+
+    On a terminal it is a bar, which appears after `APPEAR_SECONDS` and is gone when the work is
+    done. Elsewhere it is a line of text every `LINE_SECONDS`, and nothing for shorter work.
+
+    Args:
+      total: size of the work.
+      description: text in front of the bar.
+      initial: what is done already.
+      unit: what is counted.
+
+    Returns:
+      A context manager. Call `update(count)` for progress and `note(text)` to show a text.
+    """
+    return _ProgressBar(total, description, initial, unit)
+
+
+class _ProgressBar:
+    """A context manager that shows progress; see `progress_bar`."""
+
+    def __init__(self, total: int, description: str, initial: int, unit: str):
+        screen = _Screen(sys.stderr)
+        self._numbers = _Numbers(unit)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None, table_column=Column(ratio=1)),
+            self._numbers,
+            console=screen,
+            expand=True,
+            transient=True,
+            refresh_per_second=4,
+            speed_estimate_period=RATE_SECONDS,
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        self._task = self._progress.add_task(description, total=total, completed=initial, note="")
+        self._timer = threading.Timer(APPEAR_SECONDS, self._progress.start)
+        self._timer.daemon = True
+        # Asking for the host's index would start the devices, which a single host may not use.
+        self._is_shown = not jax.distributed.is_initialized() or jax.process_index() == 0
+        self._is_bar = screen.is_interactive
+        self._next_line = time.monotonic() + LINE_SECONDS
+
+    def __enter__(self) -> "_ProgressBar":
+        if self._is_shown and self._is_bar:
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        if self._timer.ident is not None:  # it was started, and may be showing the bar just now
+            self._timer.join()
+        if self._is_bar:
+            self._progress.stop()
+
+    def update(self, count: int) -> None:
+        """Add to what is done."""
+        self._progress.advance(self._task, count)
+        [task] = self._progress.tasks
+        is_due = time.monotonic() >= self._next_line and not task.finished
+        if self._is_shown and not self._is_bar and is_due:
+            self._next_line = time.monotonic() + LINE_SECONDS
+            _print(f"{task.description}: {self._numbers.describe(task)}", sys.stderr)
+
+    def note(self, text: str) -> None:
+        """Show a text after the numbers, from now on."""
+        self._progress.update(self._task, note=text)
+
+
+class _Numbers(ProgressColumn):
+    """Column of a progress bar: what is done, the rate, the remaining time, a note."""
+
+    def __init__(self, unit: str):
+        super().__init__()
+        self._unit = unit
+
+    def render(self, task: Task) -> Text:
+        """The text of `describe`, on one line."""
+        return Text(self.describe(task), no_wrap=True, overflow="ellipsis")
+
+    def describe(self, task: Task) -> str:
+        """The numbers as text; rate and time are left out until they are known."""
+        parts = [f"{_short(task.completed)}/{_short(task.total)} {self._unit}"]
+        if task.speed:
+            parts.append(f"{_short(task.speed)}/s")
+        if task.speed and task.time_remaining is not None:
+            parts.append(f"{clock(task.time_remaining)} left")
+        if task.fields["note"]:
+            parts.append(task.fields["note"])
+        return ", ".join(parts)
+
+
+def _short(number: float) -> str:
+    """A number with at most three digits and a unit: `448`, `1.25K`, `12.5M`."""
+    unit, suffix = pick_unit_and_suffix(int(number), ["", "K", "M", "G", "T"], 1000)
+    return f"{number / unit:.3g}{suffix}"

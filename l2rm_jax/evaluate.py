@@ -27,7 +27,7 @@ from l2rm_jax.run.config_file import read_config, with_changes
 from l2rm_jax.run.fields import check_fields
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.memory_hints import scoring_hints
-from l2rm_jax.run.results import result_rows
+from l2rm_jax.run.results import chance_of, result_rows
 from l2rm_jax.run.run import Run, open_run
 
 Rows = dict[str, dict[str, float]]
@@ -56,7 +56,8 @@ def evaluate_runs(
         own rows. 0 adds the rows of all pairs, scored without the proposer.
 
     Returns:
-      Rows of the result table (`recall_table`): row name to the keys of `recalls`.
+      Rows of the result table (`recall_table`): row name to the keys of `recalls`. The last ones
+      are those of random rankings, `chance`.
 
     Raises:
       ConfigError: a directory holds no run, the runs have different test images or captions, the
@@ -90,13 +91,14 @@ def evaluate_runs(
                 scorings.append(_two_stage(shortlist, str(proposer)))
             if not rows and (vectors is None or 0 in candidates):
                 scorings.append(_all_pairs(test, config))
+            chance = chance_of(test, config.evaluation)
             scores = [run.score_test(scoring.score) for scoring in scorings]
         totals = [old + new for old, new in zip(totals or [0.0] * len(scores), scores, strict=True)]
         rows |= _named_rows(f"{workdir} ({config.model.head})", scorings, scores)
     if len(workdirs) > 1:
         means = [total / len(workdirs) for total in totals]
         rows |= _named_rows(f"mean of {len(workdirs)} runs", scorings, means)
-    return rows
+    return rows | chance
 
 
 def _check_same_test(test: PairDataset, expected: PairDataset, name: str, first: str) -> None:
@@ -200,7 +202,8 @@ def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Row
       paths: the files.
 
     Returns:
-      Rows of the result table (`recall_table`): row name to the keys of `recalls`.
+      Rows of the result table (`recall_table`): row name to the keys of `recalls`. The last ones
+      are those of random rankings, `chance`.
 
     Raises:
       L2RMError: a file, the config or the data cannot be used, or a file does not fit the data.
@@ -240,7 +243,7 @@ def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Row
         total = total + mean / len(checkpoints)
     if len(checkpoints) > 1:
         rows |= _named_rows(f"mean of {len(checkpoints)} checkpoints", scorings, [total])
-    return rows
+    return rows | chance_of(test, config.evaluation)
 
 
 def _named_rows(name: str, scorings: Sequence[_Scoring], scores: Sequence[np.ndarray]) -> Rows:

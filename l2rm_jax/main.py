@@ -19,6 +19,7 @@ from l2rm_jax.command_line.error_lines import error_lines
 from l2rm_jax.command_line.help import answer, show
 from l2rm_jax.command_line.mistakes import missing_flag_error
 from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD
+from l2rm_jax.console import LogLines
 from l2rm_jax.devices.hosts import (
     OUT_OF_MEMORY,
     exit_now,
@@ -127,8 +128,7 @@ def _import(command: Command) -> None:
         if not command[name]:
             raise missing_flag_error(name, command.mode)
     checkpoint, workdir = command["checkpoint"], command["workdir"]
-    row = import_checkpoint(_checkpoint_config(command), checkpoint, workdir)
-    print(recall_table({f"{checkpoint}, validation": row}))
+    print(recall_table(import_checkpoint(_checkpoint_config(command), checkpoint, workdir)))
     print(f"imported; to continue: l2rm --workdir={workdir}")
 
 
@@ -239,7 +239,7 @@ def run_command() -> None:
         return
     prepare_process()
     # Libraries log warnings only; this package also logs what it does.
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logging.basicConfig(handlers=[LogLines()], level=logging.WARNING)
     logging.getLogger("l2rm_jax").setLevel(logging.INFO)
     main(words)
 

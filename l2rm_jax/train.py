@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from l2rm_jax.console import progress_bar
+from l2rm_jax.console import EpochTable, progress_bar
 from l2rm_jax.data.loading import save_vocabulary_and_index
 from l2rm_jax.devices.hosts import is_primary, is_single_host
 from l2rm_jax.devices.parallel import Replicas
@@ -21,8 +21,9 @@ from l2rm_jax.run.inputs import check_values, read_data
 from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.run.log import RunLog, require_tensorboard
 from l2rm_jax.run.means import Means
-from l2rm_jax.run.results import result_rows, versions, write_results
+from l2rm_jax.run.results import chance_of, result_rows, versions, write_results
 from l2rm_jax.run.run import Run, open_run
+from l2rm_jax.run.screen import describe, epoch_table
 from l2rm_jax.run.stop_signal import StopSignal
 
 
@@ -86,7 +87,7 @@ def train(
             RunLog(workdir, run.header, resume_step=resume_step, **settings) as log,
             StopSignal(run.checkpoints.describe_loss) as stop,
         ):
-            log.say(f"training in {workdir}\n{run.describe()}")
+            log.say(f"training in {workdir}\n{describe(run, replicas)}")
             if change:
                 log.say(change)
             if resume_step is not None:
@@ -107,7 +108,8 @@ def train(
             except OSError as error:  # a full disk, for example
                 raise CheckpointError(f"{error}; {_newest_checkpoint(run)}") from error
             rows = result_rows(sims, data.test, config.evaluation)
-            log.say(f"\n{run.title}\n{recall_table(rows)}")
+            chance = chance_of(data.test, config.evaluation)
+            log.say(f"\n{recall_table({**rows, **chance})}")
     results = {
         **run.header,
         "seed": config.seed,
@@ -146,7 +148,7 @@ def _train_epochs(
     run: Run, log: RunLog, stop: StopSignal, on_epoch: Callable[[Run, int], None] | None
 ) -> None:
     """Plan, train, validate and save each epoch that is left; a stopped epoch continues."""
-    total = run.total_epochs
+    total, table = run.total_epochs, epoch_table(run)
     for epoch in range(run.position["epoch"], total):
         run.start_epoch(epoch)
         if run.plan is None:
@@ -160,16 +162,25 @@ def _train_epochs(
             row = run.validate()
         if on_epoch is not None:
             on_epoch(run, epoch + 1)
-        _finish_epoch(run, log, epoch, means, row)
+        _finish_epoch(run, log, table, epoch, means, row)
+    for warning in run.health.check_end(total, run.position["best_rsum"]):
+        log.warn(run.step, **warning)
 
 
 def _finish_epoch(
-    run: Run, log: RunLog, epoch: int, means: dict[str, float], row: dict[str, float]
+    run: Run,
+    log: RunLog,
+    table: EpochTable,
+    epoch: int,
+    means: dict[str, float],
+    row: dict[str, float],
 ) -> None:
     """Log an epoch with its warnings, and save it; `row` holds its validation recalls."""
     report = {**means, **run.plan.report, **row}
     best = max(row["rsum"], run.position["best_rsum"])
-    log.write_epoch(run.step, epoch=epoch + 1, **report, best_rsum=best, seconds=run.seconds)
+    values = {"epoch": epoch + 1, **report, "best_rsum": best, "seconds": run.seconds}
+    log.write("epoch", run.step, **values)
+    log.say(table.lines(values, run.epoch_seconds))
     for warning in run.health.check_epoch(epoch, next(iter(run.plan.streams)), report):
         log.warn(run.step, **warning)
     run.finish_epoch(epoch + 1, row["rsum"])
@@ -210,7 +221,7 @@ def _train_epoch(
                 if is_log_step:
                     values = means.flush()
                     log.write("step", step, epoch=epoch + 1, **values)
-                    bar.set_postfix(loss=f"{values.get('loss', math.nan):.3f}")
+                    bar.note(f"loss {values.get('loss', math.nan):.3f}")
                 run.position |= {"step_in_epoch": done, **means.state}
             if must_stop:
                 stop.check()  # raises StoppedError; `train` then saves

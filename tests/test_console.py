@@ -1,50 +1,246 @@
-"""Progress bars on a terminal and in files."""
+"""Lines, the table of epochs and progress bars, on a terminal and in files."""
 
 import io
+import logging
+import os
+import pty
+import re
+import select
 import sys
+import time
+
+import pytest
 
 from l2rm_jax import console
-from l2rm_jax.console import progress_bar
+from l2rm_jax.console import EpochTable, progress_bar
+
+EPOCH = {"epoch": 9, "loss": 2.914, "rsum": 61.3, "best_rsum": 240.2, "i2t_r1": 6.0, "t2i_r1": 4.8}
+SPLIT = {"matched": 587, "mismatched": 413, "split_precision": 0.912, "moved_mass": 0.1}
+LONG = "the learned cost is flat (spread 0.01): " + "words that go on and on, " * 9
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+class Terminal:
+    """A terminal of some width as both standard streams."""
+
+    def __init__(self, monkeypatch, columns: int):
+        self._reader, writer = pty.openpty()
+        self.file = os.fdopen(writer, "w")
+        monkeypatch.setattr(sys, "stdout", self.file)
+        monkeypatch.setattr(sys, "stderr", self.file)
+        monkeypatch.setenv("TERM", "xterm-256color")
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.delenv("NO_COLOR", raising=False)
+
+    def sent(self) -> str:
+        """What was written since the last call."""
+        text = b""
+        while select.select([self._reader], [], [], 0.05)[0]:
+            text += os.read(self._reader, 1 << 16)
+        return text.decode()
+
+    def close(self) -> None:
+        self.file.close()
+        os.close(self._reader)
 
 
-def run_bar() -> None:
-    with progress_bar(400, "epoch 2", initial=100) as bar:
+@pytest.fixture
+def open_terminal(monkeypatch):
+    """Opens a terminal of so many columns, for the rest of the test."""
+    terminals = []
+
+    def open_one(columns: int = 80) -> Terminal:
+        terminals.append(Terminal(monkeypatch, columns))
+        return terminals[-1]
+
+    yield open_one
+    monkeypatch.undo()
+    for terminal in terminals:
+        terminal.close()
+
+
+def screen(sent: str) -> list[str]:
+    """The lines that a terminal shows after this output, without trailing spaces."""
+    lines, row, column = [""], 0, 0
+    for code, text in re.findall(r"(\x1b\[[\d;?]*[a-zA-Z]|\r|\n)|([^\x1b\r\n]+)", sent):
+        if code == "\r":
+            column = 0
+        elif code == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif code == "\x1b[2K":
+            lines[row] = ""
+        elif code.endswith("A"):
+            row -= int(code[2:-1] or 1)
+        else:
+            assert not code or code.endswith("m"), repr(code)
+        lines[row] = lines[row].ljust(column)[:column] + text + lines[row][column + len(text) :]
+        column += len(text)
+    return [line.rstrip() for line in lines]
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    monkeypatch.setattr(console, "APPEAR_SECONDS", 0.01)
+    monkeypatch.setattr(console, "LINE_SECONDS", 0.0)
+
+
+def use_files(monkeypatch) -> tuple[io.StringIO, io.StringIO]:
+    """Files as the two standard streams."""
+    streams = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stdout", streams[0])
+    monkeypatch.setattr(sys, "stderr", streams[1])
+    monkeypatch.setenv("FORCE_COLOR", "1")  # means terminals alone
+    return streams
+
+
+def wait_for(bar, text: str, terminal: Terminal) -> str:
+    """Advance a bar until the terminal shows a text on it."""
+    sent, limit = "", time.monotonic() + 20
+    while text not in sent and time.monotonic() < limit:
+        bar.update(1)
+        time.sleep(0.02)
+        console.say("above")
+        sent += terminal.sent()
+    assert text in sent
+    return sent
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_a_bar_on_a_terminal_appears_and_goes(open_terminal, fast, columns):
+    terminal = open_terminal(columns)
+    console.say("before")
+    with progress_bar(40_000, "epoch 2", initial=10_000) as bar:
+        bar.note("loss 0.25")
+        sent = terminal.sent() + wait_for(bar, "epoch 2", terminal)
+        if columns >= 80:
+            sent += wait_for(bar, "/s, ", terminal)
+    console.say("after")
+    sent += terminal.sent()
+    shown = screen(sent)
+    assert [line for line in shown if line != "above"] == ["before", "after", ""]
+    drawn = re.split(r"[\r\n]", re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", sent))
+    assert max(map(len, drawn)) <= min(columns, 80)
+    if columns >= 80:
+        for part in ("10K/40K pairs", " left", "loss 0.25"):
+            assert part in sent
+
+
+def test_short_work_shows_no_bar(open_terminal):
+    terminal = open_terminal()
+    with progress_bar(400, "epoch 2") as bar:
+        bar.update(400)
+    console.say("after")
+    assert terminal.sent() == "after\r\n"
+
+
+def test_a_bar_without_a_terminal_prints_lines(monkeypatch, fast):
+    files = use_files(monkeypatch)
+    with progress_bar(400, "epoch 2", initial=100, unit="rows") as bar:
         for _ in range(3):
             bar.update(100)
-            bar.set_postfix(loss="0.25")
-
-
-def test_bar_on_a_terminal(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setattr(console.tqdm, "monitor_interval", 0)
-    with progress_bar(400, "epoch 2", initial=100) as bar:
-        bar.update(300)
-        bar.set_postfix(loss="0.25")
-        bar.refresh()
-    shown = sys.stderr.getvalue()
-    assert "\r" in shown
-    for part in ("epoch 2: 100%", "400/400", " pairs/s", "loss=0.25"):
-        assert part in shown
-
-
-def test_bar_without_a_terminal_prints_lines(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    monkeypatch.setattr(console, "LINE_SECONDS", 0.0)
-    run_bar()
-    shown = sys.stderr.getvalue()
-    assert "\r" not in shown
-    lines = shown.splitlines()
-    assert len(lines) >= 2
-    assert all(line.startswith("epoch 2: ") for line in lines)
-    assert "400/400" in lines[-1] and "loss=0.25" in lines[-1]
+            bar.note("loss 0.25")
+            time.sleep(0.001)
+    first, second = files[1].getvalue().splitlines()
+    assert first.startswith("epoch 2: 200/400 rows")
+    assert re.fullmatch(r"epoch 2: 300/400 rows, [\d.]+K?/s, 0:0\d left, loss 0.25", second)
+    assert files[0].getvalue() == "" and "\r" not in files[1].getvalue()
 
 
 def test_short_work_without_a_terminal_prints_nothing(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    run_bar()
-    assert sys.stderr.getvalue() == ""
+    files = use_files(monkeypatch)
+    with progress_bar(400, "epoch 2") as bar:
+        bar.update(200)
+    assert files[1].getvalue() == ""
+
+
+def test_other_hosts_show_no_progress(monkeypatch, fast):
+    files = use_files(monkeypatch)
+    monkeypatch.setattr(console.jax.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(console.jax, "process_index", lambda: 1)
+    with progress_bar(400, "epoch 2") as bar:
+        bar.update(200)
+    assert files[1].getvalue() == ""
+
+
+# Warnings and the log
+
+
+def test_a_warning_is_wrapped_on_a_terminal_and_one_line_elsewhere(monkeypatch, open_terminal):
+    files = use_files(monkeypatch)
+    console.warn(LONG)
+    assert files[0].getvalue() == f"warning: {LONG}\n"
+    terminal = open_terminal()
+    console.warn(LONG)
+    sent = terminal.sent()
+    lines = screen(sent)
+    assert "\x1b[1;33mwarning:\x1b[0m" in sent and max(map(len, lines)) <= 80
+    assert " ".join(lines).split() == ["warning:", *LONG.split()]
+    monkeypatch.setenv("NO_COLOR", "1")
+    console.warn("")
+    assert "33m" not in terminal.sent()
+
+
+def test_the_log_is_plain_text_on_standard_error(monkeypatch):
+    files = use_files(monkeypatch)
+    logger = logging.getLogger("l2rm_jax_test")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(console.LogLines())
+    logger.info("waiting for %d hosts", 2)
+    logger.warning("no lock")
+    assert files[1].getvalue() == "waiting for 2 hosts\nwarning: no lock\n"
+    assert files[0].getvalue() == ""
+
+
+# The table of epochs
+
+
+def rows(*epochs: dict, **columns: bool) -> list[str]:
+    table = EpochTable(14, **columns)
+    return [line for values in epochs for line in table.lines(values, 52.3).plain.splitlines()]
+
+
+ALL = {"splits": True, "knows_truth": True, "moves_mass": True}
+
+
+def test_a_row_an_epoch_below_the_names():
+    best = {**EPOCH, "epoch": 10, "rsum": 242.9, "best_rsum": 242.9}
+    assert rows(EPOCH, {**best, **SPLIT}, **ALL) == [
+        "epoch    time    loss    rSum   i2t@1  t2i@1   matched  right  moved",
+        " 9/14    0:52   2.914    61.3     6.0    4.8   warm-up",
+        "10/14    0:52   2.914   242.9*    6.0    4.8     58.7%  91.2%   0.10",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "last"),
+    [
+        ({**ALL, "splits": False, "moves_mass": False}, "t2i@1"),
+        ({**ALL, "moves_mass": False}, "right"),
+        ({**ALL, "moves_mass": False, "knows_truth": False}, "matched"),
+        ({**ALL, "knows_truth": False}, "moved"),
+    ],
+)
+def test_columns_that_a_method_does_not_fill_are_left_out(columns, last):
+    names, row = rows({**EPOCH, **SPLIT}, **columns)
+    assert names.split()[-1] == last and ("right" in names) == (last == "right")
+    assert len(row) == len(names)
+
+
+def test_extreme_numbers_keep_the_columns_apart():
+    values = {**EPOCH, "epoch": 1000, "loss": 123456.7, "rsum": 600.0, "best_rsum": 600.0}
+    values |= {"i2t_r1": 100.0, "t2i_r1": 100.0, "matched": 1000, "mismatched": 0}
+    text = EpochTable(1000, **ALL).lines(values, 3600 * 9 + 65).plain
+    assert text.splitlines()[1].split() == [
+        "1000/1000", "9:01:05", "1.2e+05", "600.0*", "100.0", "100.0", "100.0%"
+    ]  # fmt: skip
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_narrow_terminal_has_fewer_columns(open_terminal):
+    terminal = open_terminal(60)
+    table = EpochTable(14, **ALL)
+    console.say(table.lines({**EPOCH, **SPLIT, "best_rsum": 0.0}, 52.3))
+    sent = terminal.sent()
+    names, row, _ = screen(sent)
+    assert names.split()[-1] == "matched" and len(row) <= 60
+    assert "\x1b[1m    61.3" in sent

@@ -1,6 +1,5 @@
 """Read the data of a run: three splits, a vocabulary and a mismatch, checked against each other."""
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from l2rm_jax.data.stored import (
 from l2rm_jax.data.text import SentenceSplitter, Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.errors import ConfigError, DataError, Problems
 
-_log = logging.getLogger(__name__)
 VOCABULARY_FILE, INDEX_FILE = "vocabulary.json", "mismatch_index.npy"
 
 
@@ -106,7 +104,6 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
         fields = filters.result_fields(data_config, train.matched, kept)
         mismatched = replace(mismatched, filtered=fields)
         train = train.take(kept)
-    _log.info("mismatch: %s", mismatched)
     return Data(train, dev, test, vocabulary, mismatched)
 
 

@@ -68,6 +68,28 @@ class Mismatch:
             **self.filtered,
         }
 
+    def sentences(self) -> list[str]:
+        """What was done to the pairs before training, in words; empty if nothing was."""
+        pairs = len(self.stored_image)
+        mismatched = round(self.true_rate * pairs)
+        lines = []
+        if mismatched:
+            lines.append(f"{mismatched:,} of your {pairs:,} pairs {self._origin()}")
+        if self.filtered:
+            kept = round(self.filtered["filter_kept"] * pairs)
+            name = self.filtered["filter"]
+            lines.append(f"the filter {name} keeps {kept:,} of the {pairs:,} pairs")
+        return lines
+
+    def _origin(self) -> str:
+        """Who mismatched the pairs, as the end of a sentence about them."""
+        if self.rate_asked is None:
+            return f"are mismatched by the index file {self.source} (protocol {self.protocol})"
+        amount = f"rate {self.rate_asked:g}"
+        if self.unpaired is not None:
+            amount = f"{np.count_nonzero(~self.unpaired):,} images kept"
+        return f"were mismatched on purpose (protocol {self.protocol}, {amount})"
+
     def __str__(self) -> str:
         fields = self.row().items()
         return ", ".join(f"{k} {x:.4g}" if isinstance(x, float) else f"{k} {x}" for k, x in fields)

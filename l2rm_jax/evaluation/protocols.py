@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.evaluation.recall import Counts, describe_counts, fold_recalls
+from l2rm_jax.evaluation.recall import Counts, describe_counts, fold_chance, fold_recalls
 
 
 class Protocol(NamedTuple):
@@ -104,3 +104,22 @@ def recall_rows(
             row = fold_recalls(sims, captions_per_image, folds, temperature)
             rows[f"{name}, dual softmax {temperature:g}"] = row
     return rows
+
+
+def chance_rows(
+    images: int, captions_per_image: Counts, protocols: str
+) -> dict[str, dict[str, float]]:
+    """Expected recalls of random rankings, as rows of the result table: one for each size.
+
+    Args:
+      images: number of test images.
+      captions_per_image: as `Counts`.
+      protocols: as `parse_protocols` takes them.
+    """
+    folds = dict.fromkeys(PROTOCOLS[name].folds for name in parse_protocols(protocols))
+    if len(folds) == 1:
+        return {"chance": fold_chance(images, captions_per_image, *folds)}
+    return {
+        f"chance, {images // parts} images": fold_chance(images, captions_per_image, parts)
+        for parts in folds
+    }

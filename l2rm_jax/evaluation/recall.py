@@ -5,7 +5,10 @@ depends on the NumPy build and the processor. Here a stable sort is reversed: am
 the candidate with the higher index comes first. Without ties, both give the same ranks.
 """
 
-from collections.abc import Sequence
+import bisect
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,8 @@ Counts = int | Int[np.ndarray, " I"]
 
 RECALL_AT = (1, 5, 10)
 DIRECTIONS = ("i2t", "t2i")  # image to text, text to image
+TABLE_WIDTH = 80
+NAME_LINES = textwrap.TextWrapper(TABLE_WIDTH, break_long_words=False, break_on_hyphens=False)
 QUERY_BLOCK = 128  # queries ranked at once, so that their scores stay in the processor's cache
 
 
@@ -139,7 +144,7 @@ def recalls_from_ranks(i2t: Int[np.ndarray, " I"], t2i: Int[np.ndarray, " M"]) -
             row[f"{direction}_r{k}"] = 100.0 * float(np.mean(ranks < k))
         row[f"{direction}_median"] = float(np.floor(np.median(ranks)) + 1)
         row[f"{direction}_mean"] = float(np.mean(ranks) + 1)
-    row["rsum"] = sum(row[f"{direction}_r{k}"] for direction in DIRECTIONS for k in RECALL_AT)
+    row["rsum"] = _recall_sum(row)
     return row
 
 
@@ -175,30 +180,94 @@ def mean_row(rows: Sequence[dict[str, float]]) -> dict[str, float]:
     return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
 
 
-def recall_table(rows: dict[str, dict[str, Any]]) -> str:
-    """Text table with one line per named row: recalls, median and mean ranks, rSum.
+def chance_recalls(images: int, captions_per_image: Counts) -> dict[str, float]:
+    """Expected result of `recalls` for random rankings.
 
-    Rows of two-stage scoring end with the percentages of queries whose matches the proposer
-    missed (`i2t_lost`, `t2i_lost`).
+    With M captions, an image with c of them finds none among the first k if all c lie behind:
+    probability C(M - k, c) / C(M, c). Its best placed caption has the expected rank
+    (M + 1) / (c + 1). A caption finds its image at every rank with the same probability.
+    Recalls and mean ranks are exact; the medians are those of the distribution of the ranks.
+
+    Args:
+      images: number of images.
+      captions_per_image: as `Counts`.
+    """
+    counts = np.broadcast_to(captions_per_image, images)
+    captions = int(counts.sum())
+    distinct_counts, image_counts = np.unique(counts, return_counts=True)
+
+    def text_found(k: int) -> float:
+        """Share of the images that find one of their captions among the first k."""
+        found = [
+            1 - math.comb(captions - k, int(c)) / math.comb(captions, int(c))
+            for c in distinct_counts
+        ]
+        return float(np.average(found, weights=image_counts))
+
+    def image_found(k: int) -> float:
+        return k / images
+
+    row: dict[str, float] = {"images": images}
+    sizes, means = (captions, images), ((captions + 1) / (counts + 1), (images + 1) / 2)
+    for direction, found, size, mean in zip(
+        DIRECTIONS, (text_found, image_found), sizes, means, strict=True
+    ):
+        for k in RECALL_AT:
+            row[f"{direction}_r{k}"] = 100.0 * found(min(k, size))
+        half = bisect.bisect_left(range(1, size), 0.5, key=found)
+        row[f"{direction}_median"] = float(half + 1)
+        row[f"{direction}_mean"] = float(np.mean(mean))
+    row["rsum"] = _recall_sum(row)
+    return row
+
+
+def fold_chance(images: int, captions_per_image: Counts, folds: int) -> dict[str, float]:
+    """Means of `chance_recalls` over folds, as `fold_recalls` has them."""
+    counts = np.broadcast_to(captions_per_image, images)
+    return mean_row([chance_recalls(len(part), part) for part in np.split(counts, folds)])
+
+
+def recall_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Text table of at most 80 columns: recalls, median and mean ranks, rSum of each named row.
+
+    A long name has lines of its own, which break at spaces only. So have rows of two-stage scoring,
+    whose name is followed by the percentages of queries whose matches the proposer missed
+    (`i2t_lost`, `t2i_lost`).
 
     Args:
       rows: row name to the keys of `recalls`.
     """
-    keys = {**{f"r{k}": f"R@{k}" for k in RECALL_AT}, "median": "MedR", "mean": "MeanR"}
-    lost = [f"{direction}_lost" for direction in DIRECTIONS]
-    width = max(len(name) for name in rows) + 2
-    head = "".join(title.rjust(7) for title in keys.values())
-    titles = [title.center(len(head)) for title in ("image to text", "text to image")]
-    lines = [
-        " " * (width + 6) + "".join(titles).rstrip(),
-        f"{'':<{width}}images{head}{head}    rSum",
-    ]
-    if any(lost[0] in row for row in rows.values()):
-        lines[1] += "".join(f"{f'{direction} lost':>10}" for direction in DIRECTIONS)
-    for name, row in rows.items():
-        values = "".join(
-            f"{row[f'{direction}_{key}']:7.1f}" for direction in DIRECTIONS for key in keys
-        )
-        values += f"{row['rsum']:8.1f}" + "".join(f"{row[key]:10.1f}" for key in lost if key in row)
-        lines.append(f"{name:<{width}}{row['images']:6.0f}{values}")
-    return "\n".join(lines)
+    keys = [*(f"r{k}" for k in RECALL_AT), "median", "mean"]
+    titles = [*(f"R@{k}" for k in RECALL_AT), "MedR", "MeanR"]
+    cells = [["images", *titles, *titles, "rSum"]]
+    for row in rows.values():
+        numbers = [_number(row[f"{direction}_{key}"]) for direction in DIRECTIONS for key in keys]
+        cells.append([f"{row['images']:.0f}", *numbers, _number(row["rsum"])])
+    widths = [max(map(len, column)) + 1 for column in zip(*cells, strict=True)]
+    for first in (1, 1 + len(keys), 1 + 2 * len(keys)):  # of a direction, and rSum
+        widths[first] += 1
+    lines = ["".join(map(str.rjust, line, widths)) for line in cells]
+    room = TABLE_WIDTH - sum(widths)
+    name_width = max((len(name) for name in rows if len(name) <= room), default=0)
+    groups = [sum(widths[1 : 1 + len(keys)]), sum(widths[1 + len(keys) : -1])]
+    directions = ("image to text", "text to image")
+    head = "".join(text.center(width) for text, width in zip(directions, groups, strict=True))
+    table = [" " * (name_width + widths[0]) + head.rstrip(), " " * name_width + lines[0]]
+    for (name, row), line in zip(rows.items(), lines[1:], strict=True):
+        if "i2t_lost" in row:
+            name += f" (lost: i2t {row['i2t_lost']:.1f}%, t2i {row['t2i_lost']:.1f}%)"
+        if len(name) > name_width:
+            table += NAME_LINES.wrap(name)
+            name = ""
+        table.append(name.ljust(name_width) + line)
+    return "\n".join(table)
+
+
+def _number(value: float) -> str:
+    """A recall or rank with one decimal; large numbers without it."""
+    return f"{value:.1f}" if value < 1000 else f"{value:.0f}"
+
+
+def _recall_sum(row: Mapping[str, float]) -> float:
+    """The rSum of a row."""
+    return sum(row[f"{direction}_r{k}"] for direction in DIRECTIONS for k in RECALL_AT)

@@ -64,6 +64,11 @@ class Method:
       losses: for each stream, the name of the metric that reports its loss, and the loss as a
         function of similarities, `[B, B] -> scalar`. The warning `flat_loss` compares the metric
         with the loss of equal similarities: a model whose loss stays there has learned nothing.
+      splits: whether its plans after the warm-up split the pairs and report the sizes `matched`
+        and `mismatched`, and where the truth is known `split_precision`; an epoch's row on the
+        screen then has columns for them.
+      moves_mass: whether its steps rematch by transport and report `moved_mass`; this adds a column
+        too.
     """
 
     init: Callable[[Array, Any], TrainState]
@@ -71,6 +76,8 @@ class Method:
     step: Callable[[TrainState, dict], tuple[TrainState, dict]]
     streams: Mapping[str, int] = dataclasses.field(default_factory=lambda: {"pairs": 1})
     losses: Mapping[str, tuple[str, Callable]] = dataclasses.field(default_factory=dict)
+    splits: bool = False
+    moves_mass: bool = False
 
 
 def forward(

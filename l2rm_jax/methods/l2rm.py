@@ -96,8 +96,15 @@ def make(model, config) -> Method:
 
     hardest = partial(ranking.triplet_hardest, margin=config.loss.margin)
     losses = {"warmup": ("loss", warmup_loss), "matched": ("loss_matched", hardest)}
-    streams = {"matched": 1, "mismatched": 1}
-    return Method(init=init, plan=plan, step=step, streams=streams, losses=losses)
+    return Method(
+        init=init,
+        plan=plan,
+        step=step,
+        streams={"matched": 1, "mismatched": 1},
+        losses=losses,
+        splits=True,
+        moves_mass=True,
+    )
 
 
 register_method("l2rm", make)

@@ -4,6 +4,7 @@ Qin et al., "Robust Semi-paired Multimodal Learning for Cross-modal Retrieval", 
 warm-up epochs are the learning stage of the paper, the later epochs its mining stage.
 """
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -81,7 +82,7 @@ def make_rcsl_nc(model, config) -> Method:
         plan = _mining_plan(config, dataset, epoch, paired, embeddings)
         return EpochPlan(plan.streams, {**split.report, **plan.report}, split.warnings)
 
-    return _make(model, config, plan)
+    return dataclasses.replace(_make(model, config, plan), splits=True)
 
 
 register_method("rcsl", make_rcsl)

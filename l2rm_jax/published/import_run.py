@@ -11,6 +11,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.loading import save_vocabulary_and_index
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.evaluation.recall import chance_recalls
 from l2rm_jax.methods.cost import resize_cost
 from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabulary, weights_for_data
 from l2rm_jax.published.conversion import (
@@ -28,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 def import_checkpoint(
     config: ConfigDict, path: str | Path, workdir: str | Path, replicas: Replicas | None = None
-) -> dict[str, float]:
+) -> dict[str, dict[str, float]]:
     """Create a run in `workdir` that starts after warm-up with the model of a published file.
 
     Published files hold no optimiser state, so `train` continues with a new one, for
@@ -42,7 +43,7 @@ def import_checkpoint(
       replicas: the devices; None takes all.
 
     Returns:
-      Recalls of the validation split, with the keys of `recalls`.
+      Rows of the result table (`recall_table`) of the validation split: the model, and `chance`.
 
     Raises:
       L2RMError: the file, the config, the data or the directory cannot be used; nothing has been
@@ -71,7 +72,8 @@ def import_checkpoint(
         run.checkpoints.wait()
         # The config is written last: it is what makes the directory a run.
         write_config(workdir, config)
-    return row
+    chance = chance_recalls(len(data.dev.images), data.dev.captions_per_image)
+    return {f"{path}, validation": row, "chance": chance}
 
 
 def _with_sizes(config: ConfigDict, weights: Mapping[str, np.ndarray]) -> ConfigDict:

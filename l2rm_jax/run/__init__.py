@@ -8,7 +8,8 @@ The training loop is `l2rm_jax/train.py`; this package holds what the loop calls
   directory;
 - `means`: means of the step metrics over an epoch;
 - `lock`, `stop_signal`: one process per work directory, and a clean stop at SIGTERM or Ctrl-C;
-- `health`: warnings when the run is not learning.
+- `health`: warnings when the run is not learning;
+- `screen`: the first lines of a run, and the columns of its table of epochs.
 
 May import `methods`, `evaluation` and the packages that these may import (see
 `l2rm_jax/README.md`).

@@ -14,7 +14,14 @@ import numpy as np
 
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.errors import DivergedError
-from l2rm_jax.evaluation.recall import RECALL_AT, Counts, describe_counts
+from l2rm_jax.evaluation.recall import (
+    DIRECTIONS,
+    RECALL_AT,
+    Counts,
+    chance_recalls,
+    describe_counts,
+)
+from l2rm_jax.run.log import END
 
 Warnings = dict[str, str]  # name of a warning ("sign" in files) -> message
 
@@ -103,11 +110,12 @@ class Health:
         self._reference = reference
         # since: for each warning of PERSISTENT that holds now, the epoch since which it holds.
         self.history = {"warnings": [], "since": {}, "cost_spread": None, **(history or {})}
+        self._ending: list[dict] = []
 
     @property
     def warnings(self) -> list[dict]:
         """All warnings so far, with the keys `epoch`, `phase`, `sign` (name) and `message`."""
-        return self.history["warnings"]
+        return self.history["warnings"] + self._ending
 
     def check_plan(
         self, epoch: int, streams: Mapping[str, Sequence[int]], warnings: Warnings
@@ -145,13 +153,27 @@ class Health:
         shown = {name: text for name, text in warnings.items() if name not in too_early}
         return self._record_new(epoch, shown)
 
+    def check_end(self, epochs: int, best_rsum: float) -> list[dict]:
+        """Warnings about a run at its end, however short it was.
+
+        They are not part of the history, as a finished run may be given more epochs.
+
+        Args:
+          epochs: number of epochs of the run.
+          best_rsum: its best validation rSum.
+        """
+        message = _end(best_rsum, self._reference)
+        fields = {"epoch": epochs, "phase": END, "sign": "ends_at_chance", "message": message}
+        self._ending = [fields] if message else []
+        return self._ending
+
     def _record_new(self, epoch: int, warnings: Warnings) -> list[dict]:
         """Add the warnings that were not shown yet to the history, and return them."""
         phase = "warm-up" if epoch < self._reference.warmup_epochs else "main"
         since = self.history["since"]
         shown_before = {
             warning["sign"]
-            for warning in self.warnings
+            for warning in self.history["warnings"]
             if warning["phase"] == phase and warning["epoch"] >= since.get(warning["sign"], 0)
         }
         new = [
@@ -159,7 +181,7 @@ class Health:
             for name, message in warnings.items()
             if name not in shown_before
         ]
-        self.history["warnings"] = self.warnings + new
+        self.history["warnings"] = self.history["warnings"] + new
         return new
 
 
@@ -192,7 +214,7 @@ def epoch_warnings(
       first_spread: `cost_spread` of the first rematching epoch; None if this is the first one.
     """
     warnings = {
-        "recall_at_chance": _recall(report, reference),
+        "recall_at_chance": _recall(report["rsum"], reference),
         "flat_loss": _flat_loss(report, stream, reference),
         "cost_spread": _cost_spread(report, reference, first_spread),
         "cost_zero": _cost_zero(report, reference),
@@ -201,16 +223,31 @@ def epoch_warnings(
     return {name: text for name, text in warnings.items() if text}
 
 
-def _recall(report: Mapping[str, float], reference: Reference) -> str | None:
+def _recall(rsum: float, reference: Reference) -> str | None:
+    at_chance = _at_chance(rsum, reference)
+    return at_chance and (
+        f"validation rSum is {at_chance}: the model ranks at random, so nothing that builds on its "
+        f"similarities can be right. {_try_to_rank(reference)}"
+    )
+
+
+def _end(best_rsum: float, reference: Reference) -> str | None:
+    at_chance = _at_chance(best_rsum, reference)
+    return at_chance and (
+        f"the run ends at chance: its best validation rSum is {at_chance}. The test table says "
+        f"nothing about the method. {_try_to_rank(reference)}"
+    )
+
+
+def _at_chance(rsum: float, reference: Reference) -> str | None:
+    """A validation rSum beside that of random rankings, if it does not exceed it clearly."""
     chance, margin = chance_rsum(reference.images, reference.captions_per_image)
-    if not report["rsum"] < chance + margin:
+    if not rsum < chance + margin:
         return None
     return (
-        f"validation rSum is {report['rsum']:.1f}, and chance with {reference.images} images of "
+        f"{rsum:.1f}, and chance with {reference.images} images of "
         f"{describe_counts(reference.captions_per_image)} captions is {chance:.1f}, give or take "
-        f"{margin:.1f}: the model ranks at random, so nothing that builds on its similarities can "
-        f"be right. {_try_to_learn(reference)}, and see with l2rm check that images and captions "
-        "belong together"
+        f"{margin:.1f}"
     )
 
 
@@ -223,6 +260,13 @@ def _flat_loss(report: Mapping[str, float], stream: str, reference: Reference) -
     return (
         f"{metric} is {report[metric]:.4g}, and {flat:.4g} is its value where all similarities are "
         f"equal: the model tells no pair from another. {_try_to_learn(reference)}"
+    )
+
+
+def _try_to_rank(reference: Reference) -> str:
+    return (
+        f"{_try_to_learn(reference)}, and see with l2rm check that images and captions belong "
+        "together"
     )
 
 
@@ -276,34 +320,26 @@ def _transport(report: Mapping[str, float]) -> str | None:
 def chance_rsum(images: int, captions_per_image: Counts) -> tuple[float, float]:
     """Expected rSum of random rankings, and the margin above it that may still be chance.
 
-    With N images, M captions and c captions of an image: an image finds one of its captions among
-    the first k unless all k are among the M - c others; a caption finds its image among the first
-    k with probability k / N. The standard deviations of the six recalls are added, as for fully
-    correlated recalls, because recalls at different k share their rankings.
+    The standard deviations of the six recalls are added, as for fully correlated recalls, because
+    recalls at different k share their rankings.
 
     Args:
-      images: number of images N.
+      images: number of images.
       captions_per_image: captions of each image.
 
     Returns:
       The expected rSum and the margin, both in units of rSum (0 to 600).
     """
-    counts = np.broadcast_to(captions_per_image, images)
-    captions = int(counts.sum())
-    distinct_counts, image_counts = np.unique(counts, return_counts=True)
-    chance = deviation = 0.0
-    for k in RECALL_AT:
-        k_captions, k_images = min(k, captions), min(k, images)
-        draws = math.comb(captions, k_captions)
-        missed = [math.comb(captions - int(c), k_captions) / draws for c in distinct_counts]
-        for recall, queries in (
-            (1 - float(np.average(missed, weights=image_counts)), images),
-            (k_images / images, captions),
-        ):
-            chance += 100 * recall
+    row = chance_recalls(images, captions_per_image)
+    captions = int(np.broadcast_to(captions_per_image, images).sum())
+    deviation = 0.0
+    for direction, queries in zip(DIRECTIONS, (images, captions), strict=True):
+        for k in RECALL_AT:
+            recall = row[f"{direction}_r{k}"] / 100
             deviation += 100 * math.sqrt(recall * (1 - recall) / queries)
-    perfect = 100.0 * 2 * len(RECALL_AT)
-    return chance, min(CHANCE_DEVIATIONS * deviation, CHANCE_SHARE * (perfect - chance))
+    perfect = 100.0 * len(DIRECTIONS) * len(RECALL_AT)
+    margin = CHANCE_SHARE * (perfect - row["rsum"])
+    return row["rsum"], min(CHANCE_DEVIATIONS * deviation, margin)
 
 
 def require_finite(values: Mapping[str, Any], step: int, epoch: int, details: str = "") -> None:

@@ -1,23 +1,24 @@
-"""The log of a run: records in `metrics.jsonl`, lines on screen, scalars for TensorBoard."""
+"""The log of a run: records in `metrics.jsonl`, scalars for TensorBoard; it also prints lines."""
 
 import errno
 import importlib.metadata
 import importlib.util
 import json
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tqdm import tqdm
+from rich.text import Text
 
+from l2rm_jax import console
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import CheckpointError, ConfigError
 from l2rm_jax.run.results import to_jsonable
 
 SCALAR_KINDS = ("step", "epoch")  # kinds of records that are also written for TensorBoard
 EPOCH_KINDS = ("epoch", "warning")  # kinds of records of the start or the end of an epoch
+END = "end"  # phase of the warnings at the end of a run; a resumed run writes them again
 FLUSH_SECONDS = 10  # a killed run loses TensorBoard's points of at most this time
 
 
@@ -27,11 +28,11 @@ class RunLog:
     Every record holds `kind`, `step` and the fields of `header`. A resumed run removes the records
     after its checkpoint and writes them again, so a record must be written before the checkpoint
     of its step. Records of an epoch (`EPOCH_KINDS`) must be written before the checkpoint of a
-    later step or of the end of that epoch.
+    later step or of the end of that epoch. Warnings of the phase `END` come after all checkpoints.
 
     Args:
       workdir: work directory; created if missing.
-      header: fields of every record and every epoch line (the mismatch protocol and its rates).
+      header: fields of every record (data, method, head, mismatch).
       resume_step: None starts a new file; otherwise records up to and including this step are
         kept, and new ones are appended.
       epochs: number of finished epochs at `resume_step`.
@@ -99,22 +100,16 @@ class RunLog:
                 if isinstance(value, int | float):
                     self._scalars.add_scalar(f"{kind}/{name}", value, step)
 
-    def write_epoch(self, step: int, **values: Any) -> None:
-        """Append a record of kind `epoch` and print it as one line."""
-        self.write("epoch", step, **values)
-        fields = _fields({"step": step, **values})
-        self.say(f"{fields}  [{_fields(self._header)}]" if self._header else fields)
-
     def warn(self, step: int, *, message: str, **values: Any) -> None:
         """Append a record of kind `warning` and print its message."""
         self.write("warning", step, **values, message=message)
-        self.say(f"warning: {message}")
-
-    def say(self, text: str) -> None:
-        """Print a line to standard output, above the progress bar if one is shown."""
         if self._file is not None:
-            tqdm.write(text, file=sys.stdout)
-            sys.stdout.flush()
+            console.warn(message)
+
+    def say(self, text: str | Text) -> None:
+        """Print text to standard output, above the progress bar if one is shown."""
+        if self._file is not None:
+            console.say(text)
 
 
 def require_tensorboard() -> None:
@@ -165,7 +160,7 @@ def _lines_up_to(path: Path, step: int, epochs: int) -> list[str]:
         try:
             record = json.loads(line)
             if record["kind"] in EPOCH_KINDS and record["step"] == step:
-                return record.get("epoch", 0) <= epochs
+                return record.get("epoch", 0) <= epochs and record.get("phase") != END
             return record["step"] <= step
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(
@@ -174,11 +169,3 @@ def _lines_up_to(path: Path, step: int, epochs: int) -> list[str]:
             ) from error
 
     return [line.decode() for number, line in enumerate(lines, 1) if is_kept(number, line)]
-
-
-def _fields(values: Mapping[str, Any]) -> str:
-    """`name value` pairs on one line, numbers with four significant digits."""
-    parts = []
-    for name, value in to_jsonable(values).items():
-        parts.append(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}")
-    return "  ".join(parts)

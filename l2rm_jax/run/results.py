@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 import l2rm_jax
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.pairs import PairDataset
-from l2rm_jax.evaluation.protocols import recall_rows
+from l2rm_jax.evaluation.protocols import chance_rows, recall_rows
 
 
 def result_rows(sims: np.ndarray, test: PairDataset, evaluation: ConfigDict) -> dict[str, dict]:
@@ -28,6 +28,11 @@ def result_rows(sims: np.ndarray, test: PairDataset, evaluation: ConfigDict) -> 
     """
     settings = evaluation.protocol, evaluation.dual_softmax
     return recall_rows(sims, test.captions_per_image, *settings)
+
+
+def chance_of(test: PairDataset, evaluation: ConfigDict) -> dict[str, dict]:
+    """Rows of the result table for random rankings of the test split, one for each size."""
+    return chance_rows(len(test.images), test.captions_per_image, evaluation.protocol)
 
 
 def write_results(workdir: str | Path, results: Mapping[str, Any]) -> None:

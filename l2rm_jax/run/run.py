@@ -74,7 +74,7 @@ class Run:
       plan: the plan of the running epoch; None between epochs.
       position: progress of the run, as it is saved: `epoch` (finished epochs), `best_rsum` (best
         validation rSum), `seconds` (training time at the last save), and within an epoch
-        `step_in_epoch` and the keys of `Means.state`.
+        `epoch_start` (training time at its start), `step_in_epoch` and the keys of `Means.state`.
       health: the warnings so far.
       checkpoints: checkpoints of the work directory; set by `open_run`.
     """
@@ -112,6 +112,11 @@ class Run:
         return time.monotonic() - self._clock
 
     @property
+    def epoch_seconds(self) -> float:
+        """Seconds of training in the running epoch, including those before a resume."""
+        return self.seconds - self.position["epoch_start"]
+
+    @property
     def step(self) -> int:
         """Number of training steps so far."""
         return int(self._replicas.unreplicate(self.state.step))
@@ -127,24 +132,6 @@ class Run:
         config = self.config
         names = {"data": config.data.name, "method": config.method, "head": config.model.head}
         return {**names, **self.data.mismatch.row()}
-
-    @property
-    def title(self) -> str:
-        """The header as one line of text."""
-        return "  ".join(f"{name} {value}" for name, value in self.header.items())
-
-    def describe(self) -> str:
-        """Two lines of text about the run: its title; sizes of the splits and number of devices."""
-        train, max_words = self.data.train, self.config.data.max_words
-        clipped = np.count_nonzero(train.lengths > max_words)
-        sizes = ", ".join(
-            f"{split.split} {len(split.images)} images / {len(split)} captions"
-            for split in self.data.splits
-        )
-        return (
-            f"{self.title}\n{sizes}; {clipped} training captions clipped at {max_words} tokens; "
-            f"{len(self._replicas)} device(s) on {self._replicas.share.hosts} host(s)"
-        )
 
     def restore(self) -> bool:
         """Restore the newest checkpoint; returns whether there is one.
@@ -193,8 +180,9 @@ class Run:
         self.state = self._replicas.replicate(self.checkpoints.restore_best(self._abstract_state))
 
     def start_epoch(self, epoch: int) -> None:
-        """Set the epoch in the state (counted from 0), which the learning rate depends on."""
+        """Start an epoch (counted from 0), or continue it: set its learning rate and its clock."""
         self.state = self.state.replace(epoch=self._replicas.replicate(np.int32(epoch)))
+        self.position.setdefault("epoch_start", self.seconds)
 
     def make_plan(self, epoch: int) -> EpochPlan:
         """Make the plan of an epoch (counted from 0): which pairs it trains on.

@@ -58,7 +58,7 @@ def proposer(directory, tmp_path_factory) -> tuple[Path, dict]:
 @pytest.fixture(scope="module")
 def ranker(directory, tmp_path_factory) -> tuple[Path, dict]:
     workdir = tmp_path_factory.mktemp("ranker")
-    return workdir, train(tiny_config(directory, "infonce", epochs=2), workdir, one_device())
+    return workdir, train(tiny_config(directory, "infonce", epochs=1), workdir, one_device())
 
 
 def test_a_run_learns_from_vectors(proposer):
@@ -76,7 +76,7 @@ def test_two_stages(proposer, ranker):
     rows = evaluate_runs([second, first], proposer=first, candidates=[24, 2, 0])
     names = [f"{second} (vse)", f"{first} (vse)", "mean of 2 runs"]
     keys = [f"{first} proposes top 24, custom", f"{first} proposes top 2, custom", "custom"]
-    assert list(rows) == [f"{name}, {key}" for name in names for key in keys]
+    assert list(rows) == [*(f"{name}, {key}" for name in names for key in keys), "chance"]
     for name in names:
         everything, some, reference = (rows[f"{name}, {key}"] for key in keys)
         assert everything == {**reference, "i2t_lost": 0.0, "t2i_lost": 0.0}
@@ -94,8 +94,9 @@ def test_two_stages(proposer, ranker):
 def test_dual_softmax_is_a_labelled_row(proposer):
     vse, results = proposer
     rows = evaluate_runs([vse], {"evaluation.dual_softmax": 0.1})
-    plain, rescored = rows.values()
-    assert list(rows) == [f"{vse} (vse), custom", f"{vse} (vse), custom, dual softmax 0.1"]
+    plain, rescored, _ = rows.values()
+    names = [f"{vse} (vse), custom", f"{vse} (vse), custom, dual softmax 0.1", "chance"]
+    assert list(rows) == names
     assert plain == results["test"]["custom"] and rescored != plain
     with pytest.raises(ConfigError, match="needs the scores of all pairs"):
         evaluate_runs([vse], {"evaluation.dual_softmax": 0.1}, proposer=vse, candidates=[3])

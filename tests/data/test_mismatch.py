@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -80,6 +82,28 @@ def test_row_says_what_results_need():
         "kept_share": 1.0,
         "mismatch_source": "generated",
     }
+
+
+def test_the_mismatch_in_words(tmp_path):
+    def words(*settings: object) -> list[str]:
+        return mismatch.generate(*settings).sentences()
+
+    made = mismatch.generate("caption", 0.4, 1, OWN, IMAGES)
+    wrong = np.count_nonzero(made.stored_image != OWN)
+    count = f"{wrong} of your 1,000 pairs"
+    how = "were mismatched on purpose (protocol"
+    assert made.sentences() == [f"{count} {how} caption, rate 0.4)"]
+    [text] = words("semi_paired", 0.0, 3, OWN, IMAGES, 30)
+    assert text.endswith(f" of your 1,000 pairs {how} semi_paired, 30 images kept)")
+    assert words("image", 0.0, 1, OWN, IMAGES) == []
+    path = tmp_path / "index.npy"
+    mismatch.write(made, path)
+    read = mismatch.read(path, OWN, IMAGES)
+    assert read.sentences() == [
+        f"{count} are mismatched by the index file {path} (protocol caption)"
+    ]
+    filtered = dataclasses.replace(read, filtered={"filter": "truth", "filter_kept": 0.6})
+    assert filtered.sentences()[1] == "the filter truth keeps 600 of the 1,000 pairs"
 
 
 UNEVEN = np.sort(np.concatenate([np.arange(IMAGES), np.arange(CAPTIONS - IMAGES) % 9]))

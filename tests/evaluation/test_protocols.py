@@ -84,3 +84,14 @@ def test_a_dual_softmax_row_is_labelled_and_stays_within_its_fold(monkeypatch):
         parts = [recall.recalls(block, 2, temperature)["rsum"] for block in blocks]
         assert row["rsum"] == pytest.approx(np.mean(parts))
     assert rows["small-5fold"] != rows["small-5fold, dual softmax 0.1"]
+
+
+def test_chance_has_a_row_for_each_size():
+    def names(text: str, images: int, captions_per_image: int) -> dict[str, float]:
+        rows = protocols.chance_rows(images, captions_per_image, text)
+        return {name: row["images"] for name, row in rows.items()}
+
+    assert names("custom", 60, 2) == {"chance": 60}
+    assert names("coco-1k-5fold", 5000, 5) == {"chance": 1000}
+    both = {"chance, 1000 images": 1000, "chance, 5000 images": 5000}
+    assert names("coco-1k-5fold,coco-5k,custom", 5000, 5) == both

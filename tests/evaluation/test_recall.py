@@ -110,13 +110,42 @@ def test_folds_must_divide():
 def test_table_shows_every_column_of_every_row():
     rng = np.random.default_rng(0)
     rows = {"custom": {"images": 12, **recall.recalls(rng.random((12, 24)), 2)}}
-    rows["a longer name"] = {"images": 5000, **recall.recalls(rng.random((12, 24)), 2)}
+    rows["runs/f30k (saf), coco-1k-5fold"] = {**recall.recalls(rng.random((12, 24)), 2)}
+    rows[f"mean of {'long ' * 30}"] = recall.chance_recalls(25_000, 5)
     lines = recall.recall_table(rows).splitlines()
     columns = ["R@1", "R@5", "R@10", "MedR", "MeanR"]
     assert lines[1].split() == ["images", *columns, *columns, "rSum"]
-    for line, (name, row) in zip(lines[2:], rows.items(), strict=True):
-        values = [float(text) for text in line.removeprefix(name).split()]
-        np.testing.assert_allclose(values, list(row.values()), atol=0.0501)
+    assert max(map(len, lines)) <= 80 and len({len(line) for line in lines[1:3]}) == 1
+    names = "\n".join(line for line in lines[2:] if not line[-1].isdigit())
+    assert names.startswith("runs/f30k (saf), coco-1k-5fold\nmean of long long")
+    values = [line for line in lines[2:] if line[-1].isdigit()]
+    assert values[0].startswith("custom")
+    for line, row in zip(values, rows.values(), strict=True):
+        shown = [float(text) for text in line.removeprefix("custom").split()]
+        np.testing.assert_allclose(shown, list(row.values()), rtol=1e-3, atol=0.0501)
+
+
+@pytest.mark.parametrize(
+    ("images", "captions_per_image"),
+    [(40, 1), (20, 5), (7, 2), (1, 3), (24, np.repeat([1, 9], [18, 6]))],
+)
+def test_chance_is_the_mean_over_random_rankings(images, captions_per_image):
+    rng = np.random.default_rng(images)
+    captions = np.broadcast_to(captions_per_image, images).sum()
+    drawn = [recall.recalls(rng.random((images, captions)), captions_per_image) for _ in range(300)]
+    chance = recall.chance_recalls(images, captions_per_image)
+    assert list(chance) == list(drawn[0])
+    for key, value in chance.items():
+        values = [row[key] for row in drawn]
+        # A sample of few queries has a median that is not exactly that of the distribution.
+        slack = 1.0 if "median" in key else 1e-9
+        assert value == pytest.approx(np.mean(values), abs=slack + 4 * np.std(values) / 17), key
+
+
+def test_chance_of_folds_is_the_mean_of_their_chances():
+    counts = np.array([1, 2, 3, 4])
+    parts = [recall.chance_recalls(2, counts[:2]), recall.chance_recalls(2, counts[2:])]
+    assert recall.fold_chance(4, counts, 2) == recall.mean_row(parts)
 
 
 @pytest.mark.parametrize("temperature", [0.01, 0.5])

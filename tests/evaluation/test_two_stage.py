@@ -134,7 +134,7 @@ def test_the_table_shows_the_percentages_lost():
     shortlist = Shortlist(*make_vectors(rng), OWNER, "custom", [2])
     staged = shortlist.rows(sims[shortlist.pairs])
     lines = recall_table({**staged, **recall_rows(sims, PER_IMAGE, "custom")}).splitlines()
-    assert lines[1].endswith("rSum  i2t lost  t2i lost")
     [row] = staged.values()
-    assert lines[2].split()[-3:] == [f"{row[x]:.1f}" for x in ("rsum", "i2t_lost", "t2i_lost")]
-    assert len(lines[3]) + 20 == len(lines[2])
+    lost = f"(lost: i2t {row['i2t_lost']:.1f}%, t2i {row['t2i_lost']:.1f}%)"
+    assert lines[2] == f"top 2, custom {lost}" and lines[3].endswith(f" {row['rsum']:.1f}")
+    assert lines[4].startswith("custom ") and len(lines[4]) == len(lines[3])

@@ -172,6 +172,17 @@ def test_streams_that_do_not_fill_a_batch():
     assert text.endswith("Try more training pairs")
 
 
+@pytest.mark.parametrize("epochs", [1, 2, 8])
+def test_a_run_at_chance_warns_at_its_end_whatever_its_length(epochs):
+    health = Health(REFERENCE)
+    [warning] = health.check_end(epochs, 25.0)
+    assert shown([warning]) == [(epochs, "end", "ends_at_chance")]
+    assert "its best validation rSum is 25.0, and chance with 200 images" in warning["message"]
+    assert health.warnings == [warning]
+    assert not health.history["warnings"]  # the run may be given more epochs
+    assert not health.check_end(epochs, 90.0) and not health.warnings
+
+
 def shown(warnings: list[dict]) -> list[tuple]:
     return [(warning["epoch"], warning["phase"], warning["sign"]) for warning in warnings]
 

@@ -53,7 +53,7 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path):
 
 def test_other_hosts_neither_write_nor_print(tmp_path, capsys):
     with RunLog(tmp_path / "new", HEADER, tensorboard=True, primary=False) as log:
-        log.write_epoch(1, loss=1.0)
+        log.say("nothing to say")
         log.warn(1, message="all is lost")
     assert not (tmp_path / "new").exists() and capsys.readouterr().out == ""
 
@@ -95,6 +95,9 @@ def test_resume_keeps_the_records_of_finished_epochs_only(tmp_path):
             log.write("step", 5, epoch=2)
             log.write("epoch", 5, epoch=2)
             log.warn(5, epoch=2, message="of the epoch")
+            log.warn(
+                5, epoch=2, phase="end", message="of the end, which a resumed run writes again"
+            )
         with RunLog(tmp_path, {}, resume_step=step, epochs=epochs):
             return [(r["kind"], r["step"]) for r in records(tmp_path)]
 
@@ -121,17 +124,6 @@ def test_resume_without_a_log_file(tmp_path):
     with RunLog(tmp_path, {}, resume_step=5) as log:
         log.write("step", 6)
     assert [r["step"] for r in records(tmp_path)] == [6]
-
-
-def test_epoch_line_is_printed_and_recorded(tmp_path, capsys):
-    with RunLog(tmp_path, HEADER) as log:
-        log.write_epoch(200, epoch=2, loss=0.123456, matched=np.int64(41))
-    assert capsys.readouterr().out == (
-        "step 200  epoch 2  loss 0.1235  matched 41"
-        "  [protocol image  rate_asked 0.6  true_rate 0.598]\n"
-    )
-    assert records(tmp_path)[0]["kind"] == "epoch"
-    assert records(tmp_path)[0]["loss"] == 0.123456
 
 
 def test_a_warning_is_printed_and_recorded(tmp_path, capsys):
@@ -165,12 +157,12 @@ def test_tensorboard_shows_every_point_once(tmp_path):
     with RunLog(tmp_path, HEADER, tensorboard=True) as log:
         for step in range(1, 5):
             log.write("step", step, loss=jnp.float32(step), name="text", bad=float("nan"))
-        log.write_epoch(4, rsum=100.0)
+        log.write("epoch", 4, rsum=100.0)
         log.warn(4, epoch=1, message="no scalar")
     with RunLog(tmp_path, HEADER, tensorboard=True, resume_step=2) as log:
         for step in range(3, 5):
             log.write("step", step, loss=-step)
-        log.write_epoch(4, rsum=200.0)
+        log.write("epoch", 4, rsum=200.0)
     assert sorted(scalars(tmp_path)) == [("epoch/rsum", 4, 200.0)] + [
         ("step/loss", step, loss) for step, loss in [(1, 1.0), (2, 2.0), (3, -3.0), (4, -4.0)]
     ]

@@ -40,7 +40,8 @@ def continued(tmp_path_factory) -> Path:
 
 def test_it_goes_on_where_it_stopped_with_the_same_numbers(continued):
     """Processors round differently, and transport magnifies that: numbers agree to 1%."""
-    ours = read_records(continued / "run" / "metrics.jsonl")
+    *ours, last = read_records(continued / "run" / "metrics.jsonl")
+    assert last["sign"] == "ends_at_chance"  # which the older version did not say
     theirs = read_records(continued / "finished_metrics.jsonl")
     assert [(r["kind"], r["step"]) for r in ours] == [(r["kind"], r["step"]) for r in theirs]
     for one, other in zip(ours, theirs, strict=True):
@@ -57,7 +58,7 @@ def test_its_results_have_the_same_fields_and_table(continued):
     theirs = json.loads((continued / "finished_results.json").read_text())
     assert ours.keys() == theirs.keys()
     assert theirs["config"].items() <= ours["config"].items()  # new fields may have been added
-    [row] = evaluate_runs([continued / "run"]).values()
+    row, _ = evaluate_runs([continued / "run"]).values()
     [expected] = theirs["test"].values()
     assert row.keys() == expected.keys() and row == next(iter(ours["test"].values()))
     # Of eight images, one more in a place is up to 25 of rSum.
