@@ -2,8 +2,8 @@
 
 Captions stored with one image are siblings. If an image's captions were swapped as a whole, they
 are mismatched together, and their mean information tells it far better than each alone. If captions
-were swapped one by one, that mean says nothing. The pairs themselves say which it is: how likely is
-the information that is seen if siblings share one state, and how likely if each has its own?
+were swapped one by one, that mean hides it. Which it is shows in how siblings agree: a caption that
+does not fit, among siblings that do, was swapped alone.
 """
 
 from typing import NamedTuple
@@ -16,6 +16,8 @@ from l2rm_jax.crossfit.posterior import calibrate
 from l2rm_jax.errors import ConfigError
 
 PAIR, IMAGE = "pair", "image"
+_ALONE = 0.1  # share of mismatched pairs swapped alone from which on pairs are judged
+_ITERATIONS = 200
 
 
 class Units(NamedTuple):
@@ -28,23 +30,47 @@ class Units(NamedTuple):
 
 
 def find_level(evidence: Evidence, pair_image: Int[np.ndarray, " pairs"]) -> str:
-    """Return the level for which the evidence is likelier, without using any truth.
+    """Return the level of the image if hardly any caption was swapped alone, else of the pair.
 
-    With L the log ratio of matched to mismatched of each pair and p the rate of mismatch, the log
-    likelihoods, both relative to a mismatch everywhere, are
-
-        pair:  sum over pairs of log((1 - p) exp L + p)
-        image: sum over images of log((1 - p) exp(sum of L over the captions stored with it) + p)
-
-    Equal likelihoods (one caption an image) mean the level of the pair.
+    No truth is used, but the log ratio of matched to mismatched that the scores themselves give
+    (see `posterior`), and `swap_rates`. "Hardly any" is a tenth of all mismatched pairs. With one
+    caption an image, the level is that of the pair.
     """
+    position = np.unique(pair_image, return_inverse=True)[1]
+    if len(position) == position.max() + 1:
+        return PAIR
     fitted = calibrate(evidence.information, evidence.negatives.ravel())
-    ratio = fitted.log_ratio(evidence.information)
-    matched, mismatched = np.log(np.clip([1 - fitted.rate, fitted.rate], 1e-9, 1))
-    images = np.unique(pair_image, return_inverse=True)[1]
-    together = np.bincount(images, ratio)
-    pair, image = (np.logaddexp(matched + x, mismatched).sum() for x in (ratio, together))
-    return IMAGE if image > pair else PAIR
+    together, alone = swap_rates(fitted.log_ratio(evidence.information), position)
+    mismatched = together + (1 - together) * alone
+    return PAIR if (1 - together) * alone > _ALONE * mismatched else IMAGE
+
+
+def swap_rates(
+    log_ratio: Float[np.ndarray, " pairs"], position: Int[np.ndarray, " pairs"]
+) -> tuple[float, float]:
+    """Return the share of images swapped as a whole, and of captions of the others swapped alone.
+
+    Expectation-maximisation of a model in which all captions of an image are mismatched with
+    probability q, else each of them with probability c:
+
+        likelihood of an image = q + (1 - q) * product over its captions of ((1 - c) exp L + c)
+
+    Args:
+      log_ratio: L, log-likelihood ratio of matched to mismatched of each pair.
+      position: image of each pair, 0 to images - 1; each has a pair.
+
+    Returns:
+      q and c, in [0, 1].
+    """
+    q = c = 0.3
+    for _ in range(_ITERATIONS):
+        q, c = np.clip([q, c], 1e-12, 1 - 1e-12)
+        pair = np.logaddexp(np.log1p(-c) + log_ratio, np.log(c))
+        kept = np.log1p(-q) + np.bincount(position, pair)
+        swapped = np.exp(np.log(q) - np.logaddexp(np.log(q), kept))
+        alone = (1 - swapped[position]) * np.exp(np.log(c) - pair)
+        q, c = swapped.mean(), alone.sum() / max((1 - swapped[position]).sum(), 1e-12)
+    return float(q), float(c)
 
 
 def units_at(evidence: Evidence, pair_image: Int[np.ndarray, " pairs"], level: str) -> Units:

@@ -6,7 +6,9 @@ of matched to mismatched, that ratio is modelled as a simple function of it,
 
     log p(s | matched) / p(s | mismatched) = a + b s + c s²,   c <= 0,
 
-constant beyond its maximum. Nothing is assumed of either density. Expectation-maximisation (EM)
+constant beyond its maximum, with a slope of at least one half at the mean of the negatives: without
+a slope, any rate would fit scores that look like negatives, which then are mismatched. Nothing is
+assumed of either density. Expectation-maximisation (EM)
 alternates between the probability of each pair to be matched, and a logistic regression of matched
 against mismatched in which the negatives are known to be mismatched. A ratio that falls ever faster
 towards low scores says that hardly any matched pair scores as the worst negatives do, which is what
@@ -28,6 +30,9 @@ from l2rm_jax.crossfit.histogram import Histogram
 
 _ITERATIONS = 500
 _TOLERANCE = 1e-6  # of the rate, from one iteration to the next
+_LEAST_SLOPE = (
+    0.5  # of the log ratio by information; where pairs can be told, it is near 1 or above
+)
 _PRIOR = np.array([1e-6, 0.1, 0.1])  # in pairs; holds b at 1 and c at 0 where no pair speaks
 
 
@@ -126,10 +131,14 @@ def _regress(z, matched, mismatched, ratio, expected) -> np.ndarray:
     odds = np.log(matched.sum(axis=1).clip(1e-9)) - np.log(mismatched.sum(axis=1).clip(1e-9))
     shift = np.stack([odds, 0 * odds, 0 * odds], axis=1)
     start, target = ratio + shift, expected + shift
-    line = start * [1, 1, 0]  # from here, if the curvature would be positive
+    # A bound that a step would cross is kept, and the coefficients before it step alone.
+    least = _LEAST_SLOPE * expected[1]
+    flat = np.stack([start[:, 0], np.full(len(start), least), np.zeros(len(start))], axis=1)
     curved = _newton(z, matched, mismatched, start, target, 3)
-    straight = _newton(z, matched, mismatched, line, target, 2)
-    return np.where(curved[:, 2:] < 0, curved, straight) - shift
+    straight = _newton(z, matched, mismatched, start * [1, 1, 0], target, 2)
+    flat = _newton(z, matched, mismatched, flat, target, 1)
+    best = np.where(curved[:, 2:] < 0, curved, straight)
+    return np.where(best[:, 1:2] > least, best, flat) - shift
 
 
 def _newton(z, matched, mismatched, start, target, free: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import pytest
 from l2rm_jax.crossfit.histogram import Histogram
 from l2rm_jax.crossfit.information import Evidence
 from l2rm_jax.crossfit.judge import bootstrap_rates, judge
-from l2rm_jax.crossfit.level import find_level, units_at
+from l2rm_jax.crossfit.level import find_level, swap_rates, units_at
 from l2rm_jax.crossfit.posterior import calibrate_counts
 from l2rm_jax.errors import ConfigError
 
@@ -45,6 +45,19 @@ def test_level_is_found_and_judged(level, rate):
 def test_one_caption_an_image_is_judged_pair_by_pair():
     stored, mismatched = swapped("pair", 0.3, images=500, captions=1)
     assert find_level(evidence_of(mismatched), stored) == "pair"
+
+
+@pytest.mark.parametrize("images, captions", [(0.1, 0.1), (0.3, 0.0), (0.0, 0.2)])
+def test_shares_swapped_together_and_alone(images, captions):
+    stored, together = swapped("image", images, seed=2)
+    _, alone = swapped("pair", captions, seed=3)
+    rng = np.random.default_rng(4)
+    scores = rng.normal(np.where(together | alone, -1, 2), 1.2)
+    log_ratio = ((scores + 1) ** 2 - (scores - 2) ** 2) / 2 / 1.2**2
+    expected = together.mean(), (alone & ~together).sum() / (~together).sum()
+    np.testing.assert_allclose(swap_rates(log_ratio, stored), expected, atol=0.02)
+    evidence = Evidence(scores, rng.normal(-1, 1.2, (len(stored), 20)))
+    assert find_level(evidence, stored) == ("pair" if captions else "image")
 
 
 def test_units_of_images_equal_a_loop():

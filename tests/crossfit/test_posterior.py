@@ -50,8 +50,7 @@ def test_all_matched_and_none():
     scores, negatives, *_ = normal_mixture(0, 3, 1)
     assert calibrate(scores, negatives).rate < 0.005
     scores, negatives, *_ = normal_mixture(1, 3, 1)
-    fitted = calibrate(scores, negatives)
-    assert abs(1 - fitted.posterior(scores).mean() - fitted.rate) < 0.01
+    assert calibrate(scores, negatives).rate > 0.97
 
 
 def test_several_histograms_equal_single_fits():
