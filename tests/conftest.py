@@ -1,5 +1,6 @@
 """Shared fixtures, and settings that must precede any computation."""
 
+import gc
 import os
 
 # Most of the suite's time is compilation, so the costly compiler passes are off. Child processes of
@@ -26,6 +27,12 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
         jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the imported modules from garbage collection, which took a tenth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
