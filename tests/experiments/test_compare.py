@@ -127,7 +127,7 @@ def test_directories_that_cannot_be_read_come_last(tmp_path, capsys):
     reasons = [
         f"{tmp_path / 'empty'}: no config.json there or below, so it holds no run",
         f"{tmp_path / 'missing'}: no such directory",
-        f"{tmp_path / 'field' / 'config.json'}: train.epohs: no such config key",
+        f"{tmp_path / 'field' / 'config.json'}: config.train.epohs: no such field",
         f"{tmp_path / 'metrics' / 'metrics.jsonl'}:1: not a record of a run: TypeError",
         f"{tmp_path / 'results' / 'results.json'}: not the results of a run: KeyError: 'config'",
         f"{tmp_path / 'torn' / 'results.json'}: not the results of a run: JSONDecodeError",
