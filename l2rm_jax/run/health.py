@@ -154,7 +154,7 @@ class Health:
         return self._record_new(epoch, shown)
 
     def check_end(self, epochs: int, best_rsum: float) -> list[dict]:
-        """Warnings about a run at its end, however short it was.
+        """Warnings about a run at its end, however short it was, unless its last epoch said it.
 
         They are not part of the history, as a finished run may be given more epochs.
 
@@ -164,7 +164,11 @@ class Health:
         """
         message = _end(best_rsum, self._reference)
         fields = {"epoch": epochs, "phase": END, "sign": "ends_at_chance", "message": message}
-        self._ending = [fields] if message else []
+        is_said = any(
+            (warning["epoch"], warning["sign"]) == (epochs, "recall_at_chance")
+            for warning in self.history["warnings"]
+        )
+        self._ending = [fields] if message and not is_said else []
         return self._ending
 
     def _record_new(self, epoch: int, warnings: Warnings) -> list[dict]:

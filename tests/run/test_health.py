@@ -183,6 +183,13 @@ def test_a_run_at_chance_warns_at_its_end_whatever_its_length(epochs):
     assert not health.check_end(epochs, 90.0) and not health.warnings
 
 
+def test_the_end_does_not_repeat_what_the_last_epoch_said():
+    health = Health(REFERENCE)
+    for epoch in range(4):
+        health.check_epoch(epoch, "warmup", FLAT)
+    assert not health.check_end(4, 20.0) and health.check_end(5, 20.0)
+
+
 def shown(warnings: list[dict]) -> list[tuple]:
     return [(warning["epoch"], warning["phase"], warning["sign"]) for warning in warnings]
 
