@@ -51,10 +51,11 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     data.dev_images = 0  # validate on the first n images (0 = all; the authors' code: 200)
     data.test_split = "test"  # "testall" for COCO's 5000 images
     # Which training pairs to drop: none; truth (the known mismatched ones); score (those below
-    # filter_value); share (all but that share of the pairs, the best ones).
+    # filter_value); share (all but that share of the pairs, the best ones); crossfit (those whose
+    # posterior of being matched is filter_value or less).
     data.filter = "none"
     data.filter_scores = ""  # .npy with one score per stored pair, higher = better matched
-    data.filter_value = 0.0  # threshold of filter "score", or share kept by filter "share"
+    data.filter_value = 0.0  # threshold of filter "score" and "crossfit", or share kept by "share"
     data.scenes_seed = 0  # seed of the built-in data set
     data.scenes_train = 1000  # training pictures of the built-in data set
     data.scenes_dev = 200  # validation pictures of the built-in data set
@@ -105,6 +106,15 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     l2rm.cost_learning_rate = 2e-6  # learning rate of the learned cost, by Adam
     l2rm.queue_length = 0  # mismatched images per transport problem (0 = the batch)
 
+    config.split = split = ConfigDict()
+    # How l2rm and rcsl_nc tell matched pairs from mismatched ones: by their loss in the model being
+    # trained, or by crossfit: models that have not seen the pair (see `l2rm_jax/crossfit`).
+    split.by = "loss"
+    split.folds = 5  # crossfit: parts of the images; each is judged by models of the others
+    # crossfit: judge each pair by itself, all captions stored with an image together (image), or as
+    # the data decide (auto).
+    split.level = "auto"
+
     config.rcl = rcl = ConfigDict()
     rcl.loss = "log"  # log, exp, gce, tan, mae (RCL Tab. 6)
     rcl.q = 0.2  # exponent of gce, in (0, 1]
@@ -131,6 +141,9 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     train.batch_size = 128  # pairs per batch, over all devices
     train.warmup_epochs = 5  # epochs of the method's warm-up; the rate decays after them
     train.epochs = 35  # epochs after the warm-up
+    # Pairs of an epoch, for methods without a split: even (all of them) or posterior (each with the
+    # probability that it is matched, by cross-fitting).
+    train.draw = "even"
     train.checkpoint_steps = 1000  # save every n steps, also within an epoch
     train.log_steps = 10  # log the step metrics every n steps
     # What to do at a loss or gradient that is not finite: no update is made, then stop, or skip.

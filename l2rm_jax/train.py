@@ -17,7 +17,8 @@ from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
 from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.run.config_file import check_workdir, write_config
 from l2rm_jax.run.health import require_finite
-from l2rm_jax.run.inputs import check_values, read_data
+from l2rm_jax.run.inputs import check_train_size, check_values, read_data
+from l2rm_jax.run.judgement import judge_data
 from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.run.log import RunLog, require_tensorboard
 from l2rm_jax.run.means import Means
@@ -65,6 +66,8 @@ def train(
     check_workdir(workdir, config)
     data = read_data(config, workdir)
     check_values(data.dev, data.test)  # a run of days must not fail at its end
+    data, crossfit = judge_data(config, data, workdir)
+    check_train_size(config, data.train)  # again, as cross-fitting may have dropped pairs
     replicas = replicas or Replicas()
     replicas.check_batch(config.train.batch_size)
     with (
@@ -90,6 +93,12 @@ def train(
             log.say(f"training in {workdir}\n{describe(run, replicas)}")
             if change:
                 log.say(change)
+            if crossfit:
+                log.say(crossfit.sentence)
+            if crossfit and resume_step is None:
+                log.write("crossfit", run.step, **crossfit.report)
+                for warning in run.health.check_plan(0, {}, crossfit.warnings):
+                    log.warn(run.step, **warning)
             if resume_step is not None:
                 log.say(f"continuing at {_place(run)}")
             try:

@@ -3,6 +3,8 @@
 * `truth` drops the pairs known to be mismatched (SAF-C, SGR-C). Real data do not allow this.
 * `score` and `share` drop the pairs with low scores in a score file (SAF+CLIP, SGR+CLIP): `score`
   keeps the pairs of at least a threshold, `share` keeps a share of the pairs, the best ones.
+* `crossfit` drops the pairs whose posterior of being matched is too low (`run/judgement.py`): the
+  pairs are judged when all are read, so here it keeps them all.
 """
 
 from pathlib import Path
@@ -14,7 +16,7 @@ from jaxtyping import Bool, Int, Real
 from l2rm_jax.data.files import open_array
 from l2rm_jax.errors import ConfigError, DataError
 
-FILTERS = ("none", "truth", "score", "share")
+FILTERS = ("none", "truth", "score", "share", "crossfit")
 
 
 def kept_pairs(config: Any, matched: Bool[np.ndarray, " pairs"]) -> Int[np.ndarray, " kept"]:
@@ -32,7 +34,7 @@ def kept_pairs(config: Any, matched: Bool[np.ndarray, " pairs"]) -> Int[np.ndarr
         keeps no pair; or the threshold drops none.
     """
     check_settings(config)
-    if config.filter == "none":
+    if config.filter in ("none", "crossfit"):
         return np.arange(len(matched))
     if config.filter == "truth":
         kept, reason = np.flatnonzero(matched), "all pairs mismatched"
@@ -57,8 +59,10 @@ def result_fields(
 ) -> dict[str, object]:
     """Fields of a results row that describe the filter: name, share kept, mismatch rate left."""
     name = config.filter
+    if config.filter_value:
+        name = f"{name} {config.filter_value:g}"
     if config.filter_scores:
-        name = f"{name} {config.filter_value:g} of {Path(config.filter_scores).name}"
+        name = f"{name} of {Path(config.filter_scores).name}"
     return {
         "filter": name,
         "filter_kept": len(kept) / len(matched),
@@ -83,10 +87,15 @@ def check_settings(config: Any) -> None:
             f"data.filter_scores: {config.filter_scores}, expected none, as data.filter is "
             f"{config.filter}; set it to score or share"
         )
-    if config.filter_value and not by_score:
+    if config.filter_value and config.filter in ("none", "truth"):
         wrong.append(
             f"data.filter_value is {config.filter_value:g}, expected 0, as data.filter is "
-            f"{config.filter}; set it to score or share"
+            f"{config.filter}; set it to score, share or crossfit"
+        )
+    if config.filter == "crossfit" and not 0 < config.filter_value < 1:
+        wrong.append(
+            f"data.filter_value is {config.filter_value:g}, expected a posterior, more than 0 and "
+            "less than 1, such as 0.5"
         )
     if config.filter == "share" and not 0 < config.filter_value <= 1:
         wrong.append(

@@ -100,7 +100,7 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
     train, dev, test = map(_matched_pairs, stored, tokens)
     # All of dev is tokenized, because all of it counts for the vocabulary.
     train, dev = train.with_mismatch(mismatched), dev.head(len(short_dev.images))
-    if data_config.filter != "none":
+    if data_config.filter not in ("none", "crossfit"):  # crossfit needs a judgement of these pairs
         fields = filters.result_fields(data_config, train.matched, kept)
         mismatched = replace(mismatched, filtered=fields)
         train = train.take(kept)

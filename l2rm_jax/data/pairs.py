@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Int, Int32
+from jaxtyping import Bool, Float, Int, Int32
 
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.mismatch import Mismatch
@@ -29,6 +29,8 @@ class PairDataset:
         `caption_image` unless the pair is mismatched.
       unpaired: [images] which images are known to be stored with captions at random; None if this
         is not known for any image.
+      posterior: [pairs] probability that the pair is matched, by cross-fitting; None if the pairs
+        were not judged.
     """
 
     split: str
@@ -38,6 +40,7 @@ class PairDataset:
     caption_image: Int[np.ndarray, " pairs"]
     stored_image: Int[np.ndarray, " pairs"]
     unpaired: Bool[np.ndarray, " images"] | None = None
+    posterior: Float[np.ndarray, " pairs"] | None = None
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -87,6 +90,7 @@ class PairDataset:
             tokens=self.tokens.take(pairs) if vectors else [self.tokens[pair] for pair in pairs],
             caption_image=self.caption_image[pairs],
             stored_image=self.stored_image[pairs],
+            posterior=None if self.posterior is None else self.posterior[pairs],
         )
 
     def with_mismatch(self, mismatch: Mismatch) -> "PairDataset":

@@ -9,7 +9,6 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from l2rm_jax.devices import parallel
@@ -27,7 +26,7 @@ from l2rm_jax.methods.cost import (
     init_cost,
 )
 from l2rm_jax.methods.registry import register_method
-from l2rm_jax.methods.split import split_pairs
+from l2rm_jax.methods.split import SPLITS, split, warmup_pairs
 from l2rm_jax.ot import partial_sinkhorn
 
 WARMUP_LOSSES = {
@@ -54,10 +53,12 @@ def make(model, config) -> Method:
     """Make L2RM for this model.
 
     Raises:
-      ConfigError: a field of `config.l2rm` has a value that is not in `NAMES`.
+      ConfigError: a field of `config.l2rm` has a value that is not in `NAMES`, or `split.by` is
+        unknown.
     """
     settings = config.l2rm
     check_names("l2rm", settings, NAMES)
+    check_names("split", config.split, {"by": SPLITS})
     warmup_loss = _warmup_loss(config)
     rematch_loss = partial(REMATCH_LOSSES[settings.rematch_loss], tau=config.loss.tau)
     optimiser = base.model_optimiser(config)
@@ -77,8 +78,8 @@ def make(model, config) -> Method:
 
     def plan(score_pairs: Callable, dataset, epoch: int) -> EpochPlan:
         if epoch < config.train.warmup_epochs:
-            return EpochPlan({"warmup": np.arange(len(dataset))})
-        return split_pairs(score_pairs(score), dataset.matched)
+            return EpochPlan({"warmup": warmup_pairs(config.split.by, dataset)})
+        return split(config.split.by, dataset, lambda: score_pairs(score))
 
     def step(state: TrainState, batch: dict, reserved: Reserved | None = None):
         """One update. If given, `reserved` replaces the random draw of pairs for the cost."""

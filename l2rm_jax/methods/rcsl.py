@@ -21,7 +21,7 @@ from l2rm_jax.methods import base
 from l2rm_jax.methods.base import EpochPlan, Method, TrainState
 from l2rm_jax.methods.mining import SEARCHES, pseudo_pairs, recombine
 from l2rm_jax.methods.registry import register_method
-from l2rm_jax.methods.split import split_pairs
+from l2rm_jax.methods.split import SPLITS, split, warmup_pairs
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_normalise, masked_mean
 
@@ -57,14 +57,15 @@ def make_rcsl(model, config) -> Method:
 def make_rcsl_nc(model, config) -> Method:
     """Make RCSL-NC, for data with mismatched pairs, which it treats as unpaired.
 
-    Before each epoch after the warm-up, the beta mixture of L2RM splits the pairs. The paper does
-    not say how the warm-up trains. Here the warm-up treats all pairs as pseudo-pairs, whose loss
-    is robust to wrong pairs.
+    Before each epoch after the warm-up, the beta mixture of L2RM or cross-fitting splits the pairs.
+    The paper does not say how the warm-up trains. Here the warm-up treats its pairs (all of them,
+    with the beta mixture) as pseudo-pairs, whose loss is robust to wrong pairs.
 
     Raises:
-      ConfigError: `rcsl.search` is unknown.
+      ConfigError: `rcsl.search` or `split.by` is unknown.
     """
     check_names("rcsl", config.rcsl, NAMES)
+    check_names("split", config.split, {"by": SPLITS})
 
     def score(state, batch) -> dict[str, Array]:
         hinges = ranking.per_pair_hinge(
@@ -73,14 +74,15 @@ def make_rcsl_nc(model, config) -> Method:
         return {"hinge": hinges, **embed(model, state, batch)}
 
     def plan(score_pairs, dataset, epoch: int) -> EpochPlan:
-        pairs = np.arange(len(dataset))
         if epoch < config.train.warmup_epochs:
+            pairs = warmup_pairs(config.split.by, dataset)
             return EpochPlan({"warmup": np.stack([pairs, pairs], axis=1)[:, None]})
         embeddings = score_pairs(score)
-        split = split_pairs(embeddings.pop("hinge"), dataset.matched)
-        paired = np.isin(pairs, split.streams.get("matched", ()))
+        hinges = embeddings.pop("hinge")
+        sides = split(config.split.by, dataset, lambda: hinges)
+        paired = np.isin(np.arange(len(dataset)), sides.streams.get("matched", ()))
         plan = _mining_plan(config, dataset, epoch, paired, embeddings)
-        return EpochPlan(plan.streams, {**split.report, **plan.report}, split.warnings)
+        return EpochPlan(plan.streams, {**sides.report, **plan.report}, sides.warnings)
 
     return dataclasses.replace(_make(model, config, plan), splits=True)
 

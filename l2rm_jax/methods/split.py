@@ -1,16 +1,36 @@
-"""The split of L2RM: which pairs count as matched in an epoch (Sec. 4.1)."""
+"""Which pairs count as matched in an epoch: the split of L2RM (Sec. 4.1), and by cross-fitting."""
+
+from collections.abc import Callable
 
 import numpy as np
 
 from l2rm_jax import mixture
+from l2rm_jax.data import PairDataset
 from l2rm_jax.methods.base import EpochPlan
 
+SPLITS = ("loss", "crossfit")  # values of `split.by`
 THRESHOLD = 0.5  # a pair with a higher posterior of being mismatched is called mismatched
 # A split with a smaller share of the pairs on one side is doubtful: no protocol is that uneven.
 SMALLEST_SIDE = 0.02
 # Components fitted to losses with one hump are 0.1 to 0.5 summed standard deviations apart, those
 # fitted to two humps more than 0.5.
 SEPARATION = 0.5
+
+
+def split(by: str, dataset: PairDataset, losses: Callable[[], np.ndarray]) -> EpochPlan:
+    """Split the pairs of a data set into matched and mismatched ones.
+
+    Args:
+      by: one of `SPLITS`.
+      dataset: the pairs; with "crossfit", they have a posterior.
+      losses: returns the loss of each pair under the current model; called with "loss" alone.
+
+    Returns:
+      A plan as `split_pairs` and `split_by_posterior` make it.
+    """
+    if by == "loss":
+        return split_pairs(losses(), dataset.matched)
+    return split_by_posterior(1 - dataset.posterior, dataset.matched)
 
 
 def split_pairs(losses: np.ndarray, truth: np.ndarray) -> EpochPlan:
@@ -28,20 +48,44 @@ def split_pairs(losses: np.ndarray, truth: np.ndarray) -> EpochPlan:
     """
     fitted = mixture.fit(losses)
     probability = fitted.posterior(losses)
+    plan = split_by_posterior(probability, truth)
+    return EpochPlan(
+        plan.streams,
+        {**plan.report, "split_separation": fitted.separation},
+        split_warnings(fitted, probability <= THRESHOLD),
+    )
+
+
+def split_by_posterior(probability: np.ndarray, truth: np.ndarray) -> EpochPlan:
+    """Split the pairs by their posterior of being mismatched.
+
+    Args:
+      probability: posterior of each pair, `[M]`, in [0, 1].
+      truth: as in `split_pairs`.
+
+    Returns:
+      A plan as `split_pairs` makes it, without a separation and without warnings.
+    """
     called_matched = probability <= THRESHOLD
     streams = {
         "matched": np.flatnonzero(called_matched),
         "mismatched": np.flatnonzero(~called_matched),
     }
     report = {name: len(indices) for name, indices in streams.items()}
-    report["split_separation"] = fitted.separation
     if not truth.all():
         report |= split_quality(called_matched, probability, truth)
-    return EpochPlan(
-        streams={name: indices for name, indices in streams.items() if len(indices)},
-        report=report,
-        warnings=split_warnings(fitted, called_matched),
-    )
+    return EpochPlan({name: rows for name, rows in streams.items() if len(rows)}, report)
+
+
+def warmup_pairs(by: str, dataset: PairDataset) -> np.ndarray:
+    """Rows of the pairs that a warm-up trains: all; by cross-fitting, the matched ones.
+
+    A split by loss needs a model, which the warm-up trains. Cross-fitting knows the matched pairs
+    before it, so the model need not learn the mismatched ones.
+    """
+    if by == "loss":
+        return np.arange(len(dataset))
+    return np.flatnonzero(1 - dataset.posterior <= THRESHOLD)
 
 
 def split_warnings(fitted: mixture.BetaMixture, called_matched: np.ndarray) -> dict[str, str]:

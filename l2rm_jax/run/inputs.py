@@ -14,6 +14,7 @@ from l2rm_jax.evaluation.protocols import check_protocols, parse_protocols
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import check_word_noise, make_model
 from l2rm_jax.run.fields import check_fields, with_valid_fields
+from l2rm_jax.run.judgement import check_judgement
 
 
 def read_data(config: ConfigDict, workdir: str | Path) -> Data:
@@ -64,7 +65,8 @@ def check_settings(config: ConfigDict) -> None:
     problems.attempt(parse_protocols, config.evaluation.protocol)
     problems.attempt(matmul_precision, config.precision)
     model = problems.attempt(make_model, config, vocabulary_size=1)
-    problems.attempt(make_method, model=model, config=config)  # also if there is no model
+    method = problems.attempt(make_method, model=model, config=config)  # also if there is no model
+    problems.attempt(check_judgement, config, method)
     problems.raise_all()
 
 

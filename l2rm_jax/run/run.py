@@ -33,6 +33,7 @@ from l2rm_jax.methods.base import skip_non_finite
 from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.health import Health, make_reference, require_finite
+from l2rm_jax.run.judgement import draw_pairs
 from l2rm_jax.run.memory_hints import scoring_hints, training_hints
 
 
@@ -85,6 +86,7 @@ class Run:
         self.config, self.data = config, data
         self._replicas = replicas
         pairs = {"stored_image": data.train.stored_image, "lengths": data.train.lengths}
+        pairs |= {"posterior": data.train.posterior}
         inputs = {"config": config.to_dict(), "words": len(data.vocabulary), **pairs}
         replicas.require_same_on_hosts(inputs, "config and training pairs")
         self.model = make_model(config, len(data.vocabulary), AXIS)
@@ -192,6 +194,8 @@ class Run:
           DivergedError: the scores of the training pairs are not finite.
         """
         plan = self.method.plan(self.score_pairs(epoch), self.data.train, epoch)
+        if self.config.train.draw == "posterior":
+            plan = draw_pairs(plan, self.data.train, self.config.seed, epoch)
         self._replicas.require_same_on_hosts(plan.streams, f"plan of epoch {epoch + 1}")
         return plan
 

@@ -1,0 +1,207 @@
+"""What cross-fitting says of the training pairs: computed once, kept in the work directory.
+
+`split.by=crossfit`, `data.filter=crossfit` and `train.draw=posterior` use it.
+"""
+
+import io
+import math
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from l2rm_jax.crossfit import Judgement, assign_folds, caption_vectors, image_vectors, judge_pairs
+from l2rm_jax.data import filters
+from l2rm_jax.data.files import replace_file
+from l2rm_jax.data.pairs import Data, PairDataset
+from l2rm_jax.devices.hosts import is_primary
+from l2rm_jax.errors import ConfigError, DataError, check_names
+from l2rm_jax.methods import EpochPlan, Method
+from l2rm_jax.methods.split import THRESHOLD, split_quality
+
+CROSSFIT_FILE = "crossfit.npz"
+# Below this AUROC of matched pairs against known negatives, posteriors are close to a guess.
+MIN_SEPARATION = 0.65
+
+
+class Summary(NamedTuple):
+    """What is told of a judgement.
+
+    Attributes:
+      sentence: for a person.
+      report: fields of the record `crossfit` of the log: level, rate with its interval, separation,
+        and the quality of the split at a posterior of 0.5 where the truth is known.
+      warnings: why the judgement is doubtful, by the name of the warning.
+    """
+
+    sentence: str
+    report: dict[str, object]
+    warnings: dict[str, str]
+
+
+def check_judgement(config: ConfigDict, method: Method) -> None:
+    """Check that the method can use what the config asks of cross-fitting.
+
+    Raises:
+      ConfigError: one message for each field that does not fit.
+    """
+    check_names("split", config.split, {"level": ("auto", "pair", "image")})
+    check_names("train", config.train, {"draw": ("even", "posterior")})
+    wrong = []
+    if config.split.by == "crossfit" and not method.splits:
+        wrong.append(
+            f"split.by: 'crossfit', expected 'loss', as {config.method} does not split the pairs; "
+            "data.filter=crossfit drops the mismatched ones"
+        )
+    if config.train.draw == "posterior" and (method.splits or method.streams != {"pairs": 1}):
+        wrong.append(
+            f"train.draw: 'posterior', expected 'even', as {config.method} chooses the pairs of an "
+            "epoch itself"
+        )
+    if wrong:
+        raise ConfigError(*wrong)
+
+
+def judge_data(config: ConfigDict, data: Data, workdir: str | Path) -> tuple[Data, Summary | None]:
+    """Judge the training pairs by cross-fitting, if the config of the run uses that.
+
+    The judgement is computed once and kept in `workdir` as `crossfit.npz`: arrays `[pairs]` of the
+    posterior of being matched, the information and the fold of each pair, the level, the rate of
+    mismatch with its interval, and the separation (see `crossfit.Judgement`).
+
+    Args:
+      config: config of the run.
+      data: data of the run, not filtered by crossfit yet.
+      workdir: work directory.
+
+    Returns:
+      The data whose training pairs have a posterior, filtered if the config says so, and a summary;
+      the same data and None if the run needs no judgement.
+
+    Raises:
+      DataError: the file is damaged or of other pairs, there are too few images, or the filter
+        leaves no pair.
+    """
+    asked = (config.split.by, config.data.filter, config.train.draw)
+    if "crossfit" not in asked and "posterior" not in asked:
+        return data, None
+    path = Path(workdir) / CROSSFIT_FILE
+    if path.exists():
+        judgement = read_judgement(path, len(data.train))
+    else:
+        judgement = _judge(config, data.train, path)
+    summary = Summary(_sentence(judgement), _report(judgement, data.train), _warnings(judgement))
+    return _with_posterior(config, data, judgement.posterior), summary
+
+
+def _judge(config: ConfigDict, train: PairDataset, path: Path) -> Judgement:
+    """Judge each fold by the linear detector fitted to the others; host 0 keeps the result."""
+    folds = assign_folds(np.arange(len(train.images)), config.split.folds, seed=0)
+    vectors = image_vectors(train), caption_vectors(train)
+    level = None if config.split.level == "auto" else config.split.level
+    judgement = judge_pairs(*vectors, train.stored_image, folds, level=level)
+    if is_primary():
+        content = io.BytesIO()
+        np.savez(content, **judgement._asdict(), fold=folds[train.stored_image])
+        replace_file(path, content.getvalue())
+    return judgement
+
+
+def read_judgement(path: str | Path, pairs: int) -> Judgement:
+    """Read the judgement of a run.
+
+    Args:
+      path: the file `crossfit.npz` of a work directory.
+      pairs: number of training pairs before any filter.
+
+    Raises:
+      DataError: the file is damaged, or is about another number of pairs.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            values = {name: file[name] for name in Judgement._fields}
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{path}: not a judgement of pairs ({type(error).__name__}); remove the file to have "
+            "the pairs judged again"
+        ) from error
+    if values["posterior"].shape != (pairs,):
+        raise DataError(
+            f"{path}: found {values['posterior'].size} pairs, expected {pairs}; remove the file to "
+            "have the pairs judged again"
+        )
+    return Judgement(**{name: x if x.ndim else x.item() for name, x in values.items()})
+
+
+def _with_posterior(config: ConfigDict, data: Data, posterior: np.ndarray) -> Data:
+    """Give the training pairs their posterior, and drop some if the filter says so."""
+    train, settings = replace(data.train, posterior=posterior), config.data
+    if settings.filter != "crossfit":
+        return replace(data, train=train)
+    kept = np.flatnonzero(posterior > settings.filter_value)
+    if not len(kept):
+        raise DataError(
+            f"data.filter=crossfit leaves none of the {len(train)} training pairs: the highest "
+            f"posterior is {posterior.max():.3f}, data.filter_value is {settings.filter_value:g}"
+        )
+    fields = filters.result_fields(settings, train.matched, kept)
+    mismatch = replace(data.mismatch, filtered=fields)
+    return replace(data, train=train.take(kept), mismatch=mismatch)
+
+
+def _sentence(judgement: Judgement) -> str:
+    return (
+        f"cross-fitting, {judgement.level} by {judgement.level}: {judgement.rate:.1%} of the pairs "
+        f"fit no better than random ones (90%: {judgement.rate_low:.1%} to "
+        f"{judgement.rate_high:.1%})"
+    )
+
+
+def _report(judgement: Judgement, train: PairDataset) -> dict[str, object]:
+    names = ("level", "rate", "rate_low", "rate_high", "separation")
+    values: dict[str, object] = {name: getattr(judgement, name) for name in names}
+    if not train.matched.all():
+        mismatched = 1 - judgement.posterior
+        values |= split_quality(mismatched <= THRESHOLD, mismatched, train.matched)
+    return values
+
+
+def _warnings(judgement: Judgement) -> dict[str, str]:
+    if judgement.separation >= MIN_SEPARATION:
+        return {}
+    return {
+        "crossfit_cannot_tell": (
+            "cross-fitting cannot tell matched pairs from mismatched ones (AUROC "
+            f"{judgement.separation:.2f} against random pairs): its posteriors are close to a "
+            "guess. Try more pairs or better features, or split.by=loss"
+        )
+    }
+
+
+def draw_pairs(plan: EpochPlan, train: PairDataset, seed: int, epoch: int) -> EpochPlan:
+    """Keep each pair of a plan with the probability that it is matched.
+
+    So an epoch has each pair at most once, and in the mean as many pairs as are matched.
+
+    Args:
+      plan: plan of the epoch, whose streams are rows of pairs, `[n]`.
+      train: the training pairs, with a posterior.
+      seed: seed of the run.
+      epoch: the epoch, counted from 0.
+
+    Raises:
+      DataError: no pair is drawn.
+    """
+    chance = np.random.default_rng([seed, epoch]).random(len(train))
+    drawn = chance < train.posterior
+    streams = {name: rows[drawn[rows]] for name, rows in plan.streams.items()}
+    for name, rows in streams.items():
+        if not len(rows):
+            raise DataError(
+                f"train.draw=posterior draws none of the {len(plan.streams[name])} training pairs: "
+                f"their posteriors sum to {math.fsum(train.posterior):.2g}"
+            )
+    return replace(plan, streams=streams)

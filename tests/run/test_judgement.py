@@ -1,0 +1,177 @@
+"""Cross-fitting in a run: the judgement of the training pairs, kept, used and checked."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from l2rm_jax import config as defaults
+from l2rm_jax.data.loading import load_data
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.methods import EpochPlan, make_method
+from l2rm_jax.models import make_model
+from l2rm_jax.run import judgement as judgement_module
+from l2rm_jax.run.inputs import check_settings
+from l2rm_jax.run.judgement import CROSSFIT_FILE, draw_pairs, judge_data, read_judgement
+from l2rm_jax.train import train
+
+
+@pytest.fixture(scope="module")
+def config():
+    config = defaults.get_config("quick")
+    config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 60, 6, 6
+    config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 16, 8, 8
+    config.split.by, config.split.level = "crossfit", "image"
+    return config
+
+
+@pytest.fixture(scope="module")
+def data(config):
+    return load_data(config.data, config.mismatch, workdir=None)
+
+
+@pytest.fixture(scope="module")
+def judged(config, data, tmp_path_factory):
+    """Work directory with a judgement, the judged data, and the summary."""
+    workdir = tmp_path_factory.mktemp("judged")
+    return workdir, *judge_data(config, data, workdir)
+
+
+def test_a_run_that_does_not_use_it_is_not_judged(config, data, tmp_path):
+    plain = config.copy_and_resolve_references()
+    plain.split.by = "loss"
+    assert judge_data(plain, data, tmp_path) == (data, None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_file_holds_every_pair(judged, data):
+    workdir, with_posterior, summary = judged
+    posterior = with_posterior.train.posterior
+    assert posterior.shape == (300,) and (posterior >= 0).all() and (posterior <= 1).all()
+    with np.load(workdir / CROSSFIT_FILE) as file:
+        fold, image = file["fold"], data.train.stored_image
+        assert {"posterior", "information", "fold", "level", "rate"} <= set(file)
+        assert len(np.unique(fold)) == 5
+        assert all(len(np.unique(fold[image == i])) == 1 for i in np.unique(image))
+    assert summary.report["rate"] == pytest.approx(1 - posterior.mean())
+    assert 0 <= summary.report["split_precision"] <= 1  # the truth of `scenes` is known
+    assert "image by image" in summary.sentence
+
+
+def test_it_is_computed_once(judged, config, data, monkeypatch):
+    workdir, first, summary = judged
+    monkeypatch.setattr(judgement_module, "judge_pairs", None)  # may not be called
+    again, same = judge_data(config, data, workdir)
+    assert np.array_equal(again.train.posterior, first.train.posterior) and same == summary
+
+
+def test_the_truth_is_not_used(judged, config, data, tmp_path):
+    """Without the truth, every caption seems to be written for the image that it is stored with."""
+    workdir, first, _ = judged
+    blind = replace(data.train, caption_image=data.train.stored_image)
+    hidden, summary = judge_data(config, replace(data, train=blind), tmp_path)
+    assert np.array_equal(hidden.train.posterior, first.train.posterior)
+    assert "split_precision" not in summary.report
+    assert (tmp_path / CROSSFIT_FILE).read_bytes() == (workdir / CROSSFIT_FILE).read_bytes()
+
+
+def test_the_filter_keeps_pairs_above_a_posterior(judged, config, data):
+    workdir, whole, _ = judged
+    filtered = config.copy_and_resolve_references()
+    filtered.data.filter, filtered.data.filter_value = "crossfit", 0.5
+    kept, _ = judge_data(filtered, data, workdir)
+    rows = np.flatnonzero(whole.train.posterior > 0.5)
+    assert 0 < len(rows) < len(data.train)
+    assert kept.train.captions == [data.train.captions[row] for row in rows]
+    assert np.array_equal(kept.train.posterior, whole.train.posterior[rows])
+    row = kept.mismatch.row()
+    assert row["filter"] == "crossfit 0.5"
+    assert row["filter_kept"] == pytest.approx(len(rows) / len(data.train))
+    filtered.data.filter_value = 0.999999
+    with pytest.raises(DataError, match=r"leaves none of the 300 .* highest posterior is 0\.\d+"):
+        judge_data(filtered, replace(data, train=data.train), workdir)
+
+
+def test_draws_follow_the_posterior(judged):
+    train_pairs = judged[1].train
+    posterior = np.linspace(0, 1, len(train_pairs))
+    pairs = replace(train_pairs, posterior=posterior)
+    plan = EpochPlan({"pairs": np.arange(len(pairs))})
+    draws = [draw_pairs(plan, pairs, 3, epoch).streams["pairs"] for epoch in range(400)]
+    counts = np.bincount(np.concatenate(draws), minlength=len(pairs))
+    assert all(len(np.unique(rows)) == len(rows) for rows in draws)
+    assert np.abs(counts / 400 - posterior).max() < 0.1  # four standard deviations
+    assert np.array_equal(draws[7], draw_pairs(plan, pairs, 3, 7).streams["pairs"])
+    nothing = replace(pairs, posterior=np.zeros(len(pairs)))
+    with pytest.raises(DataError, match=r"draws none of the 300 training pairs"):
+        draw_pairs(plan, nothing, 3, 0)
+
+
+@pytest.mark.parametrize("name", ["l2rm", "rcsl_nc"])
+def test_methods_split_by_it_from_the_first_epoch(name, judged, config):
+    named = config.copy_and_resolve_references()
+    named.method = name
+    method = make_method(make_model(named, vocabulary_size=9), named)
+    pairs, rng = judged[1].train, np.random.default_rng(0)
+    matched = np.flatnonzero(pairs.posterior >= 0.5)
+
+    def score_pairs(score):
+        assert name != "l2rm", "no loss is needed"
+        vectors = rng.standard_normal((2, len(pairs), 4))
+        return {"hinge": np.zeros(len(pairs)), "images": vectors[0], "captions": vectors[1]}
+
+    [warmup] = method.plan(score_pairs, pairs, 0).streams.values()
+    assert np.array_equal(np.unique(warmup), matched)  # the mismatched ones are never learned
+    plan = method.plan(score_pairs, pairs, named.train.warmup_epochs)
+    assert plan.report["matched"] == len(matched)
+    assert plan.report["split_precision"] == judged[2].report["split_precision"]
+
+
+def test_a_run_logs_it_and_draws(config, tmp_path):
+    drawn = config.copy_and_resolve_references()
+    drawn.method, drawn.model.head, drawn.split.by = "infonce", "vse", "loss"
+    drawn.train.draw, drawn.train.warmup_epochs, drawn.train.epochs = "posterior", 0, 1
+    drawn.train.batch_size = 20
+    train(drawn, tmp_path)
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    first, *_, last = records
+    assert (first["kind"], first["step"], first["level"]) == ("crossfit", 0, "image")
+    assert first["rate_low"] <= first["rate"] <= first["rate_high"]
+    chance = np.random.default_rng([drawn.seed, 0]).random(300)
+    count = np.sum(chance < read_judgement(tmp_path / CROSSFIT_FILE, 300).posterior)
+    assert max(record["step"] for record in records) == count // 20 < 300 // 20
+    assert last["kind"] in ("epoch", "warning")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "infonce"}, r"split\.by: 'crossfit', expected 'loss', as infonce does not"),
+        ({"train.draw": "posterior"}, r"train\.draw: 'posterior', expected 'even', as l2rm choo"),
+        ({"train.draw": "odd"}, r"train\.draw: 'odd' is none of even, posterior"),
+        ({"split.level": "word"}, r"split\.level: 'word' is none of auto, pair, image"),
+        ({"split.by": "luck"}, r"split\.by: 'luck' is none of loss, crossfit"),
+        ({"split.folds": 1}, r"split\.folds: 1, expected 2 to 100"),
+    ],
+)
+def test_errors_of_settings(config, changes, message):
+    wrong = config.copy_and_resolve_references()
+    wrong.update_from_flattened_dict(changes)
+    with pytest.raises(ConfigError, match=message):
+        check_settings(wrong)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PK\x03\x04 cut", r"crossfit\.npz: not a judgement of pairs \(BadZipFile\); remove"),
+        (b"", r"crossfit\.npz: not a judgement of pairs"),
+        (None, r"crossfit\.npz: found 300 pairs, expected 299; remove the file"),
+    ],
+)
+def test_errors_of_the_file(judged, content, message, tmp_path):
+    path = tmp_path / CROSSFIT_FILE
+    path.write_bytes((judged[0] / CROSSFIT_FILE).read_bytes() if content is None else content)
+    with pytest.raises(DataError, match=message):
+        read_judgement(path, 299)
