@@ -6,6 +6,7 @@
 import io
 import math
 import zipfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -68,9 +69,8 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
 def judge_data(config: ConfigDict, data: Data, workdir: str | Path) -> tuple[Data, Summary | None]:
     """Judge the training pairs by cross-fitting, if the config of the run uses that.
 
-    The judgement is computed once and kept in `workdir` as `crossfit.npz`: arrays `[pairs]` of the
-    posterior of being matched, the information and the fold of each pair, the level, the rate of
-    mismatch with its interval, and the separation (see `crossfit.Judgement`).
+    The judgement is computed once and kept in `workdir` as `crossfit.npz`: the fields of
+    `crossfit.Judgement`, the stored image and the fold of each pair, and the level that was asked.
 
     Args:
       config: config of the run.
@@ -88,51 +88,58 @@ def judge_data(config: ConfigDict, data: Data, workdir: str | Path) -> tuple[Dat
     asked = (config.split.by, config.data.filter, config.train.draw)
     if "crossfit" not in asked and "posterior" not in asked:
         return data, None
+    folds = assign_folds(np.arange(len(data.train.images)), config.split.folds, seed=0)
+    key = {
+        "image": data.train.stored_image,
+        "fold": folds[data.train.stored_image],
+        "asked_level": np.array(config.split.level),
+    }
     path = Path(workdir) / CROSSFIT_FILE
     if path.exists():
-        judgement = read_judgement(path, len(data.train))
+        judgement = read_judgement(path, key)
     else:
-        judgement = _judge(config, data.train, path)
+        judgement = _judge(data.train, folds, config.split.level)
+        if is_primary():
+            _write_judgement(path, judgement, key)
     summary = Summary(_sentence(judgement), _report(judgement, data.train), _warnings(judgement))
     return _with_posterior(config, data, judgement.posterior), summary
 
 
-def _judge(config: ConfigDict, train: PairDataset, path: Path) -> Judgement:
-    """Judge each fold by the linear detector fitted to the others; host 0 keeps the result."""
-    folds = assign_folds(np.arange(len(train.images)), config.split.folds, seed=0)
+def _judge(train: PairDataset, folds: np.ndarray, level: str) -> Judgement:
+    """Judge each fold by the linear detector fitted to the others."""
     vectors = image_vectors(train), caption_vectors(train)
-    level = None if config.split.level == "auto" else config.split.level
-    judgement = judge_pairs(*vectors, train.stored_image, folds, level=level)
-    if is_primary():
-        content = io.BytesIO()
-        np.savez(content, **judgement._asdict(), fold=folds[train.stored_image])
-        replace_file(path, content.getvalue())
-    return judgement
+    return judge_pairs(
+        *vectors, train.stored_image, folds, level=None if level == "auto" else level
+    )
 
 
-def read_judgement(path: str | Path, pairs: int) -> Judgement:
+def _write_judgement(path: Path, judgement: Judgement, key: Mapping[str, np.ndarray]) -> None:
+    content = io.BytesIO()
+    np.savez(content, **judgement._asdict(), **key)
+    replace_file(path, content.getvalue())
+
+
+def read_judgement(path: str | Path, key: Mapping[str, np.ndarray]) -> Judgement:
     """Read the judgement of a run.
 
     Args:
       path: the file `crossfit.npz` of a work directory.
-      pairs: number of training pairs before any filter.
+      key: arrays that the file must hold: which pairs were judged, and how.
 
     Raises:
-      DataError: the file is damaged, or is about another number of pairs.
+      DataError: the file is damaged, or holds another array of `key`.
     """
+    again = "remove the file to have the pairs judged again"
     try:
         with np.load(path, allow_pickle=False) as file:
-            values = {name: file[name] for name in Judgement._fields}
+            values = {name: file[name] for name in (*Judgement._fields, *key)}
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(
-            f"{path}: not a judgement of pairs ({type(error).__name__}); remove the file to have "
-            "the pairs judged again"
+            f"{path}: not a judgement of pairs ({type(error).__name__}); {again}"
         ) from error
-    if values["posterior"].shape != (pairs,):
-        raise DataError(
-            f"{path}: found {values['posterior'].size} pairs, expected {pairs}; remove the file to "
-            "have the pairs judged again"
-        )
+    for name, expected in key.items():
+        if not np.array_equal(values.pop(name), expected):
+            raise DataError(f"{path}: its {name} is not that of this run; {again}")
     return Judgement(**{name: x if x.ndim else x.item() for name, x in values.items()})
 
 

@@ -13,7 +13,7 @@ from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.run import judgement as judgement_module
 from l2rm_jax.run.inputs import check_settings
-from l2rm_jax.run.judgement import CROSSFIT_FILE, draw_pairs, judge_data, read_judgement
+from l2rm_jax.run.judgement import CROSSFIT_FILE, draw_pairs, judge_data
 from l2rm_jax.train import train
 
 
@@ -139,7 +139,7 @@ def test_a_run_logs_it_and_draws(config, tmp_path):
     assert (first["kind"], first["step"], first["level"]) == ("crossfit", 0, "image")
     assert first["rate_low"] <= first["rate"] <= first["rate_high"]
     chance = np.random.default_rng([drawn.seed, 0]).random(300)
-    count = np.sum(chance < read_judgement(tmp_path / CROSSFIT_FILE, 300).posterior)
+    count = np.sum(chance < np.load(tmp_path / CROSSFIT_FILE)["posterior"])
     assert max(record["step"] for record in records) == count // 20 < 300 // 20
     assert last["kind"] in ("epoch", "warning")
 
@@ -162,16 +162,23 @@ def test_errors_of_settings(config, changes, message):
         check_settings(wrong)
 
 
+@pytest.mark.parametrize("content", [b"PK\x03\x04 cut", b"", b"no archive"])
+def test_error_for_a_damaged_file(config, data, content, tmp_path):
+    (tmp_path / CROSSFIT_FILE).write_bytes(content)
+    with pytest.raises(DataError, match=r"crossfit\.npz: not a judgement of pairs \(\w+\); remove"):
+        judge_data(config, data, tmp_path)
+
+
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"PK\x03\x04 cut", r"crossfit\.npz: not a judgement of pairs \(BadZipFile\); remove"),
-        (b"", r"crossfit\.npz: not a judgement of pairs"),
-        (None, r"crossfit\.npz: found 300 pairs, expected 299; remove the file"),
-    ],
+    ("field", "value", "name"),
+    [("folds", 4, "fold"), ("level", "pair", "asked_level"), (None, None, "image")],
 )
-def test_errors_of_the_file(judged, content, message, tmp_path):
-    path = tmp_path / CROSSFIT_FILE
-    path.write_bytes((judged[0] / CROSSFIT_FILE).read_bytes() if content is None else content)
-    with pytest.raises(DataError, match=message):
-        read_judgement(path, 299)
+def test_error_for_the_judgement_of_another_run(judged, config, data, field, value, name):
+    """A run that was killed before it wrote its config may have left one."""
+    other, pairs = config.copy_and_resolve_references(), data.train
+    if field:
+        other.split[field] = value
+    else:
+        pairs = replace(pairs, stored_image=pairs.stored_image[::-1].copy())
+    with pytest.raises(DataError, match=rf"crossfit\.npz: its {name} is not that of this run; rem"):
+        judge_data(other, replace(data, train=pairs), judged[0])
