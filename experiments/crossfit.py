@@ -53,10 +53,9 @@ def main() -> None:
         train = load_train(flags.path, flags.images, protocol, rate, seed)
         result = measure(train)
         described = {"images": len(train.images), "protocol": protocol, "asked": rate, "seed": seed}
-        rows.append(described | result)
-        print(
-            *(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items())
-        )
+        row = (described | result).items()
+        rows.append({name: f"{x:.4g}" if isinstance(x, float) else x for name, x in row})
+        print(*(f"{name} {x}" for name, x in rows[-1].items()))
     if flags.json:
         flags.json.write_text(json.dumps(result))
     if flags.csv:
