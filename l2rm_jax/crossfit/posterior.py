@@ -8,11 +8,11 @@ of matched to mismatched, that ratio is modelled as a simple function of it,
 
 constant beyond its maximum, with a slope of at least one half at the mean of the negatives: without
 a slope, any rate would fit scores that look like negatives, which then are mismatched. Nothing is
-assumed of either density. Expectation-maximisation (EM)
-alternates between the probability of each pair to be matched, and a logistic regression of matched
-against mismatched in which the negatives are known to be mismatched. A ratio that falls ever faster
-towards low scores says that hardly any matched pair scores as the worst negatives do, which is what
-identifies the rate of mismatch.
+assumed of either density. The ratio vanishes towards low scores: hardly any matched pair scores as
+the worst negatives do. That is what identifies the rate of mismatch.
+
+Expectation-maximisation (EM) alternates between the probability of each pair to be matched, and a
+logistic regression of matched against mismatched pairs in which the negatives are mismatched.
 
 References:
     Qin, Empirical Likelihood in Biased Sample Problems, Annals of Statistics 1993; Zou, Fine and
@@ -30,9 +30,7 @@ from l2rm_jax.crossfit.histogram import Histogram
 
 _ITERATIONS = 500
 _TOLERANCE = 1e-6  # of the rate, from one iteration to the next
-_LEAST_SLOPE = (
-    0.5  # of the log ratio by information; where pairs can be told, it is near 1 or above
-)
+_LEAST_SLOPE = 0.5  # of the log ratio by information; mostly 1 or more
 _PRIOR = np.array([1e-6, 0.1, 0.1])  # in pairs; holds b at 1 and c at 0 where no pair speaks
 
 
