@@ -77,6 +77,8 @@ _HOSTS = (
 def _check(command: Command) -> None:
     from l2rm_jax.check import check
 
+    if command.is_built_in:
+        _log.info("no config, no data: checking scenes, the built-in data set")
     print(check(command.config))
 
 
@@ -177,7 +179,8 @@ MODES = (
         (
             Flag("checkpoint", "FILE", "the published PyTorch checkpoint"),
             Flag("workdir", "DIR", "directory of the new run, which l2rm --workdir=DIR continues"),
-            *(CONFIG, FIELD, DATA),
+            CONFIG._replace(meaning="a config: f30k, f30k:rcl, or the path of a file", default=""),
+            *(FIELD, DATA),
         ),
         _import,
     ),

@@ -52,18 +52,18 @@ MISTAKES = [
     ("--data=/nonexistent", "/nonexistent: no such directory"),
     ("--config.data.name=scenes --data=/", "data.name is 'scenes', the built-in data set"),
     ("--workdir=/dev/null/run --config=scenes:quick", "Not a directory"),
-    ("evaluate", "--workdir: missing, expected with l2rm evaluate\n  try: l2rm evaluate --workdir"),
+    ("evaluate", "--workdir: missing, but l2rm evaluate needs it\n  try: l2rm evaluate --workdir"),
     ("evaluate --workdir=/nonexistent", "no run was started"),
     ("evaluate --workdir=a --config=f30k", "--config: found with a run"),
     ("evaluate --workdir=RUN --config.train.epochs=3", "config.train.epochs: a run is evaluated"),
     ("evaluate --checkpoint=a --workdir=b", "--checkpoint, --workdir: found both"),
     ("evaluate --checkpoint=a --proposer=b", "--checkpoint, --proposer: found both"),
-    ("evaluate --workdir=a --candidates=3", "--proposer: missing, expected with l2rm evaluate"),
-    ("evaluate --workdir=a --proposer=b", "--candidates: missing, expected with l2rm evaluate"),
+    ("evaluate --workdir=a --candidates=3", "--proposer: missing, but l2rm evaluate needs it"),
+    ("evaluate --workdir=a --proposer=b", "--candidates: missing, but l2rm evaluate needs it"),
     ("--proposer=a", "--proposer: not a flag of l2rm train, expected l2rm evaluate"),
     ("evaluate --top_k=3", "--top_k: has a new name, expected --candidates\n  try: --candidates=3"),
     ("import --checkpoint=a --workdir=b --config.model.head=saf", "it is read from the file"),
-    ("import --workdir=b", "--checkpoint: missing, expected with l2rm import"),
+    ("import --workdir=b", "--checkpoint: missing, but l2rm import needs it"),
     ("import --checkpoint=a --workdir=b --config=f30k", "data.path: empty"),
     ("--hosts=2 --host=0", "--hosts, --host: need --coordinator"),
     ("check --coordinator=auto", "--coordinator: not a flag of l2rm check"),
@@ -116,11 +116,15 @@ def test_a_similar_run_is_suggested(refused, tmp_path):
 def test_a_command_without_words_says_what_it_trains(monkeypatch, caplog):
     started = []
     monkeypatch.setattr("l2rm_jax.train.train", lambda *inputs: started.append(inputs))
+    monkeypatch.setattr("l2rm_jax.check.check", lambda config: config.data.name)
     with caplog.at_level("INFO", "l2rm_jax"):
         main.main([])
         assert caplog.messages == ["no config, no data: training on scenes, the built-in data set"]
         main.main(["train", "--data=some/pairs", "--workdir=a"])
     assert len(caplog.messages) == 1
+    with caplog.at_level("INFO", "l2rm_jax"):
+        main.main(["check", "--workdir=misspelt"])
+    assert caplog.messages[1:] == ["no config, no data: checking scenes, the built-in data set"]
     [(scenes, default_workdir), (pairs, workdir)] = started
     assert scenes.data.name == "scenes" and default_workdir == main.default_workdir(scenes)
     assert pairs.data.name == "pairs" and workdir == "a"

@@ -22,10 +22,10 @@ def find_mode(given: Words, modes: Sequence[Mode]) -> Mode:
         if mode.name == (given.mode or "train"):
             return mode
     names = [mode.name for mode in modes]
-    [nearest] = difflib.get_close_matches(given.mode or "", names, n=1, cutoff=0.0)
+    nearest = difflib.get_close_matches(given.mode or "", names, n=1)
     raise ConfigError(
         f"{given.mode}: no such mode, expected {', '.join(names[:-1])} or {names[-1]}",
-        hint=command_text(nearest, given.flags),
+        hint=command_text(nearest[0], given.flags) if nearest else "l2rm --help",
     )
 
 
@@ -67,7 +67,7 @@ def value_error(flag: str, value: str | None, expected: str) -> ConfigError:
 
 def missing_flag_error(name: str, mode: Mode) -> ConfigError:
     """Error for a flag without which a mode cannot run."""
-    return ConfigError(f"--{name}: missing, expected with l2rm {mode.name}", hint=mode.example)
+    return ConfigError(f"--{name}: missing, but l2rm {mode.name} needs it", hint=mode.example)
 
 
 def _nearest(name: str, value: str | None, mode: Mode) -> str:

@@ -29,7 +29,8 @@ def split_words(words: Sequence[str]) -> Words:
     or `--name`; one dash is as good as two.
 
     Raises:
-      ConfigError: a word is neither, or the mode is named twice and differently.
+      ConfigError: a word is neither, `--mode` has no value, or the mode is named twice and
+        differently.
     """
     rest = list(words)
     mode = rest.pop(0) if rest and _is_mode(rest[0]) else None
@@ -44,6 +45,8 @@ def split_words(words: Sequence[str]) -> Words:
         else:
             flags.append((name, rest.pop(0) if rest and _is_value(rest[0]) else None))
     for name, value in flags:
+        if name == "mode" and not value:
+            raise ConfigError("--mode: found no value, expected a mode", hint="l2rm --help")
         if name == "mode" and mode not in (None, value):
             raise ConfigError(
                 f"--mode={value}: found after the mode {mode}, expected one of the two",

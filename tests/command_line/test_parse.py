@@ -93,6 +93,7 @@ def test_a_run_is_parsed_with_its_own_config(tmp_path):
     [
         ("chek --data=D", "chek: no such mode, expected check, train or rank", "check --data=D"),
         ("--mode=rnk", "rnk: no such mode", "l2rm rank"),
+        ("help", "help: no such mode, expected check", "l2rm --help"),
         ("--workdirs=a", "--workdirs: no such flag, expected one", "--workdir=a"),
         ("--seed=3", "--seed: no such flag", "--config.seed=3"),
         ("--train.epochs=3", "--train.epochs: no such flag", "--config.train.epochs=3"),

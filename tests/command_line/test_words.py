@@ -31,6 +31,8 @@ def test_words_are_split(line, mode, flags):
         ("--workdir=a check", "check: not a flag, expected --NAME=VALUE", "l2rm check --help"),
         ("train a", "a: not a flag", "l2rm train --help"),
         ("--seed=1 --", "--: not a flag", "l2rm --help"),
+        ("--mode", "--mode: found no value, expected a mode", "l2rm --help"),
+        ("check --mode=", "--mode: found no value, expected a mode", "l2rm --help"),
         ("train --mode=check", "--mode=check: found after the mode train", "l2rm check"),
     ],
 )
