@@ -56,7 +56,7 @@ class StopSignal:
         requested = on_any_host(self._number is not None)
         # A signal may have arrived during the exchange. What another host received is not known.
         if requested and self._number is None:
-            self._number = signal.SIGTERM
+            self._number, self._time = signal.SIGTERM, time.monotonic()
         return requested
 
     def check(self) -> None:

@@ -35,6 +35,16 @@ def test_hosts_stop_waiting_together(monkeypatch):
     assert asked == [True, False] * 3
 
 
+def test_a_signal_that_reaches_another_host_first_is_the_same_request(monkeypatch):
+    """A launcher sends Ctrl-C to every host; this one has heard of it from the other."""
+    monkeypatch.setattr(stopping, "on_any_host", lambda value: True)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with StopSignal(str) as stop:
+        assert stop.is_requested()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.is_requested()
+
+
 def test_only_an_interruptible_block_is_interrupted():
     with StopSignal(str) as stop, pytest.raises(StoppedError), stop.interruptible():
         os.kill(os.getpid(), signal.SIGTERM)
