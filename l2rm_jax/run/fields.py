@@ -25,7 +25,7 @@ _LIMITS = (  # fields, test of the value, the expected range in words
         lambda x: 1 <= x <= 65536,
         "1 to 65536",
     ),
-    (("split.folds",), lambda x: 2 <= x <= 100, "2 to 100"),
+    (("split.folds",), lambda x: 3 <= x <= 100, "3 to 100"),
     (("model.sgr_steps",), lambda x: 1 <= x <= 64, "1 to 64"),
     (("data.max_frames",), lambda x: 1 <= x <= 4096, "1 to 4096"),
     (

@@ -21,7 +21,7 @@ from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.devices.hosts import is_primary
 from l2rm_jax.errors import ConfigError, DataError, check_names
 from l2rm_jax.methods import EpochPlan, Method
-from l2rm_jax.methods.split import THRESHOLD, split_quality
+from l2rm_jax.methods.split import SPLITS, THRESHOLD, split_quality
 
 CROSSFIT_FILE = "crossfit.npz"
 # Below this AUROC of matched pairs against known negatives, posteriors are close to a guess.
@@ -29,10 +29,10 @@ MIN_SEPARATION = 0.65
 
 
 class Summary(NamedTuple):
-    """What is told of a judgement.
+    """What a run reports about its judgement.
 
     Attributes:
-      sentence: for a person.
+      sentence: a line for the screen.
       report: fields of the record `crossfit` of the log: level, rate with its interval, separation,
         and the quality of the split at a posterior of 0.5 where the truth is known.
       warnings: why the judgement is doubtful, by the name of the warning.
@@ -49,7 +49,7 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
     Raises:
       ConfigError: one message for each field that does not fit.
     """
-    check_names("split", config.split, {"level": ("auto", "pair", "image")})
+    check_names("split", config.split, {"by": SPLITS, "level": ("auto", "pair", "image")})
     check_names("train", config.train, {"draw": ("even", "posterior")})
     wrong = []
     if config.split.by == "crossfit" and not method.splits:

@@ -152,7 +152,8 @@ def test_a_run_logs_it_and_draws(config, tmp_path):
         ({"train.draw": "odd"}, r"train\.draw: 'odd' is none of even, posterior"),
         ({"split.level": "word"}, r"split\.level: 'word' is none of auto, pair, image"),
         ({"split.by": "luck"}, r"split\.by: 'luck' is none of loss, crossfit"),
-        ({"split.folds": 1}, r"split\.folds: 1, expected 2 to 100"),
+        ({"split.folds": 2}, r"split\.folds: 2, expected 3 to 100"),
+        ({"split.by": "luck", "method": "rcl"}, r"split\.by: 'luck' is none of loss, crossfit"),
     ],
 )
 def test_errors_of_settings(config, changes, message):
