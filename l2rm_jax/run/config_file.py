@@ -103,7 +103,7 @@ def load_config(name: str, plugins: Iterable[str] = ()) -> ConfigDict:
     """
     file, variant = find_config(name)
     try:
-        config = runpy.run_path(str(file))["get_config"](*[variant][: bool(variant)])
+        config = runpy.run_path(str(file))["get_config"](*([variant] if variant else []))
         values, names = flat(config), tuple(dict.fromkeys((*config.plugins, *plugins)))
     except L2RMError:
         raise
@@ -193,8 +193,8 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
     raise ConfigError(
         f"{workdir} holds a run with another configuration (saved -> now):\n"
         + "\n".join(lines)
-        + "\nexpected the saved configuration, of which train.epochs alone may grow",
-        hint=f"--workdir={workdir}-2",
+        + "\nexpected the saved configuration; only train.epochs may be raised",
+        hint=f"--workdir={Path(workdir)}-2",
     )
 
 
@@ -205,5 +205,5 @@ def _check_no_run_files(workdir: Path) -> None:
         raise ConfigError(
             f"{workdir}: found {files[0].relative_to(workdir)} but no {CONFIG_FILE}, so nothing "
             "says which run it belongs to; expected both or neither",
-            hint=f"--workdir={workdir}-2",
+            hint=f"--workdir={Path(workdir)}-2",
         )

@@ -31,7 +31,7 @@ def lock_workdir(workdir: str | Path) -> Iterator[None]:
             raise ConfigError(
                 f"{workdir}: another process trains in it; expected a directory of its own for "
                 f"each run. If that process was on a machine that is gone, remove {path}",
-                hint=f"--workdir={workdir}-2",
+                hint=f"--workdir={Path(workdir)}-2",
             ) from None
         except OSError as error:
             _log.warning("%s: no lock (%s); let no second run use this directory", path, error)

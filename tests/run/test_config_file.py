@@ -55,8 +55,9 @@ def test_a_run_may_get_more_epochs_and_nothing_else(tmp_path, changes, is_allowe
     if is_allowed:
         assert check_workdir(tmp_path, changed).startswith("train.epochs: 35 -> 36; ")
     else:
-        with pytest.raises(ConfigError, match=r"train\.epochs alone may grow"):
-            check_workdir(tmp_path, changed)
+        with pytest.raises(ConfigError, match=r"only train\.epochs may be raised") as caught:
+            check_workdir(f"{tmp_path}/", changed)
+        assert caught.value.hint == f"--workdir={tmp_path}-2"
 
 
 def test_a_field_that_is_missing_in_an_older_config_has_its_default(tmp_path):
