@@ -183,7 +183,7 @@ class RegionFeatures:
         """
         _, regions, dimensions = self.shape
         size = max(1, _BLOCK_BYTES // (self.stride * regions * dimensions * 4))
-        with progress_bar(len(self), f"reading {self.name}", unit="images") as bar:
+        with progress_bar(len(self), f"reading {self.name}", unit="rows") as bar:
             for start in range(0, len(self), size):
                 block = np.arange(start, min(start + size, len(self)))
                 yield block

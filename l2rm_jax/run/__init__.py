@@ -4,11 +4,13 @@ The training loop is `l2rm_jax/train.py`; this package holds what the loop calls
 
 - `run`: the run in progress (model, method, state, plan, position);
 - `inputs`, `fields`: checks of the config and the data before training;
+- `judgement`: what cross-fitting says of the training pairs;
 - `config_file`, `log`, `results`, `checkpoints` (and `orbax_output`): the files of the work
   directory;
 - `means`: means of the step metrics over an epoch;
 - `lock`, `stop_signal`: one process per work directory, and a clean stop at SIGTERM or Ctrl-C;
 - `health`: warnings when the run is not learning;
+- `memory_hints`: flags that need less memory of a device;
 - `screen`: the first lines of a run, and the columns of its table of epochs.
 
 May import `methods`, `evaluation` and the packages that these may import (see

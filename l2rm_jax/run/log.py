@@ -82,7 +82,7 @@ class RunLog:
         """Append a record.
 
         Args:
-          kind: `step`, `epoch`, `warning`, `skipped` or `import`.
+          kind: `step`, `epoch`, `warning`, `skipped`, `import` or `crossfit`.
           step: global step.
           **values: numbers, arrays of NumPy or JAX, or JSON values. NaN and infinity are written
             as null, as JSON has neither.

@@ -29,9 +29,8 @@ def recalls(rsum: float) -> dict:
 
 def leave_run(config, workdir: Path, validation: list[float], finished: bool = True) -> None:
     """Write the files of a run with these validation rSums, one per epoch."""
-    total = config.train.warmup_epochs + config.train.epochs
-    config.train.epochs = total = len(validation) if finished else total
-    config.train.warmup_epochs = 0
+    total = len(validation) if finished else config.train.warmup_epochs + config.train.epochs
+    config.train.warmup_epochs, config.train.epochs = 0, total
     header = {"data": "scenes", "method": config.method, "head": config.model.head}
     header |= {"protocol": "image", "rate_asked": config.mismatch.rate, "true_rate": 0.39}
     lines = [{"kind": "step", "step": 1, **header, "loss": 3.0}]
