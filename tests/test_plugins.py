@@ -34,24 +34,24 @@ FIELDS = {
     "data.scenes_test": 10,
 }
 LIMIT = 240  # seconds to wait for a command
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}  # for commands that run in another directory
 
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "l2rm_jax.main", *arguments]
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True)
+def run(workdir: Path, *arguments: str) -> subprocess.CompletedProcess:
+    words = command(*arguments, f"--workdir={workdir}")
+    return subprocess.run(words, cwd=workdir, env=ENVIRONMENT, capture_output=True, text=True)
 
 
 def train_and_stop(workdir: Path) -> int:
     """Train, stop after the third step by SIGTERM, and return the exit status."""
     settings = [f"--config.{name}={value}" for name, value in FIELDS.items()]
     settings += [f"--config.plugins={FOCAL}", f"--config.plugins={BILINEAR}"]
-    arguments = command(
-        f"--config={ROOT}/configs/scenes.py:quick", *settings, f"--workdir={workdir}"
-    )
-    process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL)
+    words = command("--config=scenes:quick", *settings, f"--workdir={workdir}")
+    process = subprocess.Popen(words, cwd=workdir, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     log, end = workdir / "metrics.jsonl", time.monotonic() + LIMIT
     while not (log.exists() and len(log.read_bytes().splitlines()) >= 3):
         assert process.poll() is None and time.monotonic() < end
@@ -63,7 +63,7 @@ def train_and_stop(workdir: Path) -> int:
 def test_a_run_with_plugins_resumes_and_is_evaluated(tmp_path):
     assert train_and_stop(tmp_path) == 128 + signal.SIGTERM
     assert not (tmp_path / "results.json").exists()
-    resumed = run(f"--workdir={tmp_path}")
+    resumed = run(tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["config"]["own"] == {"gamma": 1.5, "rank": 8}
@@ -71,7 +71,7 @@ def test_a_run_with_plugins_resumes_and_is_evaluated(tmp_path):
     steps = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     steps = [record["step"] for record in steps if record["kind"] == "step"]
     assert steps == list(range(1, len(steps) + 1))  # the resumed run repeats none and skips none
-    evaluated = run("--mode=evaluate", f"--workdir={tmp_path}")
+    evaluated = run(tmp_path, "--mode=evaluate")
     assert evaluated.returncode == 0, evaluated.stderr
     assert f"{results['rsum']:.1f}" in evaluated.stdout and "(bilinear)" in evaluated.stdout
 
@@ -144,14 +144,7 @@ def test_error_for_a_missing_plugin_is_one_line_in_every_mode(tmp_path):
     text = (tmp_path / "config.json").read_text().replace(FOCAL, "gone.away")
     (tmp_path / "config.json").write_text(text)
     for mode in ("train", "evaluate"):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            command(f"--mode={mode}", f"--workdir={tmp_path}"),
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
+        done = run(tmp_path, f"--mode={mode}")
         assert done.returncode == 1
         assert done.stderr.splitlines() == [
             "error: plugins: gone.away cannot be imported (No module named 'gone'); run the "

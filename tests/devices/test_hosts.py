@@ -54,7 +54,7 @@ def free_port() -> int:
 
 def make_flags(workdir: Path, changes: dict) -> list[str]:
     settings = [f"--config.{key}={value}" for key, value in changes.items()]
-    return [f"--workdir={workdir}", "--config=configs/scenes.py:quick", *settings]
+    return [f"--workdir={workdir}", "--config=scenes:quick", *settings]
 
 
 class TwoHosts:
@@ -70,7 +70,7 @@ class TwoHosts:
             with log.open("w") as file:
                 streams = {"stdout": file, "stderr": subprocess.STDOUT}
                 own = [f"--host={host}", *(second_flags if host else ())]
-                started = subprocess.Popen([*command, *own], cwd=ROOT, env=environment, **streams)
+                started = subprocess.Popen([*command, *own], cwd=logs, env=environment, **streams)
             self.processes.append(started)
 
     def output(self, host: int) -> str:

@@ -1,6 +1,7 @@
 """Runs that start from a published checkpoint."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -58,9 +59,11 @@ def test_a_refused_import_leaves_no_trace(train_data, tmp_path):
         import_checkpoint(config, path, train_data)
 
 
-def main(*arguments) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "l2rm_jax.main", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+def main(directory: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """Run the command line in a directory."""
+    words = [sys.executable, "-m", "l2rm_jax.main", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.slow
@@ -70,14 +73,14 @@ def test_a_run_goes_on_from_a_checkpoint(train_data, tmp_path):
     path, workdir = tmp_path / "a.pth.tar", tmp_path / "run"
     save(path, weights, net=tensors(weights), cost_function=tensors(learned))
     flags = [
-        "--config=configs/f30k.py",
+        "--config=f30k",
         "--config.evaluation.protocol=custom",
         f"--config.data.path={train_data}",
         f"--config.data.vocabulary={train_data / 'vocabulary.json'}",
         f"--checkpoint={path}",
     ]
     sizes = ["--config.train.batch_size=20", "--config.train.epochs=1"]
-    done = main("--mode=import", *flags, *sizes, f"--workdir={workdir}")
+    done = main(tmp_path, "--mode=import", *flags, *sizes, f"--workdir={workdir}")
     assert done.returncode == 0, done.stderr
     assert f"{path}, validation" in " ".join(done.stdout.split())
 
@@ -94,7 +97,7 @@ def test_a_run_goes_on_from_a_checkpoint(train_data, tmp_path):
     optimisers = jax.tree.leaves((state["opt_state"], state["own"]["cost_opt"]))
     assert optimisers and not any(np.any(x) for x in optimisers)
 
-    done = main(f"--workdir={workdir}")
+    done = main(tmp_path, f"--workdir={workdir}")
     assert done.returncode == 0, done.stderr
     results = json.loads((workdir / "results.json").read_text())
     assert 0 < results["rsum"] < 600 and results["head"] == "saf"
