@@ -60,6 +60,8 @@ class Run(NamedTuple):
 def find_runs(directory: Path) -> list[Path]:
     """Return the directories with a config, `directory` and all below it, in order of their names.
 
+    Links to directories are followed, but no directory is read twice.
+
     Raises:
       DataError: there is no such directory, it holds no run, or a part of it cannot be listed.
     """
@@ -69,8 +71,12 @@ def find_runs(directory: Path) -> list[Path]:
     def stop(error: OSError) -> None:
         raise DataError(f"{error.filename}: cannot be listed: {error.strerror}") from error
 
-    runs = []
-    for path, below, files in os.walk(directory, onerror=stop):
+    runs, seen = [], set()
+    for path, below, files in os.walk(directory, onerror=stop, followlinks=True):
+        if (place := os.path.realpath(path)) in seen:
+            below.clear()
+            continue
+        seen.add(place)
         below[:] = sorted(set(below) - {"checkpoints"})  # many directories, none of them a run
         runs += [Path(path)] if CONFIG_FILE in files else []
     if not runs:
