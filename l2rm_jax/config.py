@@ -111,8 +111,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # trained, or by crossfit: models that have not seen the pair (see `l2rm_jax/crossfit`).
     split.by = "loss"
     split.folds = 5  # crossfit: parts of the images; each is judged by models of the others
-    # crossfit: judge each pair by itself, all captions stored with an image together (image), or as
-    # the data decide (auto).
+    # crossfit: judge each pair by itself (pair), all captions stored with an image together
+    # (image), or let the data decide (auto).
     split.level = "auto"
 
     config.rcl = rcl = ConfigDict()

@@ -154,7 +154,7 @@ class Health:
         return self._record_new(epoch, shown)
 
     def check_end(self, epochs: int, best_rsum: float) -> list[dict]:
-        """Warnings about a run at its end, however short it was, unless its last epoch said it.
+        """Warnings at the end of a run of any length, unless its last epoch has just given them.
 
         They are not part of the history, as a finished run may be given more epochs.
 

@@ -1,4 +1,4 @@
-"""What cross-fitting says of the training pairs: computed once, kept in the work directory.
+"""The judgement of the training pairs by cross-fitting: computed once, kept in the workdir.
 
 `split.by=crossfit`, `data.filter=crossfit` and `train.draw=posterior` use it.
 """
