@@ -6,7 +6,8 @@ python -m experiments.crossfit --path=DIR --rate=0,0.4,0.6,0.8 --protocol=image,
 
 Captions of the first --images training images are swapped by the library's protocols, with --seed
 as mismatch.seed. The linear detector then judges every pair without the truth, which only scores
-the result. --json writes the last judgement, --csv a row for each.
+the result. With --in_sample, one model that has seen all pairs judges them instead, for comparison.
+--json writes the last judgement, --csv a row for each.
 """
 
 import argparse
@@ -26,10 +27,15 @@ from l2rm_jax.crossfit import (
     Judgement,
     assign_folds,
     caption_vectors,
+    evidence_by_fold,
+    fit_weighted,
     image_vectors,
+    judge,
     judge_pairs,
 )
 from l2rm_jax.crossfit.histogram import separation
+from l2rm_jax.crossfit.information import Similarity
+from l2rm_jax.crossfit.linear import cca_similarity
 from l2rm_jax.data import PairDataset, load_data
 
 FOLDS = 5
@@ -45,13 +51,14 @@ def main() -> None:
     parser.add_argument("--protocol", type=_list(str), default=["image"])
     parser.add_argument("--rate", type=_list(float), default=[0.4], help="rates of mismatch")
     parser.add_argument("--seed", type=_list(int), default=[0], help="seeds of the mismatch")
+    parser.add_argument("--in_sample", action="store_true", help="judge by a model of these pairs")
     parser.add_argument("--json", type=Path, help="write the last result")
     parser.add_argument("--csv", type=Path, help="write all results")
     flags = parser.parse_args()
     rows = []
     for protocol, rate, seed in product(flags.protocol, flags.rate, flags.seed):
         train = load_train(flags.path, flags.images, protocol, rate, seed)
-        result = measure(train)
+        result = measure(train, judge_in_sample if flags.in_sample else judge_out_of_fold)
         described = {"images": len(train.images), "protocol": protocol, "asked": rate, "seed": seed}
         row = (described | result).items()
         rows.append({name: f"{x:.4g}" if isinstance(x, float) else x for name, x in row})
@@ -73,14 +80,33 @@ def load_train(path: Path, images: int, protocol: str, rate: float, seed: int) -
     return load_data(config.data, config.mismatch, workdir=None).train
 
 
-def judge(train: PairDataset) -> Judgement:
+def judge_out_of_fold(train: PairDataset) -> Judgement:
     """Judge the pairs by the linear detector, without the truth."""
     folds = assign_folds(np.arange(len(train.images)), FOLDS, seed=0)
     return judge_pairs(image_vectors(train), caption_vectors(train), train.stored_image, folds)
 
 
-def measure(train: PairDataset) -> dict[str, object]:
+def judge_in_sample(train: PairDataset) -> Judgement:
+    """Judge the pairs by a CCA that was fitted to all of them, which cross-fitting never does."""
+    images, captions, stored = image_vectors(train), caption_vectors(train), train.stored_image
+    model = fit_weighted(images, captions, stored, np.ones(len(train), np.float32))
+
+    def similarity_of(fold: int, pairs: np.ndarray) -> Similarity:
+        return cca_similarity(model, images, captions, stored, pairs)
+
+    rows, everything = np.arange(len(train.images)), np.arange(len(train))
+    folds = assign_folds(rows, FOLDS, seed=0)
+    return judge(evidence_by_fold(similarity_of, stored, folds, everything, rows, 0), stored)
+
+
+def measure(
+    train: PairDataset, judge_train: Callable[[PairDataset], Judgement]
+) -> dict[str, object]:
     """Judge the pairs, then compare with the truth.
+
+    Args:
+      train: the pairs.
+      judge_train: judges them.
 
     Returns:
       AUROC of matched against mismatched pairs (None if all are matched), precision of as many of
@@ -88,7 +114,7 @@ def measure(train: PairDataset) -> dict[str, object]:
       calibration error of the posterior, level, and the seconds that the judgement took.
     """
     begin = time.perf_counter()
-    judged = judge(train)
+    judged = judge_train(train)
     seconds = time.perf_counter() - begin
     matched, scores = train.matched, judged.information
     best = np.argsort(-scores, kind="stable")[: matched.sum()]

@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments import crossfit
+from experiments import crossfit, plot_crossfit
+from experiments.figure import read_rows
+from l2rm_jax.errors import DataError
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +52,37 @@ def test_the_truth_plays_no_part(directory, monkeypatch):
     monkeypatch.setattr(crossfit, "FOLDS", 3)
     train = crossfit.load_train(directory, 0, "image", 0.4, 1)
     hidden = replace(train, caption_image=np.zeros_like(train.caption_image), captions=[])
-    one, two = crossfit.judge(train), crossfit.judge(hidden)
+    one, two = crossfit.judge_out_of_fold(train), crossfit.judge_out_of_fold(hidden)
     np.testing.assert_array_equal(one.posterior, two.posterior)
     np.testing.assert_array_equal(one.information, two.information)
     assert one[3:] == two[3:]
+
+
+def test_a_model_that_has_seen_the_pairs_finds_fewer_mismatched(directory, monkeypatch):
+    monkeypatch.setattr(crossfit, "FOLDS", 3)
+    train = crossfit.load_train(directory, 0, "caption", 0.5, 1)
+    seen, unseen = crossfit.judge_in_sample(train), crossfit.judge_out_of_fold(train)
+    assert seen.rate < unseen.rate and unseen.rate_low < 0.5 < unseen.rate_high + 0.05
+
+
+def test_figure_of_the_measured_rows():
+    files = {"out of fold": "crossfit.csv", "in sample": "crossfit_in_sample.csv"}
+    setting = {"images": "2000", "protocol": "image"}
+    rows = {
+        name: plot_crossfit.select(
+            read_rows([plot_crossfit.RESULTS / file], plot_crossfit.COLUMNS), setting
+        )
+        for name, file in files.items()
+    }
+    precision, rate = plot_crossfit.plot(rows).axes
+    for axes, column in ((precision, "precision"), (rate, "rate")):
+        line = axes.get_lines()[0]
+        points = zip(line.get_xdata(), line.get_ydata(), strict=True)
+        for asked, mean in points:
+            values = [float(r[column]) for r in rows["out of fold"] if float(r["asked"]) == asked]
+            assert mean == pytest.approx(np.mean(values))
+    with pytest.raises(DataError, match="no row with mismatched pairs"):
+        plot_crossfit.select(rows["in sample"], {**setting, "images": "7"})
 
 
 def test_calibration_error_equals_a_loop():
@@ -71,6 +100,8 @@ def test_calibration_error_equals_a_loop():
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("protocol, precision", [("image", 0.9), ("caption", 0.88)])
 def test_real_data(flickr8k, protocol, precision):
-    result = crossfit.measure(crossfit.load_train(flickr8k, 2000, protocol, 0.4, 3))
+    result = crossfit.measure(
+        crossfit.load_train(flickr8k, 2000, protocol, 0.4, 3), crossfit.judge_out_of_fold
+    )
     assert result["precision"] > precision and abs(result["rate"] - 0.4) < 0.03
     assert result["ece"] < 0.03 and result["level"] == {"caption": "pair"}.get(protocol, protocol)
