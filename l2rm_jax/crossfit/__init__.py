@@ -10,7 +10,8 @@ the pairs are split into folds by image, and each fold is judged by a model of t
 * `judge` turns that into a posterior (`posterior`) at the level of pairs or images (`level`), and
   the rate of mismatch. `histogram` and `rows` keep memory small.
 
-Functions of arrays, but for `features`. May import `data`, `devices`, `config` and `errors`.
+Functions of arrays, but for `features`. May import `data`, `devices`, `config`, `console`
+and `errors`.
 """
 
 from l2rm_jax.crossfit.features import caption_vectors, image_vectors

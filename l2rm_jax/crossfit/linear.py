@@ -7,7 +7,7 @@ all folds but its own, and judges it. Nothing that judges a fold, nor any weight
 depends on how the captions of that fold are stored.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 import jax
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
+from l2rm_jax.console import progress_bar
 from l2rm_jax.crossfit import cca
 from l2rm_jax.crossfit.cca import Cca, Ridge
 from l2rm_jax.crossfit.folds import check_folds
@@ -71,38 +72,53 @@ def nested_evidence(
     Raises:
       DataError: a fold has fewer than two images (or groups) with captions.
     """
-    di, everything = images.shape[1], np.arange(len(pair_image))
+    everything = np.arange(len(pair_image))
     image_group = np.arange(len(image_fold)) if image_group is None else image_group
     check_folds(pair_image, image_fold, image_group)
     pair_fold = image_fold[pair_image]
     folds = range(int(image_fold.max()) + 1)
+    lacking = _models_without_two(images, captions, pair_image, pair_fold, folds)
+    judgements = len(pair_image) * (len(RIDGES) * (len(folds) - 1) + 1)
+    with progress_bar(judgements, "cross-fitting") as bar:
+
+        def evidence(model_of: Callable[[int], Cca], pairs: np.ndarray) -> Evidence:
+            def similarity_of(fold: int, pairs: np.ndarray) -> Similarity:
+                bar.update(len(pairs))
+                return cca_similarity(model_of(fold), images, captions, pair_image, pairs)
+
+            return evidence_by_fold(similarity_of, pair_image, image_fold, pairs, image_group, seed)
+
+        weights = np.zeros((len(folds), len(pair_image)), np.float32)
+        for outer in folds:
+            inner = np.flatnonzero(pair_fold != outer)
+            candidates = (
+                evidence(lambda fold, r=r, outer=outer: lacking[frozenset((outer, fold))][r], inner)
+                for r in range(len(RIDGES))
+            )
+            weights[outer, inner] = _best_posterior(candidates, pair_image[inner], level)
+        weighted = cca.moments(images, captions, pair_image, everything, weights)
+        models = [cca.fit(part, images.shape[1], WEIGHTED_RIDGE) for part in weighted]
+        return evidence(lambda fold: models[fold], everything)
+
+
+def _models_without_two(
+    images: Rows,
+    captions: Rows,
+    pair_image: Int[np.ndarray, " pairs"],
+    pair_fold: Int[np.ndarray, " pairs"],
+    folds: Sequence[int],
+) -> dict[frozenset[int], list[Cca]]:
+    """Models of all folds but two, one for each of `RIDGES`, by these two folds."""
     parts = []
     for fold in folds:
         pairs = np.flatnonzero(pair_fold == fold)
         one = np.ones((1, len(pairs)), np.float32)
         parts.append(cca.moments(images, captions, pair_image, pairs, one)[0])
-    lacking = {}
+    models = {}
     for two in combinations(folds, 2):
         others = sum(part for fold, part in enumerate(parts) if fold not in two)
-        lacking[frozenset(two)] = [cca.fit(others, di, ridge) for ridge in RIDGES]
-
-    def evidence(model_of: Callable[[int], Cca], pairs: np.ndarray) -> Evidence:
-        def similarity_of(fold: int, pairs: np.ndarray) -> Similarity:
-            return cca_similarity(model_of(fold), images, captions, pair_image, pairs)
-
-        return evidence_by_fold(similarity_of, pair_image, image_fold, pairs, image_group, seed)
-
-    weights = np.zeros((len(folds), len(pair_image)), np.float32)
-    for outer in folds:
-        inner = np.flatnonzero(pair_fold != outer)
-        candidates = (
-            evidence(lambda fold, r=r, outer=outer: lacking[frozenset((outer, fold))][r], inner)
-            for r in range(len(RIDGES))
-        )
-        weights[outer, inner] = _best_posterior(candidates, pair_image[inner], level)
-    weighted = cca.moments(images, captions, pair_image, everything, weights)
-    models = [cca.fit(part, di, WEIGHTED_RIDGE) for part in weighted]
-    return evidence(lambda fold: models[fold], everything)
+        models[frozenset(two)] = [cca.fit(others, images.shape[1], ridge) for ridge in RIDGES]
+    return models
 
 
 def fit_weighted(
