@@ -156,7 +156,9 @@ def spread(numbers: Sequence[float], form: str = ".1f") -> str:
 
 def wrapped(text: str) -> str:
     """Break a text into lines of at most `WIDTH` characters."""
-    return textwrap.fill(text, WIDTH, subsequent_indent="  ")
+    # A path stays in one piece, so that it can be copied.
+    whole = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(text, WIDTH, subsequent_indent="  ", **whole)
 
 
 def write_csv(groups: Sequence[Group], path: Path) -> None:
