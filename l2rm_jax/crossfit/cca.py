@@ -130,7 +130,7 @@ def _whitening(covariance: np.ndarray, ridge: float, squares: np.ndarray) -> np.
     return np.linalg.inv(np.linalg.cholesky(full))
 
 
-@partial(jax.jit)
+@jax.jit
 def _products(images: jax.Array, captions: jax.Array, weights: jax.Array) -> jax.Array:
     """[n, di], [n, dc] and [models, n] to [models, d, d]."""
     z = jnp.concatenate([jnp.ones_like(images[:, :1]), images, captions], axis=1, dtype=jnp.float32)

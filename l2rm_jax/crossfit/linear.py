@@ -41,24 +41,7 @@ def judge_pairs(
     level: str | None = None,
     seed: int = 0,
 ) -> Judgement:
-    """Judge all pairs by the linear detector; arguments as in `nested_evidence`."""
-    evidence = nested_evidence(
-        images, captions, pair_image, image_fold, image_group=image_group, level=level, seed=seed
-    )
-    return judge(evidence, pair_image, level)
-
-
-def nested_evidence(
-    images: Rows,
-    captions: Rows,
-    pair_image: Int[np.ndarray, " pairs"],
-    image_fold: Int[np.ndarray, " images"],
-    *,
-    image_group: Int[np.ndarray, " images"] | None = None,
-    level: str | None = None,
-    seed: int = 0,
-) -> Evidence:
-    """Return the evidence on every pair from a weighted CCA of the other folds.
+    """Judge every pair by a weighted CCA of the other folds.
 
     Args:
       images: [images, di] vectors.
@@ -66,7 +49,7 @@ def nested_evidence(
       pair_image: row of the image that each caption is stored with.
       image_fold: fold of each image (see `folds.assign_folds`).
       image_group: groups of images that are never each other's negatives; None: each its own.
-      level: level of the posterior in the nested rounds; None lets each decide.
+      level: level of the judgement and of the nested rounds; None lets the evidence of each decide.
       seed: seed of the samples and the negatives.
 
     Raises:
@@ -98,7 +81,7 @@ def nested_evidence(
             weights[outer, inner] = _best_posterior(candidates, pair_image[inner], level)
         weighted = cca.moments(images, captions, pair_image, everything, weights)
         models = [cca.fit(part, images.shape[1], WEIGHTED_RIDGE) for part in weighted]
-        return evidence(lambda fold: models[fold], everything)
+        return judge(evidence(lambda fold: models[fold], everything), pair_image, level)
 
 
 def _models_without_two(

@@ -6,7 +6,7 @@ import pytest
 from l2rm_jax.crossfit import linear
 from l2rm_jax.crossfit.cca import Ridge
 from l2rm_jax.crossfit.folds import assign_folds
-from l2rm_jax.crossfit.linear import cca_similarity, fit_weighted, judge_pairs, nested_evidence
+from l2rm_jax.crossfit.linear import cca_similarity, fit_weighted, judge_pairs
 from l2rm_jax.errors import DataError
 
 IMAGES, EACH, FOLDS = 240, 3, 3
@@ -54,7 +54,7 @@ def models_of(data, stored, monkeypatch):
         return cca_similarity(model, images, captions, pair_image, pairs)
 
     monkeypatch.setattr(linear, "cca_similarity", spy)
-    nested_evidence(images, captions, stored, folds)
+    judge_pairs(images, captions, stored, folds)
     monkeypatch.undo()
     return models
 
@@ -96,4 +96,4 @@ def test_weights_of_pairs_equal_copies(data):
 def test_folds_without_captions_are_refused(data):
     images, captions, own, _ = data
     with pytest.raises(DataError, match="fold 1 has captions of 0 of the 240 images"):
-        nested_evidence(images, captions, own, np.where(np.arange(IMAGES) % 2, 0, 2))
+        judge_pairs(images, captions, own, np.where(np.arange(IMAGES) % 2, 0, 2))
