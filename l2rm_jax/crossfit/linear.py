@@ -49,7 +49,7 @@ def judge_pairs(
       pair_image: row of the image that each caption is stored with.
       image_fold: fold of each image (see `folds.assign_folds`).
       image_group: groups of images that are never each other's negatives; None: each its own.
-      level: level of the judgement and of the nested rounds; None lets the evidence of each decide.
+      level: level of the judgement and of the nested rounds; None: the evidence decides each time.
       seed: seed of the samples and the negatives.
 
     Raises:

@@ -8,8 +8,9 @@ of matched to mismatched, that ratio is modelled as a simple function of it,
 
 constant beyond its maximum, with a slope of at least one half at the mean of the negatives. If the
 slope could be zero, any rate would fit pairs that all score like negatives; with this bound, such
-pairs count as mismatched. Nothing is assumed of either density. The ratio vanishes towards low scores: hardly any matched pair scores as
-the worst negatives do. That is what identifies the rate of mismatch.
+pairs count as mismatched. Nothing is assumed of either density. The ratio vanishes towards low
+scores: hardly any matched pair scores as the worst negatives do. That is what identifies the rate
+of mismatch.
 
 Expectation-maximisation (EM) alternates between the probability of each pair to be matched, and a
 logistic regression of matched against mismatched pairs in which the negatives are mismatched.
