@@ -83,12 +83,18 @@ def load_train(path: Path, images: int, protocol: str, rate: float, seed: int) -
 def judge_out_of_fold(train: PairDataset) -> Judgement:
     """Judge the pairs by the linear detector, without the truth."""
     folds = assign_folds(np.arange(len(train.images)), FOLDS, seed=0)
-    return judge_pairs(image_vectors(train), caption_vectors(train), train.stored_image, folds)
+    return judge_pairs(
+        image_vectors(train).rows, caption_vectors(train).rows, train.stored_image, folds
+    )
 
 
 def judge_in_sample(train: PairDataset) -> Judgement:
     """Judge the pairs by a CCA that was fitted to all of them, which cross-fitting never does."""
-    images, captions, stored = image_vectors(train), caption_vectors(train), train.stored_image
+    images, captions, stored = (
+        image_vectors(train).rows,
+        caption_vectors(train).rows,
+        train.stored_image,
+    )
     model = fit_weighted(images, captions, stored, np.ones(len(train), np.float32))
 
     def similarity_of(fold: int, pairs: np.ndarray) -> Similarity:

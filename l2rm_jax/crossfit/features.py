@@ -1,11 +1,13 @@
 """Vectors of the images and captions of a data set, fitted without looking at its pairs."""
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Float32, Int
 
 from l2rm_jax.crossfit.rows import Rows
-from l2rm_jax.crossfit.set_features import set_rows
-from l2rm_jax.crossfit.word_features import word_rows
+from l2rm_jax.crossfit.set_features import Pooling, set_rows
+from l2rm_jax.crossfit.word_features import WordWeights, word_rows
 from l2rm_jax.data import PairDataset, RegionFeatures
 
 
@@ -20,7 +22,19 @@ class VectorRows:
         return self._features.rows(rows)[:, 0]
 
 
-def image_vectors(dataset: PairDataset) -> Rows:
+class Fitted(NamedTuple):
+    """Vectors, and what made them of the features: needed to make those of other features.
+
+    Attributes:
+      fit: what was fitted to the features; None if these are single vectors, taken as they are.
+      rows: the vectors.
+    """
+
+    fit: Pooling | WordWeights | None
+    rows: Rows
+
+
+def image_vectors(dataset: PairDataset) -> Fitted:
     """Return one vector an image: its own, or regions pooled (see `set_features`).
 
     Raises:
@@ -29,7 +43,7 @@ def image_vectors(dataset: PairDataset) -> Rows:
     return _vectors(dataset.images)
 
 
-def caption_vectors(dataset: PairDataset) -> Rows:
+def caption_vectors(dataset: PairDataset) -> Fitted:
     """Return one vector a caption: its own, word vectors pooled, or weighted counts of its words.
 
     Raises:
@@ -37,10 +51,12 @@ def caption_vectors(dataset: PairDataset) -> Rows:
     """
     if isinstance(dataset.tokens, RegionFeatures):
         return _vectors(dataset.tokens)
-    return word_rows(dataset.tokens)
+    fit, rows = word_rows(dataset.tokens)
+    return Fitted(fit, rows)
 
 
-def _vectors(features: RegionFeatures) -> Rows:
+def _vectors(features: RegionFeatures) -> Fitted:
     if features.shape[1] == 1:
-        return VectorRows(features)
-    return set_rows(lambda rows: (features.rows(rows), features.region_counts(rows)), len(features))
+        return Fitted(None, VectorRows(features))
+    fit, rows = set_rows(lambda k: (features.rows(k), features.region_counts(k)), len(features))
+    return Fitted(fit, rows)

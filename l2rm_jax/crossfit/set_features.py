@@ -18,7 +18,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Array, Float, Float32, Int
 
 from l2rm_jax.crossfit.directions import leading_directions
 from l2rm_jax.crossfit.rows import padded_blocks
@@ -40,27 +40,59 @@ class Pooling(NamedTuple):
 
     words: Float32[np.ndarray, "words d"]
     width: Float32[np.ndarray, ""]  # squared distance by which the share of a word falls by e
-    is_grid: bool
     mean: Float32[np.ndarray, " pooled"]
     rotation: Float32[np.ndarray, "pooled dimensions"]  # scales first
 
 
-def set_rows(read: ReadSets, count: int, seed: int = 0) -> Float32[np.ndarray, "count dimensions"]:
-    """Fit the pooling to all sets and return their vectors, in a memory-mapped scratch file.
+def set_rows(
+    read: ReadSets, count: int, seed: int = 0
+) -> tuple[Pooling, Float32[np.ndarray, "count dimensions"]]:
+    """Fit the pooling to all sets.
 
     Args:
       read: reads sets.
       count: number of sets; rows 0 to count - 1.
       seed: seed of the samples and the clusters.
+
+    Returns:
+      What was fitted, and the vectors of these sets, in a memory-mapped scratch file.
     """
     pooling = fit_pooling(read, count, seed)
     shape = (count, pooling.rotation.shape[1])
     with TemporaryFile() as file:
         vectors = np.memmap(file, np.float32, "w+", shape=shape)
     for rows, filled in padded_blocks(np.arange(count), min(_BLOCK, count)):
-        pooled = np.asarray(_pool(*read(rows), pooling.words, pooling.width, pooling.is_grid))
-        vectors[rows[:filled]] = ((pooled - pooling.mean) @ pooling.rotation)[:filled]
-    return vectors
+        vectors[rows[:filled]] = np.asarray(pooled_vectors(*read(rows), pooling))[:filled]
+    return pooling, vectors
+
+
+@jax.jit
+def pooled_vectors(
+    sets: Float[Array, "n R d"], sizes: Int[Array, " n"], pooling: Pooling
+) -> Float[Array, "n dimensions"]:
+    """Return the vector of each set.
+
+    Args:
+      sets: the sets; what stands after the end of a set is ignored.
+      sizes: number of vectors of each set, 1 to R.
+      pooling: what was fitted. If it has means of quadrants, and R is no square as it was there,
+        these means are zeros.
+    """
+    words, width, mean, rotation = pooling
+    with_quadrants = len(mean) > pooled_size(sets.shape[2], len(words), with_quadrants=False)
+    numbers = pooled_numbers(sets, sizes, words, width, with_quadrants)
+    return jnp.matmul(numbers - mean, rotation, precision="highest")
+
+
+def pooled_size(d: int, words: int, with_quadrants: bool) -> int:
+    """Return how many numbers `pooled_numbers` gives for sets of vectors of d dimensions."""
+    return (7 if with_quadrants else 3) * d + words
+
+
+def may_be_grid(places: int) -> bool:
+    """Whether so many vectors may be the cells of a square grid that has quadrants."""
+    side = round(places**0.5)
+    return side >= 3 and side * side == places
 
 
 def fit_pooling(read: ReadSets, count: int, seed: int) -> Pooling:
@@ -72,7 +104,7 @@ def fit_pooling(read: ReadSets, count: int, seed: int) -> Pooling:
     width = np.float32(SOFTNESS * float(jnp.mean(jnp.min(_distances(vectors, words), axis=1))))
     products, total = 0.0, 0
     for rows, filled in padded_blocks(sample, min(_BLOCK, len(sample))):
-        pooled = np.asarray(_pool(*read(rows), words, width, is_grid))[:filled]
+        pooled = np.asarray(pooled_numbers(*read(rows), words, width, is_grid))[:filled]
         with_one = np.pad(pooled, ((0, 0), (1, 0)), constant_values=1)
         products = products + (with_one.T @ with_one).astype(np.float64)
         total += filled
@@ -84,7 +116,7 @@ def fit_pooling(read: ReadSets, count: int, seed: int) -> Pooling:
     correlation = scale[:, None] * covariance * scale
     directions = leading_directions(lambda m: correlation @ m, len(mean), DIMENSIONS, seed)
     rotation = scale[:, None] * directions
-    return Pooling(words, width, is_grid, mean.astype(np.float32), rotation.astype(np.float32))
+    return Pooling(words, width, mean.astype(np.float32), rotation.astype(np.float32))
 
 
 def cluster(
@@ -105,9 +137,9 @@ def looks_like_grid(sets: Float[np.ndarray, "n R d"]) -> bool:
     cells `side` - 1 and `side` + 1 places later, which lie askew. In a set without such an order
     the likeness hardly changes from one distance to the next.
     """
-    side = int(np.sqrt(sets.shape[1]))
-    if len(sets) < 2 or side < 3 or side * side != sets.shape[1]:
+    if len(sets) < 2 or not may_be_grid(sets.shape[1]):
         return False
+    side = round(sets.shape[1] ** 0.5)
     centred = sets - sets.mean(axis=(0, 1))
     centred /= np.maximum(np.linalg.norm(centred, axis=2, keepdims=True), 1e-12)
 
@@ -157,11 +189,15 @@ def _distances(vectors: jax.Array, centres: jax.Array) -> jax.Array:
     return jnp.maximum(squares - 2 * products, 0)
 
 
-@partial(jax.jit, static_argnames="is_grid")
-def _pool(
-    sets: jax.Array, sizes: jax.Array, words: jax.Array, width: jax.Array, is_grid: bool
-) -> jax.Array:
-    """[n, R, d] sets to [n, pooled] numbers."""
+@partial(jax.jit, static_argnames="with_quadrants")
+def pooled_numbers(
+    sets: Float[Array, "n R d"],
+    sizes: Int[Array, " n"],
+    words: Float[Array, "words d"],
+    width: Float[Array, ""],
+    with_quadrants: bool,
+) -> Float[Array, "n pooled"]:
+    """Return mean, deviation, maximum and shares of words of each set, then means of quadrants."""
     n, places, d = sets.shape
     real = (jnp.arange(places) < sizes[:, None])[..., None]
     mean = jnp.sum(sets, axis=1, where=real) / sizes[:, None]
@@ -171,10 +207,15 @@ def _pool(
     shares = jax.nn.softmax(-distances / jnp.maximum(width, 1e-12), axis=1).reshape(n, places, -1)
     shares = jnp.sqrt(jnp.sum(shares, axis=1, where=real) / sizes[:, None])
     parts = [mean, jnp.sqrt(variance), largest, shares]
-    if is_grid:
-        side = round(places**0.5)
-        grid, half = sets.reshape(n, side, side, d), side // 2
-        for row in (slice(None, half), slice(half, None)):
-            for column in (slice(None, half), slice(half, None)):
-                parts.append(jnp.mean(grid[:, row, column], axis=(1, 2)))
+    if with_quadrants:
+        parts += _quadrants(sets) if may_be_grid(places) else [jnp.zeros((n, 4 * d))]
     return jnp.concatenate(parts, axis=1)
+
+
+def _quadrants(sets: Float[Array, "n R d"]) -> list[Float[Array, "n d"]]:
+    """Means of the four quadrants of square grids; a middle row or column counts as the later."""
+    n, places, d = sets.shape
+    side = round(places**0.5)
+    grid, half = sets.reshape(n, side, side, d), side // 2
+    halves = slice(None, half), slice(half, None)
+    return [jnp.mean(grid[:, rows, columns], axis=(1, 2)) for rows in halves for columns in halves]

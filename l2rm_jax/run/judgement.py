@@ -107,7 +107,7 @@ def judge_data(config: ConfigDict, data: Data, workdir: str | Path) -> tuple[Dat
 
 def _judge(train: PairDataset, folds: np.ndarray, level: str) -> Judgement:
     """Judge each fold by the linear detector fitted to the others."""
-    vectors = image_vectors(train), caption_vectors(train)
+    vectors = image_vectors(train).rows, caption_vectors(train).rows
     return judge_pairs(
         *vectors, train.stored_image, folds, level=None if level == "auto" else level
     )

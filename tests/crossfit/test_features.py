@@ -9,8 +9,15 @@ import pytest
 from l2rm_jax.crossfit import set_features, word_features
 from l2rm_jax.crossfit.directions import leading_directions
 from l2rm_jax.crossfit.features import caption_vectors, image_vectors
-from l2rm_jax.crossfit.set_features import cluster, fit_pooling, looks_like_grid, set_rows
-from l2rm_jax.crossfit.word_features import weighted_counts, word_rows
+from l2rm_jax.crossfit.set_features import (
+    cluster,
+    fit_pooling,
+    looks_like_grid,
+    pooled_size,
+    pooled_vectors,
+    set_rows,
+)
+from l2rm_jax.crossfit.word_features import weighted_counts, word_counts, word_rows
 from l2rm_jax.data import PairDataset, RegionFeatures
 from l2rm_jax.errors import DataError
 
@@ -42,7 +49,8 @@ def test_pooled_numbers_equal_a_loop(is_grid):
     sets, words = rng.standard_normal((4, 9, 3)).astype(np.float32), rng.standard_normal((5, 3))
     sizes = np.full(4, 9) if is_grid else np.array([9, 4, 1, 6])
     sets[np.arange(9) >= sizes[:, None]] = 0
-    found = set_features._pool(sets, sizes, words.astype(np.float32), np.float32(0.8), is_grid)
+    fitted = words.astype(np.float32), np.float32(0.8)
+    found = set_features.pooled_numbers(sets, sizes, *fitted, is_grid)
     for row, (vectors, size) in enumerate(zip(sets, sizes, strict=True)):
         real = vectors[:size].astype(np.float64)
         shares = np.zeros(5)
@@ -63,10 +71,10 @@ def test_rows_are_the_principal_components_of_the_pooled_numbers(monkeypatch):
     monkeypatch.setattr(set_features, "VISUAL_WORDS", 4)
     rng = np.random.default_rng(2)
     sets, sizes = smooth_grids(100, 4, 3, rng), np.full(100, 16)
-    pooling = fit_pooling(reader(sets, sizes), 100, seed=0)
-    assert pooling.is_grid
-    rows = set_rows(reader(sets, sizes), 100, seed=0)
-    pooled = np.asarray(set_features._pool(sets, sizes, pooling.words, pooling.width, True))
+    pooling, rows = set_rows(reader(sets, sizes), 100, seed=0)
+    pooled = np.asarray(set_features.pooled_numbers(sets, sizes, *pooling[:2], True))
+    assert len(pooling.mean) == pooled.shape[1]  # the quadrants are among the numbers
+    np.testing.assert_allclose(pooled_vectors(sets[7:9], sizes[7:9], pooling), rows[7:9], atol=1e-4)
     scaled = (pooled - pooled.mean(0)) / pooled.std(0)
     left, values, _ = np.linalg.svd(scaled, full_matrices=False)
     expected = left[:, :5] * values[:5]
@@ -76,7 +84,7 @@ def test_rows_are_the_principal_components_of_the_pooled_numbers(monkeypatch):
 def test_numbers_that_never_change_say_nothing():
     sets = np.random.default_rng(3).standard_normal((30, 4, 3)).astype(np.float32)
     sets[..., 2] = 7
-    rows = set_rows(reader(sets, np.full(30, 4)), 30)
+    _, rows = set_rows(reader(sets, np.full(30, 4)), 30)
     assert np.isfinite(rows).all() and abs(rows).max() < 30
 
 
@@ -94,7 +102,16 @@ def test_sets_of_different_sizes_are_no_grid():
     rng = np.random.default_rng(5)
     sets, sizes = smooth_grids(40, 4, 3, rng), np.full(40, 16)
     sizes[3] = 15
-    assert not fit_pooling(reader(sets, sizes), 40, seed=0).is_grid
+    pooling = fit_pooling(reader(sets, sizes), 40, seed=0)
+    assert len(pooling.mean) == pooled_size(3, len(pooling.words), with_quadrants=False)
+
+
+def test_quadrants_of_sets_that_are_no_grid_are_zeros():
+    rng = np.random.default_rng(7)
+    words, sets = rng.standard_normal((2, 3)), rng.standard_normal((2, 8, 3))
+    numbers = set_features.pooled_numbers(sets, np.full(2, 8), words, np.float32(1), True)
+    assert numbers.shape == (2, pooled_size(3, 2, with_quadrants=True))
+    assert not numbers[:, -12:].any() and numbers[:, :-12].all()
 
 
 def test_clusters_find_separate_groups():
@@ -110,11 +127,13 @@ TOKENS = [np.array(t) for t in ([1, 5, 5, 2], [1, 5, 7, 2], [1, 7, 9, 2], [1, 9,
 
 def test_weighted_counts_equal_a_loop(monkeypatch):
     monkeypatch.setattr(word_features, "MIN_CAPTIONS", 2)
-    found = weighted_counts(TOKENS).toarray()
+    rarity = word_rows(TOKENS)[0].rarity
+    found = weighted_counts(word_counts(TOKENS), rarity).toarray()
     captions_with = Counter(word for tokens in TOKENS for word in set(tokens.tolist()))
     words = sorted(word for word, count in captions_with.items() if count >= 2)
     assert words == [1, 2, 5, 7, 9]
-    for row, tokens in zip(found, TOKENS, strict=True):
+    assert not np.delete(found, words, axis=1).any()
+    for row, tokens in zip(found[:, words], TOKENS, strict=True):
         counts = [tokens.tolist().count(word) for word in words]
         expected = [
             np.sqrt(count) * np.log(5 / captions_with[word])
@@ -126,8 +145,8 @@ def test_weighted_counts_equal_a_loop(monkeypatch):
 
 def test_word_rows_keep_inner_products(monkeypatch):
     monkeypatch.setattr(word_features, "MIN_CAPTIONS", 1)
-    weights = weighted_counts(TOKENS).toarray()
-    rows = word_rows(TOKENS)
+    fitted, rows = word_rows(TOKENS)
+    weights = weighted_counts(word_counts(TOKENS), fitted.rarity).toarray()
     assert rows.shape == (5, 6)
     found = rows[np.array([4, 0, 2])]
     np.testing.assert_allclose(
@@ -135,13 +154,13 @@ def test_word_rows_keep_inner_products(monkeypatch):
     )
     monkeypatch.setattr(word_features, "DIMENSIONS", 2)
     values = np.linalg.svd(weights)[1]
-    assert np.linalg.norm(word_rows(TOKENS)[np.arange(5)]) == pytest.approx(
+    assert np.linalg.norm(word_rows(TOKENS)[1][np.arange(5)]) == pytest.approx(
         np.linalg.norm(values[:2]), rel=1e-5
     )
 
 
 def test_captions_without_a_common_word_are_zeros():
-    assert not word_rows([np.array([4]), np.array([], int)])[np.arange(2)].any()
+    assert not word_rows([np.array([4]), np.array([], int)])[1][np.arange(2)].any()
 
 
 def data_set(images, tokens):
@@ -155,12 +174,15 @@ def test_vectors_stay_as_they_are_and_are_checked():
     images, captions = rng.random((6, 5), np.float32), rng.random((12, 4), np.float32)
     dataset = data_set(images, RegionFeatures.from_array(captions, "captions"))
     at = np.array([4, 1])
-    np.testing.assert_array_equal(image_vectors(dataset)[at], images[at])
-    np.testing.assert_array_equal(caption_vectors(dataset)[at], captions[at])
-    assert image_vectors(dataset).shape == (6, 5) and caption_vectors(dataset).shape == (12, 4)
+    np.testing.assert_array_equal(image_vectors(dataset).rows[at], images[at])
+    np.testing.assert_array_equal(caption_vectors(dataset).rows[at], captions[at])
+    assert image_vectors(dataset).rows.shape == (6, 5) and caption_vectors(dataset).rows.shape == (
+        12,
+        4,
+    )
     images[1, 3] = np.nan
     with pytest.raises(DataError, match=r"images: row 1 holds nan \(region 0, dimension 3\)"):
-        image_vectors(data_set(images, []))[at]
+        image_vectors(data_set(images, [])).rows[at]
 
 
 def test_vectors_depend_on_no_pairing():
@@ -171,4 +193,4 @@ def test_vectors_depend_on_no_pairing():
     swapped = replace(dataset, stored_image=other, caption_image=other)
     for vectors in (image_vectors, caption_vectors):
         rows = np.arange(30)
-        np.testing.assert_array_equal(vectors(dataset)[rows], vectors(swapped)[rows])
+        np.testing.assert_array_equal(vectors(dataset).rows[rows], vectors(swapped).rows[rows])
