@@ -14,6 +14,8 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.errors import ConfigError, first_line
 
+NEEDED_HEADS = {"cca": "linear"}  # methods that work with one head alone
+
 
 def default(plugins: Iterable[str] = ()) -> ConfigDict:
     """The common defaults; a data set must still be named.
@@ -29,7 +31,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     """
     config = ConfigDict()
     config.seed = 0  # controls initialisation, order of the data, dropout
-    config.method = "l2rm"  # l2rm, rcl, rcsl, rcsl_nc, triplet, infonce, or a plug-in's
+    config.method = "l2rm"  # l2rm, rcl, rcsl, rcsl_nc, triplet, infonce, cca, or a plug-in's
     # Modules that register methods or heads of your own. They are imported before anything else.
     config.plugins = tuple(plugins)
 
@@ -75,7 +77,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     mismatch.file = ""  # index .npy to use instead of generating a mismatch
 
     config.model = model = ConfigDict()
-    model.head = "sgr"  # sgr, saf, omit, cam, vse, pem, aggregate (RCSL's model), or a plug-in's
+    # sgr, saf, omit, cam, vse, pem, aggregate (RCSL's model), linear (for cca), or a plug-in's
+    model.head = "sgr"
     model.embed_dim = 1024  # size of region, word and global vectors
     model.word_dim = 300  # size of word embeddings, before the GRU
     model.sim_dim = 256  # sgr, saf: size of similarity vectors
@@ -142,7 +145,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     train.warmup_epochs = 5  # epochs of the method's warm-up; the rate decays after them
     train.epochs = 35  # epochs after the warm-up
     # Pairs of an epoch, for methods without a split: even (all of them) or posterior (each with the
-    # probability that it is matched, by cross-fitting).
+    # probability that it is matched, by cross-fitting; cca takes all, weighted by it).
     train.draw = "even"
     train.checkpoint_steps = 1000  # save every n steps, also within an epoch
     train.log_steps = 10  # log the step metrics every n steps

@@ -99,7 +99,7 @@ class EpochTable:
         columns: list[tuple[str, int, Callable[[Mapping], str]]] = [
             ("epoch", max(5, 2 * len(f"{epochs}") + 1), lambda row: f"{row['epoch']}/{epochs}"),
             ("time", 8, lambda row: clock(row["time"])),
-            ("loss", 8, lambda row: _loss(row.get("loss", float("nan")))),
+            ("loss", 8, lambda row: _loss(row["loss"]) if "loss" in row else ""),
             ("rSum", 8, lambda row: f"{row['rsum']:.1f}"),
             ("", 1, lambda row: "*" if row["is_best"] else ""),
             ("i2t@1", 7, lambda row: f"{row['i2t_r1']:.1f}"),

@@ -156,23 +156,37 @@ def _newest_checkpoint(run: Run) -> str:
 def _train_epochs(
     run: Run, log: RunLog, stop: StopSignal, on_epoch: Callable[[Run, int], None] | None
 ) -> None:
-    """Plan, train, validate and save each epoch that is left; a stopped epoch continues."""
+    """Plan and train (or fit), validate and save each epoch that is left.
+
+    A stopped epoch continues.
+    """
     total, table = run.total_epochs, epoch_table(run)
     for epoch in range(run.position["epoch"], total):
         run.start_epoch(epoch)
-        if run.plan is None:
+        if run.method.fit:
             with stop.interruptible():
-                plan = run.make_plan(epoch)
-            run.plan = plan
-            for warning in run.health.check_plan(epoch, plan.streams, plan.warnings):
-                log.warn(run.step, **warning)
-        means = _train_epoch(run, log, stop, epoch, f"epoch {epoch + 1}/{total}")
+                run.fit(epoch)
+            means = {}
+        else:
+            _plan_epoch(run, log, stop, epoch)
+            means = _train_epoch(run, log, stop, epoch, f"epoch {epoch + 1}/{total}")
         with stop.interruptible():
             row = run.validate()
         if on_epoch is not None:
             on_epoch(run, epoch + 1)
         _finish_epoch(run, log, table, epoch, means, row)
     for warning in run.health.check_end(total, run.position["best_rsum"]):
+        log.warn(run.step, **warning)
+
+
+def _plan_epoch(run: Run, log: RunLog, stop: StopSignal, epoch: int) -> None:
+    """Choose the pairs of an epoch; those of one that was stopped are known."""
+    if run.plan is not None:
+        return
+    with stop.interruptible():
+        plan = run.make_plan(epoch)
+    run.plan = plan
+    for warning in run.health.check_plan(epoch, plan.streams, plan.warnings):
         log.warn(run.step, **warning)
 
 

@@ -50,7 +50,9 @@ class EpochPlan:
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A method as the training loop sees it: three functions, its streams, and its losses.
+    """A method as the training loop sees it: its functions, its streams, and its losses.
+
+    A method with gradients has `plan` and `step`, one in closed form has `fit` and `epochs`.
 
     Attributes:
       init: `(key, batch) -> TrainState`. Only the shapes of the batch matter.
@@ -59,6 +61,9 @@ class Method:
         to every training pair exactly once and returns the values in the order of the pairs.
       step: `(state, {stream: batch}) -> (state, metrics)`, one update. A pure function, traced
         once per set of shapes.
+      fit: `(state, dataset) -> [(state, report), ...]`, runs on the host: fits the model to the
+        training pairs in several ways. Each is one epoch of the run, with the report logged.
+      epochs: number of states that `fit` returns.
       streams: names of the streams that a step uses after the warm-up, with the number of
         batches that it takes from each.
       losses: for each stream, the name of the metric that reports its loss, and the loss as a
@@ -72,8 +77,10 @@ class Method:
     """
 
     init: Callable[[Array, Any], TrainState]
-    plan: Callable[[Callable, Any, int], EpochPlan]
-    step: Callable[[TrainState, dict], tuple[TrainState, dict]]
+    plan: Callable[[Callable, Any, int], EpochPlan] | None = None
+    step: Callable[[TrainState, dict], tuple[TrainState, dict]] | None = None
+    fit: Callable[[TrainState, Any], list[tuple[TrainState, dict[str, float]]]] | None = None
+    epochs: int | None = None
     streams: Mapping[str, int] = dataclasses.field(default_factory=lambda: {"pairs": 1})
     losses: Mapping[str, tuple[str, Callable]] = dataclasses.field(default_factory=dict)
     splits: bool = False

@@ -2,8 +2,8 @@
 
 `retrieval` holds the model of a run: an image encoder, a text encoder and a similarity head. Each
 head has a file of its own, which declares what the head needs and registers it; `head` holds their
-base class. To choose or add a head, read `README.md` in this folder. May import `losses`, `ot`,
-`mixture`, `devices`, `config` and `errors`.
+base class. To choose or add a head, read `README.md` in this folder. May import `crossfit`,
+`losses`, `ot`, `mixture`, `devices`, `config` and `errors`.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from ml_collections import ConfigDict, FrozenConfigDict
 from l2rm_jax.errors import ConfigError, Problems, check_names
 
 # Each of these files registers its head on import.
-from l2rm_jax.models import aggregate, cam, omit, pem, saf, sgr, vse  # noqa: F401
+from l2rm_jax.models import aggregate, cam, linear, omit, pem, saf, sgr, vse  # noqa: F401
 from l2rm_jax.models.head import HEADS, SimilarityHead, register_head
 from l2rm_jax.models.retrieval import RetrievalModel
 

@@ -11,7 +11,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 import l2rm_jax
-from l2rm_jax.config import default, flat, unknown_field_error
+from l2rm_jax.config import NEEDED_HEADS, default, flat, unknown_field_error
 from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.run.results import to_jsonable, write_json
 
@@ -23,6 +23,8 @@ _WRITTEN_LATER = ("checkpoints/*/*", "metrics.jsonl", "results.json")
 def with_changes(base: ConfigDict, changes: Mapping[str, Any], where: str = "") -> ConfigDict:
     """Copy of a config with some values replaced.
 
+    A method that needs a certain head brings it (`NEEDED_HEADS`), unless `changes` names a head.
+
     Args:
       base: config to copy; it stays as it is.
       changes: new values by dotted key (`train.epochs`).
@@ -33,6 +35,8 @@ def with_changes(base: ConfigDict, changes: Mapping[str, Any], where: str = "") 
     """
     config = base.copy_and_resolve_references()  # ConfigDict(base) would share its sections
     known = flat(config)
+    if head := NEEDED_HEADS.get(changes.get("method")):
+        changes = {"model.head": head, **changes}
     for key, value in changes.items():
         if key not in known:
             raise unknown_field_error(key, known, where)

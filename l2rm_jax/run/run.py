@@ -125,8 +125,8 @@ class Run:
 
     @property
     def total_epochs(self) -> int:
-        """Number of epochs that the config asks for, warm-up included."""
-        return self.config.train.warmup_epochs + self.config.train.epochs
+        """Number of epochs of the method, or that the config asks for, warm-up included."""
+        return self.method.epochs or self.config.train.warmup_epochs + self.config.train.epochs
 
     @property
     def header(self) -> dict:
@@ -198,6 +198,25 @@ class Run:
             plan = draw_pairs(plan, self.data.train, self.config.seed, epoch)
         self._replicas.require_same_on_hosts(plan.streams, f"plan of epoch {epoch + 1}")
         return plan
+
+    @functools.cached_property
+    def _fits(self) -> list[tuple[Any, dict[str, float]]]:
+        """All models that a method in closed form fits."""
+        state = self._replicas.unreplicate(self.state)
+        fits = self.method.fit(state, self.data.train)
+        self._replicas.require_same_on_hosts([s.params for s, _ in fits], "fitted models")
+        return fits
+
+    def fit(self, epoch: int) -> None:
+        """Take the model that a method in closed form fits for an epoch (counted from 0).
+
+        Raises:
+          ConfigError: the hosts fitted different models.
+        """
+        state, report = self._fits[epoch]
+        state = state.replace(step=np.int32(epoch + 1), epoch=np.int32(epoch))
+        self.state = self._replicas.replicate(state)
+        self.plan = EpochPlan({"pairs": np.flatnonzero(self.data.train.paired)}, report)
 
     def is_compiled(self, batch: dict[str, Batch]) -> bool:
         """Whether `train_step` is compiled for the shapes of this batch."""

@@ -1,0 +1,133 @@
+"""Linear: one vector an image and a caption, a linear map of fixed features, compared by cosine.
+
+The features are those of the linear detector (`l2rm_jax/crossfit`): pooled regions, weighted counts
+of words, or vectors as they are. `methods/cca.py` fits features and maps to the training pairs in
+closed form. Statistics of the features lie in the collection `batch_stats`, as gradients do not
+change them; the maps are parameters.
+"""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from l2rm_jax.crossfit import set_features, word_features
+from l2rm_jax.crossfit.cca import COMPONENTS
+from l2rm_jax.crossfit.set_features import Pooling, may_be_grid, pooled_size, pooled_vectors
+from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.head import register_head
+from l2rm_jax.models.layers import l2_norm, l2_normalise
+from l2rm_jax.models.vse import VSE
+
+_unit_variance = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
+
+
+class Linear(VSE):
+    """Cosine of the mapped features of every image with those of every caption, in [-1, 1]."""
+
+    @classmethod
+    def make_encoders(
+        cls, sizes, vocabulary_size: int, axis_name: str | None
+    ) -> tuple[nn.Module, nn.Module]:
+        """Encoders whose codes hold one region, and one word: the mapped features."""
+        texts = LinearWords(vocabulary_size) if vocabulary_size else LinearVectors()
+        return LinearImages(), texts
+
+
+register_head("linear", lambda config: Linear("mean"))
+
+
+class LinearImages(nn.Module):
+    """Map of pooled regions, or of single vectors: `[I, R, Dv]` to a code of one region."""
+
+    @nn.compact
+    def __call__(
+        self, images: Float[Array, "I R Dv"], regions: Int[Array, " I"], train: bool
+    ) -> ImageCode:
+        vectors = _map(self, _pooled(self, images, regions))
+        return ImageCode(l2_normalise(vectors), _ones(vectors), norms=l2_norm(vectors))
+
+
+class LinearVectors(nn.Module):
+    """The same of captions that are given as vectors, `[J, L, Dt]`."""
+
+    @nn.compact
+    def __call__(
+        self, vectors: Float[Array, "J L Dt"], lengths: Int[Array, " J"], train: bool
+    ) -> TextCode:
+        mapped = _map(self, _pooled(self, vectors, lengths))
+        return TextCode(l2_normalise(mapped), _ones(mapped), norms=l2_norm(mapped))
+
+
+class LinearWords(nn.Module):
+    """Map of weighted counts of words: `[J, L]` word numbers to a code of one word."""
+
+    vocabulary_size: int
+
+    @nn.compact
+    def __call__(
+        self, tokens: Int[Array, "J L"], lengths: Int[Array, " J"], train: bool
+    ) -> TextCode:
+        size, dimensions = self.vocabulary_size, word_features.DIMENSIONS
+        rarity = _statistic(self, "feature_rarity", nn.initializers.ones, (size,))
+        directions = _statistic(self, "feature_directions", _unit_variance, (size, dimensions))
+        mapped = _map(self, _weighted_words(tokens, lengths, rarity, directions))
+        return TextCode(l2_normalise(mapped), _ones(mapped), norms=l2_norm(mapped))
+
+
+def _pooled(
+    module: nn.Module, sets: Float[Array, "n R d"], sizes: Int[Array, " n"]
+) -> Float[Array, "n dimensions"]:
+    """One vector a set, as `crossfit.features` has it: the set's only one, or pooled."""
+    if sets.shape[1] == 1:
+        return sets[:, 0]
+    d, words = sets.shape[2], set_features.VISUAL_WORDS
+    numbers = pooled_size(d, words, with_quadrants=may_be_grid(sets.shape[1]))
+    dimensions = min(set_features.DIMENSIONS, numbers)
+    pooling = Pooling(
+        words=_statistic(module, "feature_words", nn.initializers.normal(1.0), (words, d)),
+        width=_statistic(module, "feature_width", nn.initializers.ones, ()),
+        mean=_statistic(module, "feature_mean", nn.initializers.zeros, (numbers,)),
+        rotation=_statistic(module, "feature_rotation", _unit_variance, (numbers, dimensions)),
+    )
+    return pooled_vectors(sets, sizes, pooling)
+
+
+def _weighted_words(
+    tokens: Int[Array, "J L"],
+    lengths: Int[Array, " J"],
+    rarity: Float[Array, " words"],
+    directions: Float[Array, "words dimensions"],
+) -> Float[Array, "J dimensions"]:
+    """The vectors of `word_features`, without counts of all words.
+
+    A word that stands c times in a caption has the weight sqrt(c) * rarity: at each of its places,
+    1 / sqrt(c) of it. The squared norm of the caption is the sum of rarity ** 2 over its places.
+    """
+    real = jnp.arange(tokens.shape[1]) < lengths[:, None]
+    same = (tokens[:, :, None] == tokens[:, None]) & real[:, None]
+    counts = jnp.maximum(jnp.sum(same, axis=2), 1)
+    weights = jnp.where(real, rarity[tokens], 0.0)
+    norm = jnp.sqrt(jnp.sum(weights**2, axis=1, keepdims=True))
+    weights = weights / jnp.sqrt(counts) / jnp.maximum(norm, 1e-12)
+    return jnp.einsum("jl,jld->jd", weights, directions[tokens])
+
+
+def _map(module: nn.Module, vectors: Float[Array, "n d"]) -> Float[Array, "n 1 components"]:
+    mean = module.param("mean", nn.initializers.zeros, (vectors.shape[1],))
+    matrix = module.param("map", _unit_variance, (vectors.shape[1], COMPONENTS))
+    return ((vectors - mean) @ matrix)[:, None]
+
+
+def _statistic(
+    module: nn.Module, name: str, init: Callable, shape: tuple[int, ...]
+) -> Float[Array, "..."]:
+    """An array that gradients do not change; random before a fit."""
+    make = lambda: init(module.make_rng("params"), shape)  # noqa: E731
+    return jax.lax.stop_gradient(module.variable("batch_stats", name, make).value)
+
+
+def _ones(vectors: Float[Array, "n 1 d"]) -> Float[Array, "n 1"]:
+    return jnp.ones(vectors.shape[:2])

@@ -1,0 +1,139 @@
+"""CCA as a method: its head against the features and the closed form of `crossfit`, and its runs."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from l2rm_jax.crossfit import caption_vectors, fit_weighted, image_vectors
+from l2rm_jax.crossfit.linear import cca_similarity
+from l2rm_jax.data import PairDataset, RegionFeatures
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.methods import make_method
+from l2rm_jax.methods.cca import RIDGES
+from l2rm_jax.models import make_model
+from l2rm_jax.run.config_file import with_changes
+from l2rm_jax.run.inputs import check_settings
+from l2rm_jax.run.run import Run
+from l2rm_jax.train import train
+from tests.run.tiny_runs import records, tiny_config
+
+RNG = np.random.default_rng(0)
+IMAGES, VOCABULARY = 30, 12
+
+
+def grids() -> np.ndarray:
+    """Grids of 4 x 4 cells whose neighbours are alike."""
+    cells = RNG.standard_normal((IMAGES, 5, 5, 3))
+    cells = cells[:, 1:, 1:] + cells[:, :-1, 1:] + cells[:, 1:, :-1]
+    return cells.reshape(IMAGES, 16, 3).astype(np.float32)
+
+
+def sets() -> RegionFeatures:
+    """Nine places, of which most images use fewer: no grids."""
+    counts = RNG.integers(2, 10, IMAGES)
+    counts[0] = 9
+    features = RNG.standard_normal((IMAGES, 9, 4)).astype(np.float32)
+    features[np.arange(9) >= counts[:, None]] = 0
+    return RegionFeatures("images", features, counts.astype(np.int32))
+
+
+def words() -> list[np.ndarray]:
+    return [np.append(1, RNG.integers(3, VOCABULARY - 2, 6)).astype(np.int32) for _ in range(60)]
+
+
+def vectors(count: int, dimensions: int) -> RegionFeatures:
+    rows = RNG.standard_normal((count, dimensions)).astype(np.float32)
+    return RegionFeatures.from_array(rows, "vectors")
+
+
+KINDS = {
+    "grids, words": lambda: (RegionFeatures.from_array(grids(), "images"), words()),
+    "sets, vectors": lambda: (sets(), vectors(2 * IMAGES, 7)),
+    "vectors, words": lambda: (vectors(IMAGES, 6), words()),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_head_scores_as_the_closed_form_does(kind):
+    """Features and maps in NumPy and SciPy, against those inside the model."""
+    images, tokens = KINDS[kind]()
+    stored, posterior = np.repeat(np.arange(IMAGES), 2), RNG.random(2 * IMAGES)
+    dataset = PairDataset("t", images, [""] * len(stored), tokens, stored, stored, None, posterior)
+    config = tiny_config("cca", "linear", draw="posterior")
+    in_words = isinstance(tokens, list)
+    model = make_model(config, VOCABULARY if in_words else 0)
+    regions = images.rows(np.arange(IMAGES)), images.region_counts(np.arange(IMAGES))
+    lengths = dataset.lengths
+    text = np.stack(tokens) if in_words else tokens.rows(np.arange(len(stored)))
+    method = make_method(model, config)
+    batch = type("Batch", (), {"images": regions[0], "tokens": text, "lengths": lengths})
+    state = method.init(jax.random.key(0), batch)
+    fitted = method.fit(state, dataset)
+    assert len(fitted) == method.epochs == len(RIDGES)
+    rows = image_vectors(dataset).rows, caption_vectors(dataset).rows
+    pairs = np.arange(len(stored))
+    for (new, report), ridge in zip(fitted, RIDGES, strict=True):
+        assert report == {"ridge_images": ridge.images, "ridge_captions": ridge.captions}
+        reference = fit_weighted(*rows, stored, posterior, ridge)
+        expected = cca_similarity(reference, *rows, stored, pairs)(np.arange(IMAGES), pairs)
+        variables = {"params": new.params, "batch_stats": new.batch_stats}
+        found = model.apply(variables, regions[0], text, lengths, regions[1], method=SCORE)
+        np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+SCORE = "global_similarity"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("cca")
+    return workdir, train(tiny_config("cca", "linear"), workdir)
+
+
+def test_a_run_keeps_the_best_ridge(run):
+    workdir, results = run
+    epochs = [record for record in records(workdir) if record["kind"] == "epoch"]
+    assert [record["ridge_images"] for record in epochs] == [ridge.images for ridge in RIDGES]
+    assert results["best_validation_rsum"] == max(record["rsum"] for record in epochs)
+    assert results["head"] == "linear"
+
+
+def test_a_run_is_evaluated_proposes_and_joins_an_ensemble(run, tmp_path):
+    workdir, results = run
+    config = tiny_config("cca", "linear", draw="posterior")
+    config.data.scenes_train, config.split.folds = 30, 3
+    train(config, tmp_path)
+    rows = evaluate_runs([workdir, tmp_path], proposer=workdir, candidates=[0, 10])
+    assert len(rows) == 7 and list(rows)[-1] == "chance"  # two runs and their mean, twice each
+    own = [row["rsum"] for name, row in rows.items() if name.startswith(f"{workdir} (linear)")]
+    assert own == pytest.approx([results["rsum"]] * 2)  # all 10 images are candidates
+
+
+def test_a_run_that_was_killed_continues(run, tmp_path, monkeypatch):
+    real = Run.finish_epoch
+
+    def finish_epoch(self, epochs, rsum):
+        if epochs == 3:
+            raise KeyboardInterrupt
+        real(self, epochs, rsum)
+
+    config = tiny_config("cca", "linear")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Run, "finish_epoch", finish_epoch)
+        train(config, tmp_path)
+    again = train(config, tmp_path)
+    workdir, whole = run
+    assert again["test"] == whole["test"]
+    assert records(tmp_path) == records(workdir)
+
+
+def test_the_method_brings_its_head():
+    config = with_changes(tiny_config("l2rm", "saf"), {"method": "cca"})
+    assert config.model.head == "linear"
+    check_settings(config)
+    config.model.head = "saf"
+    with pytest.raises(ConfigError, match="model.head: 'saf', expected 'linear' with method=cca"):
+        check_settings(config)
