@@ -48,9 +48,27 @@ def test_results_of_several_settings(directory, tmp_path, monkeypatch, capsys):
     assert "precision" in capsys.readouterr().out
 
 
+def test_a_model_is_trained_with_the_judgement(directory, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(crossfit, "FOLDS", 3)
+    monkeypatch.setattr(crossfit, "DEV_IMAGES", 3)
+    arguments = [f"--path={directory}", "--images=0", "--rate=0.4", "--train=cca-linear"]
+    files = [f"--workdir={tmp_path}", f"--json={tmp_path / 'one.json'}"]
+    monkeypatch.setattr(sys, "argv", ["crossfit", *arguments, *files])
+    crossfit.main()
+    result = json.loads((tmp_path / "one.json").read_text())
+    [workdir] = [path for path in tmp_path.iterdir() if path.is_dir()]
+    kept = json.loads((workdir / "results.json").read_text())
+    assert kept["config"]["train"]["draw"] == "posterior" and kept["method"] == "cca"
+    assert (result["validation"], result["test"]) == (kept["best_validation_rsum"], kept["rsum"])
+    monkeypatch.setattr(sys, "argv", ["crossfit", "--path=x", "--train=cca-linea"])
+    with pytest.raises(SystemExit):
+        crossfit.main()
+    assert "expected METHOD-HEAD with one of" in capsys.readouterr().err
+
+
 def test_the_truth_plays_no_part(directory, monkeypatch):
     monkeypatch.setattr(crossfit, "FOLDS", 3)
-    train = crossfit.load_train(directory, 0, "image", 0.4, 1)
+    train = crossfit.load_train(crossfit.make_config(directory, 0, "image", 0.4, 1))
     hidden = replace(train, caption_image=np.zeros_like(train.caption_image), captions=[])
     one, two = crossfit.judge_out_of_fold(train), crossfit.judge_out_of_fold(hidden)
     np.testing.assert_array_equal(one.posterior, two.posterior)
@@ -60,7 +78,7 @@ def test_the_truth_plays_no_part(directory, monkeypatch):
 
 def test_a_model_that_has_seen_the_pairs_finds_fewer_mismatched(directory, monkeypatch):
     monkeypatch.setattr(crossfit, "FOLDS", 3)
-    train = crossfit.load_train(directory, 0, "caption", 0.5, 1)
+    train = crossfit.load_train(crossfit.make_config(directory, 0, "caption", 0.5, 1))
     seen, unseen = crossfit.judge_in_sample(train), crossfit.judge_out_of_fold(train)
     assert seen.rate < unseen.rate and unseen.rate_low < 0.5 < unseen.rate_high + 0.05
 
@@ -100,8 +118,7 @@ def test_calibration_error_equals_a_loop():
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("protocol, precision", [("image", 0.9), ("caption", 0.88)])
 def test_real_data(flickr8k, protocol, precision):
-    result = crossfit.measure(
-        crossfit.load_train(flickr8k, 2000, protocol, 0.4, 3), crossfit.judge_out_of_fold
-    )
+    config = crossfit.make_config(flickr8k, 2000, protocol, 0.4, 3)
+    result = crossfit.measure(crossfit.load_train(config), crossfit.judge_out_of_fold)
     assert result["precision"] > precision and abs(result["rate"] - 0.4) < 0.03
     assert result["ece"] < 0.03 and result["level"] == {"caption": "pair"}.get(protocol, protocol)

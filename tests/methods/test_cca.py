@@ -1,6 +1,4 @@
-"""CCA as a method: its head against the features and the closed form of `crossfit`, and its runs."""
-
-import json
+"""CCA as a method: its head against the closed form of `crossfit`, and its runs."""
 
 import jax
 import numpy as np
@@ -135,5 +133,5 @@ def test_the_method_brings_its_head():
     assert config.model.head == "linear"
     check_settings(config)
     config.model.head = "saf"
-    with pytest.raises(ConfigError, match="model.head: 'saf', expected 'linear' with method=cca"):
+    with pytest.raises(ConfigError, match=r"model\.head: 'saf', expected 'linear' with method=cca"):
         check_settings(config)
