@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 
 from experiments import sweep
 from experiments.runs import RECALLS, epoch_records
+from l2rm_jax.config import NEEDED_HEADS
 from l2rm_jax.data.mismatch import SEMI_PAIRED
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import METHODS
@@ -45,13 +46,19 @@ def main() -> None:
         raise ConfigError(f"--set {key}: the grid has all of them; expected --vary {key}=...")
     vary = {**complete, **arguments.vary}
     settings = {**(ONE_EPOCH if quick else {}), **arguments.set}
-    runs = [named_config(each, vary) for _, each in sweep.grid(config, vary, settings)]
+    configs = [each for _, each in sweep.grid(config, vary, settings)]
+    runs = [named_config(each, vary) for each in configs if fits(each.method, each.model.head)]
     workdirs = sweep.run_grid(
         runs, arguments.out or Path("runs", "grid-quick" if quick else "grid")
     )
     cells = [cell(workdir) for workdir in workdirs]
     write_json(arguments.json, {"cells": cells})
     print(table(cells))
+
+
+def fits(method: str, head: str) -> bool:
+    """Whether the method works with the head; only some need one of their own."""
+    return NEEDED_HEADS.get(method, head) == head
 
 
 def named_config(config: ConfigDict, vary: Mapping[str, Sequence]) -> tuple[str, ConfigDict]:

@@ -7,14 +7,23 @@ import numpy as np
 import pytest
 
 from l2rm_jax.devices.parallel import AXIS, Replicas
-from l2rm_jax.methods import METHODS, make_method
+from l2rm_jax.methods import make_method
 from l2rm_jax.models import HEADS, make_model
-from tests.grid import CELLS, MAIN, VOCABULARY, WARMUP, batches, make_cell, tiny_config
+from tests.grid import (
+    CELLS,
+    MAIN,
+    STEPPING,
+    VOCABULARY,
+    WARMUP,
+    batches,
+    make_cell,
+    tiny_config,
+)
 
 # Each method and each head at least once; `test_devices.py` has L2RM with SGR and SAF.
 METHODS_LEFT, HEADS_LEFT = (
     [name for name in names if name not in done]
-    for names, done in ((METHODS, ["l2rm"]), (HEADS, ["sgr", "saf"]))
+    for names, done in ((STEPPING, ["l2rm"]), (HEADS, ["sgr", "saf"]))
 )
 ENOUGH = range(max(len(METHODS_LEFT), len(HEADS_LEFT)))
 SOME = list(zip(ENOUGH, itertools.cycle(METHODS_LEFT), itertools.cycle(HEADS_LEFT)))
@@ -28,7 +37,7 @@ def shapes(tree) -> list:
     ("method", "head", "epoch"),
     [
         *((*cell, MAIN) for cell in CELLS),
-        *((method, "vse", WARMUP) for method in METHODS),
+        *((method, "vse", WARMUP) for method in STEPPING),
         *(pytest.param(*cell, WARMUP, marks=pytest.mark.exhaustive) for cell in CELLS),
     ],
 )

@@ -335,6 +335,7 @@ def test_the_grid_has_every_method_and_head(tmp_path, trained, monkeypatch, caps
     expected = [
         f"{method}-{head}-{'semi_paired60' if method == 'rcsl' else 'image0.4'}-seed1"
         for method, head in itertools.product(METHODS, HEADS)
+        if method != "cca" or head == "linear"
     ]
     assert trained == expected
     cells = json.loads((tmp_path / "grid.json").read_text())["cells"]
