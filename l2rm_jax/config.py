@@ -114,6 +114,13 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # trained, or by crossfit: models that have not seen the pair (see `l2rm_jax/crossfit`).
     split.by = "loss"
     split.folds = 5  # crossfit: parts of the images; each is judged by models of the others
+    # crossfit, which models judge: linear ones, or METHOD-HEAD (infonce-vse): for each fold, a run
+    # in workdir/crossfit on the pairs of the other folds that a linear model calls matched.
+    split.detector = "linear"
+    # METHOD-HEAD: 0 judges once, before the first epoch, by runs of as many epochs as this one. n
+    # judges again every n epochs after the warm-up, by runs that are always n epochs ahead.
+    split.every = 0
+    split.held_out = -1  # set in such a run: the fold that it leaves out; -1 leaves none out
     # crossfit: judge each pair by itself (pair), all captions stored with an image together
     # (image), or let the data decide (auto).
     split.level = "auto"

@@ -1,6 +1,7 @@
 """Errors of this library: each message says where, what was found and what was expected."""
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -46,11 +47,12 @@ class StoppedError(L2RMError, RuntimeError):
 
     Attributes:
       signal: number of the signal.
+      place: where it stopped and what is saved, as a part of a sentence; "" if not known yet.
     """
 
-    def __init__(self, message: str, signal: int):
+    def __init__(self, message: str, signal: int, place: str = ""):
         super().__init__(message)
-        self.signal = signal
+        self.signal, self.place = signal, place
 
 
 class CheckpointError(L2RMError, RuntimeError):
@@ -64,6 +66,22 @@ def first_line(error: Exception, max_chars: int = 1000) -> str:
 
 def _raise_unreadable(error: OSError) -> None:
     raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def named_errors(where: str) -> Iterator[None]:
+    """Put `where` in front of each message of the errors of this `with` block.
+
+    A hint is dropped, as it is about the inner work. `StoppedError` keeps its message; its place
+    gets the name.
+    """
+    try:
+        yield
+    except StoppedError as error:
+        place = f"{where}, {error.place}" if error.place else where
+        raise StoppedError(str(error), error.signal, place) from None
+    except L2RMError as error:
+        raise type(error)(*(f"{where}: {message}" for message in error.args)) from error
 
 
 class Problems:

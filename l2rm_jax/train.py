@@ -4,6 +4,7 @@ import contextlib
 import math
 import shlex
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,15 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.console import EpochTable, progress_bar
 from l2rm_jax.data.loading import save_vocabulary_and_index
-from l2rm_jax.devices.hosts import is_primary, is_single_host
+from l2rm_jax.devices.hosts import exit_on_host_failure, is_primary, is_single_host
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
 from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.run.config_file import check_workdir, write_config
+from l2rm_jax.run.detector import judge_by_runs, judged_epoch
 from l2rm_jax.run.health import require_finite
 from l2rm_jax.run.inputs import check_train_size, check_values, read_data
-from l2rm_jax.run.judgement import judge_data
+from l2rm_jax.run.judgement import Summary, judge_data
 from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.run.log import RunLog, require_tensorboard
 from l2rm_jax.run.means import Means
@@ -66,10 +68,18 @@ def train(
     check_workdir(workdir, config)
     data = read_data(config, workdir)
     check_values(data.dev, data.test)  # a run of days must not fail at its end
-    data, crossfit = judge_data(config, data, workdir)
-    check_train_size(config, data.train)  # again, as cross-fitting may have dropped pairs
     replicas = replicas or Replicas()
     replicas.check_batch(config.train.batch_size)
+    runs = {"workdir": workdir, "replicas": replicas, "train": train}
+    judge = partial(
+        judge_data, config, workdir=workdir, detect=partial(judge_by_runs, config, **runs)
+    )
+    try:
+        with exit_on_host_failure():
+            data, crossfit = judge(data)
+    except StoppedError as error:  # in the run of a fold
+        raise _stopped(error, error.place, workdir) from None
+    check_train_size(config, data.train)  # again, as cross-fitting may have dropped pairs
     with (
         open_run(config, data, workdir, replicas) as run,
         lock_workdir(workdir) if is_primary() else contextlib.nullcontext(),
@@ -102,7 +112,7 @@ def train(
             if resume_step is not None:
                 log.say(f"continuing at {_place(run)}")
             try:
-                _train_epochs(run, log, stop, on_epoch)
+                _train_epochs(run, log, stop, judge, on_epoch)
                 with stop.interruptible():
                     sims = run.score_test()
             except StoppedError as error:
@@ -110,10 +120,8 @@ def train(
                     run.save()
                 # newest() waits for the save, while Ctrl-C still asks first.
                 saved = "saved" if run.checkpoints.newest() else "nothing to save yet"
-                raise StoppedError(
-                    f"stopped at {_place(run)}; {saved}. Continue: {_command(workdir)}",
-                    error.signal,
-                ) from None
+                place = error.place or f"{_place(run)}; {saved}"
+                raise _stopped(error, place, workdir) from None
             except OSError as error:  # a full disk, for example
                 raise CheckpointError(f"{error}; {_newest_checkpoint(run)}") from error
             rows = result_rows(sims, data.test, config.evaluation)
@@ -141,6 +149,12 @@ def _place(run: Run) -> str:
     return "the test" if epoch == run.total_epochs else f"epoch {epoch + 1}, step {step}"
 
 
+def _stopped(error: StoppedError, place: str, workdir: str | Path) -> StoppedError:
+    """The error of a run that was stopped, with the command that continues it."""
+    message = f"stopped at {place}. Continue: {_command(workdir)}"
+    return StoppedError(message, error.signal, place)
+
+
 def _command(workdir: str | Path) -> str:
     """How a person continues a run."""
     if not is_single_host():
@@ -154,21 +168,30 @@ def _newest_checkpoint(run: Run) -> str:
 
 
 def _train_epochs(
-    run: Run, log: RunLog, stop: StopSignal, on_epoch: Callable[[Run, int], None] | None
+    run: Run,
+    log: RunLog,
+    stop: StopSignal,
+    judge: Callable,
+    on_epoch: Callable[[Run, int], None] | None,
 ) -> None:
-    """Plan and train (or fit), validate and save each epoch that is left.
+    """Judge, plan and train (or fit), validate and save each epoch that is left.
 
     A stopped epoch continues.
     """
-    total, table = run.total_epochs, epoch_table(run)
+    total, table, judged = run.total_epochs, epoch_table(run), 0
     for epoch in range(run.position["epoch"], total):
         run.start_epoch(epoch)
+        crossfit = None
+        if judged != (judged := judged_epoch(run.config, epoch)):
+            run.checkpoints.wait()  # two saves in progress would share one barrier
+            with stop.interruptible():
+                run.data, crossfit = judge(run.data, epoch=judged)
         if run.method.fit:
             with stop.interruptible():
                 run.fit(epoch)
             means = {}
         else:
-            _plan_epoch(run, log, stop, epoch)
+            _plan_epoch(run, log, stop, epoch, crossfit if judged == epoch else None)
             means = _train_epoch(run, log, stop, epoch, f"epoch {epoch + 1}/{total}")
         with stop.interruptible():
             row = run.validate()
@@ -179,14 +202,23 @@ def _train_epochs(
         log.warn(run.step, **warning)
 
 
-def _plan_epoch(run: Run, log: RunLog, stop: StopSignal, epoch: int) -> None:
-    """Choose the pairs of an epoch; those of one that was stopped are known."""
+def _plan_epoch(
+    run: Run, log: RunLog, stop: StopSignal, epoch: int, crossfit: Summary | None
+) -> None:
+    """Choose the pairs of an epoch; those of one that was stopped are known.
+
+    `crossfit` sums up the judgement that was made just before it.
+    """
     if run.plan is not None:
         return
     with stop.interruptible():
         plan = run.make_plan(epoch)
-    run.plan = plan
-    for warning in run.health.check_plan(epoch, plan.streams, plan.warnings):
+    run.plan, warnings = plan, plan.warnings
+    if crossfit:
+        log.say(crossfit.sentence)
+        log.write("crossfit", run.step, epoch=epoch + 1, **crossfit.report)
+        warnings = {**warnings, **crossfit.warnings}
+    for warning in run.health.check_plan(epoch, plan.streams, warnings):
         log.warn(run.step, **warning)
 
 

@@ -22,6 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float32, Int
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 
 from l2rm_jax.crossfit.rows import padded_blocks
 from l2rm_jax.errors import DataError
@@ -41,6 +43,58 @@ class Evidence(NamedTuple):
 
     information: Float32[np.ndarray, " pairs"]
     negatives: Float32[np.ndarray, "pairs negatives"]  # siblings share their negative images
+
+
+def product_similarity(
+    image_rows: Int[np.ndarray, " images"],
+    image_codes: Float32[ArrayLike, "images d"],
+    caption_rows: Int[np.ndarray, " captions"],
+    caption_codes: Float32[ArrayLike, "captions d"],
+) -> Similarity:
+    """Return the inner products of vectors as a function of rows of the data set.
+
+    Args:
+      image_rows: the images that have a vector, in ascending order.
+      image_codes: their vectors.
+      caption_rows: the captions that have a vector, in ascending order.
+      caption_codes: their vectors.
+    """
+    image_codes, caption_codes = jnp.asarray(image_codes), jnp.asarray(caption_codes)
+
+    def similarity(of_images: np.ndarray, of_captions: np.ndarray) -> jax.Array:
+        i = np.searchsorted(image_rows, of_images)
+        c = np.searchsorted(caption_rows, of_captions)
+        return _products(image_codes, caption_codes, i, c)
+
+    return similarity
+
+
+def best_temperature(
+    similarities: Float32[np.ndarray, "I M"], caption_image: Int[np.ndarray, " M"]
+) -> float:
+    """Return the temperature at which matched pairs have the most information.
+
+    This is the least contrastive loss; with the inverse of the temperature, it has one minimum, as
+    a log-sum-exp is convex. Similarities that rank every pair right would like a temperature of
+    zero; it is at least 1/30 of their standard deviation, and at most ten of these.
+
+    Args:
+      similarities: of all these images with all these captions, which the model has not seen.
+      caption_image: row of the image that each caption was written for.
+    """
+    own = np.arange(similarities.shape[1])
+    spread = float(similarities.std()) or 1.0
+
+    def loss(log_inverse: float) -> float:
+        scaled = similarities * np.float32(np.exp(log_inverse) / spread)
+        of_images = logsumexp(scaled, axis=1)[caption_image] - np.log(len(own))
+        of_captions = logsumexp(scaled, axis=0) - np.log(len(scaled))
+        return float(np.mean((of_images + of_captions) / 2 - scaled[caption_image, own]))
+
+    found = minimize_scalar(
+        loss, bounds=(np.log(0.1), np.log(30)), method="bounded", options={"xatol": 0.05}
+    )
+    return spread / float(np.exp(found.x))
 
 
 def evidence_by_fold(
@@ -177,6 +231,11 @@ def _draw_negatives(
 def _rounded(size: int) -> int:
     """The next multiple of 128, so that folds of similar size share their compiled programs."""
     return -(-size // 128) * 128
+
+
+@jax.jit
+def _products(images: jax.Array, captions: jax.Array, i: jax.Array, c: jax.Array) -> jax.Array:
+    return jnp.matmul(images[i], captions[c].T, precision="highest")
 
 
 @jax.jit

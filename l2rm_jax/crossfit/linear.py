@@ -20,7 +20,12 @@ from l2rm_jax.crossfit import cca
 from l2rm_jax.crossfit.cca import Cca, Ridge
 from l2rm_jax.crossfit.folds import check_folds
 from l2rm_jax.crossfit.histogram import separation
-from l2rm_jax.crossfit.information import Evidence, Similarity, evidence_by_fold
+from l2rm_jax.crossfit.information import (
+    Evidence,
+    Similarity,
+    evidence_by_fold,
+    product_similarity,
+)
 from l2rm_jax.crossfit.judge import Judgement, judge
 from l2rm_jax.crossfit.level import find_level, units_at
 from l2rm_jax.crossfit.posterior import calibrate
@@ -126,14 +131,12 @@ def cca_similarity(
 ) -> Similarity:
     """Return the cosines of some pairs' images and captions as a function of their rows."""
     image_rows = np.unique(pair_image[pairs])
-    image_codes = _encode(model.encode_images, images, image_rows)
-    caption_codes = _encode(model.encode_captions, captions, pairs)
-
-    def similarity(of_images: np.ndarray, of_captions: np.ndarray) -> jax.Array:
-        i, c = np.searchsorted(image_rows, of_images), np.searchsorted(pairs, of_captions)
-        return _cosines(image_codes, caption_codes, i, c)
-
-    return similarity
+    return product_similarity(
+        image_rows,
+        _encode(model.encode_images, images, image_rows),
+        pairs,
+        _encode(model.encode_captions, captions, pairs),
+    )
 
 
 def _best_posterior(candidates, pair_image, level) -> Float32[np.ndarray, " pairs"]:
@@ -151,8 +154,3 @@ def _best_posterior(candidates, pair_image, level) -> Float32[np.ndarray, " pair
 def _encode(encode: Callable, vectors: Rows, rows: np.ndarray) -> jax.Array:
     blocks = padded_blocks(rows, min(BLOCK, -(-len(rows) // 128) * 128))
     return jnp.concatenate([encode(vectors[block])[:count] for block, count in blocks])
-
-
-@jax.jit
-def _cosines(images: jax.Array, captions: jax.Array, i: jax.Array, c: jax.Array) -> jax.Array:
-    return jnp.matmul(images[i], captions[c].T, precision="highest")

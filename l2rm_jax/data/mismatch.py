@@ -44,6 +44,7 @@ class Mismatch:
       filtered: results fields of the filter that drops training pairs; empty without a filter.
       unpaired: [images] which images are known to be stored with captions at random; None if
         this is not known for any image.
+      left_out: number of captions that the run leaves out, to judge them by cross-fitting.
     """
 
     protocol: str
@@ -56,6 +57,7 @@ class Mismatch:
     kept_share: float
     filtered: Mapping[str, object] = dataclasses.field(default_factory=dict)
     unpaired: Bool[np.ndarray, " images"] | None = None
+    left_out: int = 0
 
     def row(self) -> dict[str, object]:
         """Fields of a results row that describe the mismatch and the filter."""
@@ -75,6 +77,9 @@ class Mismatch:
         lines = []
         if mismatched:
             lines.append(f"{mismatched:,} of your {pairs:,} pairs {self._origin()}")
+        if self.left_out:
+            pairs -= self.left_out
+            lines.append(f"{self.left_out:,} pairs are left out, to be judged by this run")
         if self.filtered:
             kept = round(self.filtered["filter_kept"] * pairs)
             name = self.filtered["filter"]

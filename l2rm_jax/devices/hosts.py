@@ -62,6 +62,15 @@ def require_shared_directory(directory: Path) -> None:
         time.sleep(1)
 
 
+def wait_for_file(path: Path) -> None:
+    """Wait until this host sees a file that host 0 writes, however long that takes.
+
+    If host 0 is lost meanwhile, JAX ends this process.
+    """
+    while not path.exists():
+        time.sleep(1)
+
+
 def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
     """Join this process to the others as one host; must be called before any device is used.
 

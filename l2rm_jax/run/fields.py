@@ -26,6 +26,7 @@ _LIMITS = (  # fields, test of the value, the expected range in words
         "1 to 65536",
     ),
     (("split.folds",), lambda x: 3 <= x <= 100, "3 to 100"),
+    (("split.held_out",), lambda x: x >= -1, "a fold, or -1 for none"),
     (("model.sgr_steps",), lambda x: 1 <= x <= 64, "1 to 64"),
     (("data.max_frames",), lambda x: 1 <= x <= 4096, "1 to 4096"),
     (
@@ -46,6 +47,7 @@ _LIMITS = (  # fields, test of the value, the expected range in words
             "train.epochs",
             "loss.margin",
             "mismatch.paired_images",
+            "split.every",
             "l2rm.cost_learning_rate",
             "optim.weight_decay",
         ),

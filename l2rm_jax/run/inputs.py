@@ -9,12 +9,13 @@ from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.data.streams import check_batch_size, check_queue_length
 from l2rm_jax.devices.parallel import matmul_precision
-from l2rm_jax.errors import Problems
+from l2rm_jax.errors import Problems, named_errors
 from l2rm_jax.evaluation.protocols import check_protocols, parse_protocols
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import check_word_noise, make_model
+from l2rm_jax.run.detector import check_detector, fold_config, is_trained
 from l2rm_jax.run.fields import check_fields, with_valid_fields
-from l2rm_jax.run.judgement import check_judgement
+from l2rm_jax.run.judgement import check_judgement, leave_out_fold
 
 
 def read_data(config: ConfigDict, workdir: str | Path) -> Data:
@@ -29,7 +30,7 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
       DataError: a data file is missing or invalid.
     """
     check_settings(config)
-    data = load_data(config.data, config.mismatch, workdir=workdir)
+    data = leave_out_fold(config.split, load_data(config.data, config.mismatch, workdir=workdir))
     check_word_noise(config.model, in_words=len(data.vocabulary) > 0)
     check_train_size(config, data.train)
     check_test_size(config, data.test)
@@ -67,7 +68,11 @@ def check_settings(config: ConfigDict) -> None:
     model = problems.attempt(make_model, config, vocabulary_size=1)
     method = problems.attempt(make_method, model=model, config=config)  # also if there is no model
     problems.attempt(check_judgement, config, method)
+    problems.attempt(check_detector, config)
     problems.raise_all()
+    if is_trained(config.split):
+        with named_errors(f"split.detector={config.split.detector}"):
+            check_settings(fold_config(config, fold=0))
 
 
 def check_train_size(config: ConfigDict, train: PairDataset) -> None:

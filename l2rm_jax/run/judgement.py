@@ -1,12 +1,13 @@
 """The judgement of the training pairs by cross-fitting: computed once, kept in the workdir.
 
-`split.by=crossfit`, `data.filter=crossfit` and `train.draw=posterior` use it.
+`split.by=crossfit`, `data.filter=crossfit` and `train.draw=posterior` use it. The linear detector
+is called here; the trained one (`detector`) is handed in.
 """
 
 import io
 import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -18,12 +19,13 @@ from l2rm_jax.crossfit import Judgement, assign_folds, caption_vectors, image_ve
 from l2rm_jax.data import filters
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.pairs import Data, PairDataset
-from l2rm_jax.devices.hosts import is_primary
+from l2rm_jax.devices.hosts import is_primary, on_any_host, wait_for_file
 from l2rm_jax.errors import ConfigError, DataError, check_names
 from l2rm_jax.methods import EpochPlan, Method
 from l2rm_jax.methods.split import SPLITS, THRESHOLD, split_quality
 
 CROSSFIT_FILE = "crossfit.npz"
+LINEAR = "linear"  # the other values of `split.detector` are a method and a head
 # Below this AUROC of matched pairs against known negatives, posteriors are close to a guess.
 MIN_SEPARATION = 0.65
 
@@ -62,20 +64,64 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
             f"train.draw: 'posterior', expected 'even', as {config.method} chooses the pairs of an "
             "epoch itself"
         )
+    if config.split.held_out >= config.split.folds:
+        wrong.append(
+            f"split.held_out: {config.split.held_out}, expected -1 (none) or a fold, 0 to "
+            f"{config.split.folds - 1}"
+        )
     if wrong:
         raise ConfigError(*wrong)
 
 
-def judge_data(config: ConfigDict, data: Data, workdir: str | Path) -> tuple[Data, Summary | None]:
+def uses_crossfit(config: ConfigDict) -> bool:
+    """Whether the run needs a judgement of its pairs."""
+    asked = (config.split.by, config.data.filter, config.train.draw)
+    return "crossfit" in asked or "posterior" in asked
+
+
+def image_folds(split: ConfigDict, train: PairDataset) -> np.ndarray:
+    """The fold of each image, `[images]`: a hash of its row."""
+    return assign_folds(np.arange(len(train.images)), split.folds, seed=0)
+
+
+def leave_out_fold(split: ConfigDict, data: Data) -> Data:
+    """Return the data without the training pairs of the fold `split.held_out`, if it is one."""
+    if split.held_out < 0:
+        return data
+    train = data.train
+    pairs = np.flatnonzero(image_folds(split, train)[train.stored_image] != split.held_out)
+    mismatch = replace(data.mismatch, left_out=len(train) - len(pairs))
+    return replace(data, train=train.take(pairs), mismatch=mismatch)
+
+
+def judgement_file(workdir: str | Path, epoch: int = 0) -> Path:
+    """The file of the judgement that was made before an epoch (counted from 0)."""
+    name = Path(CROSSFIT_FILE)
+    return Path(workdir) / (name.with_stem(f"{name.stem}-{epoch}") if epoch else name)
+
+
+def judge_data(
+    config: ConfigDict,
+    data: Data,
+    workdir: str | Path,
+    detect: Callable[[Data, int], Judgement] | None = None,
+    epoch: int = 0,
+) -> tuple[Data, Summary | None]:
     """Judge the training pairs by cross-fitting, if the config of the run uses that.
 
     The judgement is computed once and kept in `workdir` as `crossfit.npz`: the fields of
-    `crossfit.Judgement`, the stored image and the fold of each pair, and the level that was asked.
+    `crossfit.Judgement`, the stored image and the fold of each pair, the level that was asked, and
+    the detector. One that is made before a later epoch is kept beside it, as `crossfit-EPOCH.npz`.
+
+    On several hosts, host 0 judges by the linear detector; the trained one runs on all of them.
+    Host 0 writes the file and every host reads it, so all have the same.
 
     Args:
       config: config of the run.
       data: data of the run, not filtered by crossfit yet.
       workdir: work directory.
+      detect: the trained detector, called with the data and the epoch; the linear one needs none.
+      epoch: the epoch (counted from 0) before which the pairs are judged.
 
     Returns:
       The data whose training pairs have a posterior, filtered if the config says so, and a summary;
@@ -85,32 +131,50 @@ def judge_data(config: ConfigDict, data: Data, workdir: str | Path) -> tuple[Dat
       DataError: the file is damaged or of other pairs, there are too few images, or the filter
         leaves no pair.
     """
-    asked = (config.split.by, config.data.filter, config.train.draw)
-    if "crossfit" not in asked and "posterior" not in asked:
+    if not uses_crossfit(config):
         return data, None
-    folds = assign_folds(np.arange(len(data.train.images)), config.split.folds, seed=0)
+    split, path = config.split, judgement_file(workdir, epoch)
+    folds = _own_folds(split, data.train)
     key = {
         "image": data.train.stored_image,
         "fold": folds[data.train.stored_image],
-        "asked_level": np.array(config.split.level),
+        "asked_level": np.array(split.level),
+        "detector": np.array(split.detector),
     }
-    path = Path(workdir) / CROSSFIT_FILE
-    if path.exists():
-        judgement = read_judgement(path, key)
-    else:
-        judgement = _judge(data.train, folds, config.split.level)
-        if is_primary():
-            _write_judgement(path, judgement, key)
+    judgement = None
+    if split.detector != LINEAR:
+        if on_any_host(not path.exists()):
+            judgement = detect(data, epoch)
+    elif is_primary() and not path.exists():
+        judgement = _judge(data.train, folds, asked_level(split))
+    if judgement is not None and is_primary():
+        _write_judgement(path, judgement, key)
+    wait_for_file(path)
+    judgement = read_judgement(path, key)
     summary = Summary(_sentence(judgement), _report(judgement, data.train), _warnings(judgement))
     return _with_posterior(config, data, judgement.posterior), summary
 
 
-def _judge(train: PairDataset, folds: np.ndarray, level: str) -> Judgement:
+def asked_level(split: ConfigDict) -> str | None:
+    """The level of the judgement; None lets the data decide."""
+    return None if split.level == "auto" else split.level
+
+
+def _own_folds(split: ConfigDict, train: PairDataset) -> np.ndarray:
+    """The folds in which a run judges its pairs.
+
+    A run that leaves out a fold divides the images of the others anew, by another hash: the folds
+    that are left would be one fewer.
+    """
+    if split.held_out < 0:
+        return image_folds(split, train)
+    return assign_folds(np.arange(len(train.images)), split.folds, seed=1)
+
+
+def _judge(train: PairDataset, folds: np.ndarray, level: str | None) -> Judgement:
     """Judge each fold by the linear detector fitted to the others."""
     vectors = image_vectors(train).rows, caption_vectors(train).rows
-    return judge_pairs(
-        *vectors, train.stored_image, folds, level=None if level == "auto" else level
-    )
+    return judge_pairs(*vectors, train.stored_image, folds, level=level)
 
 
 def _write_judgement(path: Path, judgement: Judgement, key: Mapping[str, np.ndarray]) -> None:
@@ -132,7 +196,9 @@ def read_judgement(path: str | Path, key: Mapping[str, np.ndarray]) -> Judgement
     again = "remove the file to have the pairs judged again"
     try:
         with np.load(path, allow_pickle=False) as file:
-            values = {name: file[name] for name in (*Judgement._fields, *key)}
+            # A file of a version without other detectors does not name its own.
+            stored = {"detector": np.array(LINEAR), **file}
+            values = {name: stored[name] for name in (*Judgement._fields, *key)}
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(
             f"{path}: not a judgement of pairs ({type(error).__name__}); {again}"

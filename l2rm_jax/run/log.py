@@ -17,7 +17,8 @@ from l2rm_jax.errors import CheckpointError, ConfigError
 from l2rm_jax.run.results import to_jsonable
 
 SCALAR_KINDS = ("step", "epoch")  # kinds of records that are also written for TensorBoard
-EPOCH_KINDS = ("epoch", "warning")  # kinds of records of the start or the end of an epoch
+# Kinds of records of the start or the end of an epoch.
+EPOCH_KINDS = ("epoch", "warning", "crossfit")
 END = "end"  # phase of the warnings at the end of a run; a resumed run writes them again
 FLUSH_SECONDS = 10  # a killed run loses TensorBoard's points of at most this time
 

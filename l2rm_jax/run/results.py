@@ -17,6 +17,8 @@ from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.evaluation.protocols import chance_rows, recall_rows
 
+RESULTS_FILE = "results.json"
+
 
 def result_rows(sims: np.ndarray, test: PairDataset, evaluation: ConfigDict) -> dict[str, dict]:
     """Rows of the result table, by protocol.
@@ -37,7 +39,16 @@ def chance_of(test: PairDataset, evaluation: ConfigDict) -> dict[str, dict]:
 
 def write_results(workdir: str | Path, results: Mapping[str, Any]) -> None:
     """Write `results.json` in `workdir`."""
-    write_json(Path(workdir) / "results.json", results)
+    write_json(Path(workdir) / RESULTS_FILE, results)
+
+
+def is_finished(workdir: str | Path, config: ConfigDict) -> bool:
+    """Whether the run in `workdir` has been finished with exactly this config."""
+    try:
+        results = json.loads((Path(workdir) / RESULTS_FILE).read_text())
+    except (OSError, ValueError):
+        return False
+    return results.get("config") == to_jsonable(config.to_dict())
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -264,7 +264,7 @@ class Run:
         epoch = int(self._replicas.unreplicate(self.state.epoch)) + 1
         require_finite({"norm of the parameters": norm}, self.step, epoch)
         dev = self.data.dev
-        return recalls(self._score(dev), dev.captions_per_image)
+        return recalls(self.score(dev), dev.captions_per_image)
 
     def score_test(self, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
         """Score the test split with the best model, which replaces the state.
@@ -278,11 +278,19 @@ class Run:
           DivergedError: the scores are not finite.
         """
         self.restore_best()
-        return self._score(self.data.test, score, *inputs)
+        return self.score(self.data.test, score, *inputs)
 
-    def _score(
-        self, split: PairDataset, score: Callable = Scorer.similarities, *inputs: Any
-    ) -> Any:
+    def score(self, split: PairDataset, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
+        """Score a split with the current model.
+
+        Args:
+          split: any images and captions of the run's kind.
+          score: method of `Scorer` to call; similarities of all pairs by default.
+          *inputs: its further arguments.
+
+        Raises:
+          DivergedError: the scores are not finite.
+        """
         variables = {"params": self.state.params, "batch_stats": self.state.batch_stats}
         hints = scoring_hints(self.config, self.model.is_product)
         with advise_on_memory(f"scoring {split.split}", hints):

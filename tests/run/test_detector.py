@@ -1,0 +1,279 @@
+"""The trained detector: runs that judge the fold that they have not seen."""
+
+import os
+import shutil
+import signal
+import sys
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from l2rm_jax import config as defaults
+from l2rm_jax.crossfit import judge
+from l2rm_jax.data.loading import load_data
+from l2rm_jax.devices.parallel import Replicas
+from l2rm_jax.errors import ConfigError, DataError, StoppedError
+from l2rm_jax.models.retrieval import RetrievalModel
+from l2rm_jax.run import detector, inputs
+from l2rm_jax.run.config_file import read_config, with_changes
+from l2rm_jax.run.detector import fold_config, judge_by_runs, judged_epoch
+from l2rm_jax.run.inputs import check_settings
+from l2rm_jax.run.judgement import image_folds, judge_data, read_judgement
+from l2rm_jax.run.run import Run, open_run
+from l2rm_jax.train import train
+from tests.run.tiny_runs import records
+
+FOLDS, EPOCHS = 3, 2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_draws():
+    """The interval of the rate is not looked at here, and takes most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        module = sys.modules[judge.__module__]  # the package's `judge` is the function
+        patch.setattr(module, "bootstrap_rates", partial(module.bootstrap_rates, draws=2))
+        yield
+
+
+@pytest.fixture(scope="module")
+def config():
+    config = defaults.get_config("quick")
+    config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 60, 6, 6
+    config.data.max_words = 8  # a single shape to compile for
+    config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 16, 8, 8
+    config.method, config.model.head, config.train.draw = "infonce", "vse", "posterior"
+    config.train.warmup_epochs, config.train.epochs, config.train.batch_size = 0, EPOCHS, 20
+    config.split.folds, config.split.level = FOLDS, "image"
+    config.split.detector, config.split.every = "infonce-vse", 1
+    return config
+
+
+@pytest.fixture(scope="module")
+def data(config):
+    return load_data(config.data, config.mismatch, workdir=None)
+
+
+@pytest.fixture(scope="module")
+def devices():
+    return Replicas(jax.devices()[:1])
+
+
+@pytest.fixture(scope="module")
+def whole(config, devices, tmp_path_factory):
+    """Work directory of a run whose pairs were judged before each of its two epochs."""
+    workdir = tmp_path_factory.mktemp("whole") / "run"
+    train(config, workdir, devices)
+    return workdir
+
+
+def judgement(workdir: Path, epoch: int) -> bytes:
+    return (workdir / ("crossfit.npz" if epoch == 0 else f"crossfit-{epoch}.npz")).read_bytes()
+
+
+def epochs_of(workdir: Path) -> list[dict]:
+    return [record for record in records(workdir) if record["kind"] == "epoch"]
+
+
+def copy_without(whole: Path, workdir: Path, *names: str) -> Path:
+    """Copy a run without some of its files and directories."""
+    shutil.copytree(whole, workdir)
+    for name in names:
+        path = workdir / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return workdir
+
+
+def test_the_pairs_are_judged_before_each_epoch_by_runs_an_epoch_ahead(whole, config, data):
+    first, second = (np.load(whole / name) for name in ("crossfit.npz", "crossfit-1.npz"))
+    for file in (first, second):
+        assert str(file["detector"]) == "infonce-vse" and len(file["posterior"]) == 300
+        assert len(np.unique(file["fold"])) == FOLDS
+    assert not np.array_equal(first["information"], second["information"])
+    for fold in range(FOLDS):
+        run = whole / "crossfit" / f"fold-{fold}"
+        assert read_config(run) == fold_config(config, fold, epoch=1)
+        assert [record["epoch"] for record in epochs_of(run)] == [1, 2]
+    log = records(whole)
+    assert Counter(record["kind"] for record in log)["crossfit"] == 2
+    for epoch, file in enumerate((first, second)):
+        chance = np.random.default_rng([config.seed, epoch]).random(300)
+        batches = np.sum(chance < file["posterior"]) // 20
+        [last] = [r["step"] for r in log if r["kind"] == "epoch" and r["epoch"] == epoch + 1]
+        assert last == batches + (epochs_of(whole)[0]["step"] if epoch else 0)
+    [later] = [record for record in log if record["kind"] == "crossfit" and "epoch" in record]
+    assert later["epoch"] == 2 and later["separation"] == float(second["separation"])
+
+
+def test_a_run_never_sees_a_pair_of_its_fold(whole, config, data, devices, tmp_path):
+    """With other pairs in a fold, its run stays the same bit for bit."""
+    stored, folds = data.train.stored_image.copy(), image_folds(config.split, data.train)
+    own = np.flatnonzero(folds[stored] == 0)
+    stored[own] = np.roll(stored[own], 5)
+    assert (stored[own] != data.train.stored_image[own]).any()
+    np.save(tmp_path / "other.npy", stored)
+    changed = with_changes(config, {"mismatch.file": str(tmp_path / "other.npy")})
+    train(fold_config(changed, 0, epoch=1), tmp_path / "run", devices)
+    for other, one in zip(
+        epochs_of(tmp_path / "run"), epochs_of(whole / "crossfit/fold-0"), strict=True
+    ):
+        assert [other[name] for name in ("step", "loss", "grad_norm", "rsum")] == [
+            one[name] for name in ("step", "loss", "grad_norm", "rsum")
+        ]
+    runs = (tmp_path / "run", changed), (whole / "crossfit/fold-0", config)
+    states = []
+    for workdir, of in runs:
+        with open_run(fold_config(of, 0, epoch=1), data, workdir, devices) as run:
+            run.restore()
+            states.append(jax.tree.map(np.asarray, run.state.params))
+    jax.tree.map(np.testing.assert_array_equal, *states)
+
+
+def test_the_truth_is_not_used(whole, config, data, devices, tmp_path, monkeypatch):
+    """Without the truth, every caption seems to be written for the image that it is stored with."""
+
+    def hidden(data):
+        mismatch = replace(data.mismatch, true_rate=0.0, kept_share=1.0)
+        blind = replace(data.train, caption_image=data.train.stored_image)
+        return replace(data, train=blind, mismatch=mismatch)
+
+    monkeypatch.setattr(inputs, "load_data", lambda *_, **settings: hidden(data))
+    workdir = copy_without(whole, tmp_path / "run", "crossfit/fold-1", "crossfit-1.npz")
+    judge_data(
+        config,
+        hidden(data),
+        workdir,
+        partial(judge_by_runs, config, workdir=workdir, replicas=devices, train=train),
+        epoch=1,
+    )
+    assert judgement(workdir, 1) == judgement(whole, 1)
+    assert "split_precision" not in records(workdir / "crossfit/fold-1")[0]
+
+
+def stopping(patch, method: str) -> None:
+    """Send SIGTERM when this method of `Run` is called in the run of the second fold."""
+    real = getattr(Run, method)
+
+    def stop(self, *inputs):
+        if self.config.split.held_out == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, *inputs)
+
+    patch.setattr(Run, method, stop)
+
+
+def test_a_run_that_is_stopped_in_a_fold_continues(whole, config, devices, tmp_path, capsys):
+    workdir, where = (
+        tmp_path / "run",
+        "stopped at cross-fitting, fold 2 of 3, epoch 1, step 1; saved",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        stopping(patch, "train_step")
+        with pytest.raises(StoppedError, match=rf"^{where}. Continue: l2rm --workdir=\S*/run$"):
+            train(config, workdir, devices)
+    capsys.readouterr()
+    train(read_config(workdir), workdir, devices)
+    said = capsys.readouterr().out
+    # The first fold is trained again before the second epoch only.
+    assert [said.count(f"fold {fold} of 3: infonce-vse on") for fold in (1, 2, 3)] == [1, 2, 2]
+    for epoch in range(EPOCHS):
+        assert judgement(workdir, epoch) == judgement(whole, epoch)
+    assert records(workdir) == records(whole)
+
+
+def test_a_run_that_is_stopped_in_a_later_judgement_continues(whole, config, devices, tmp_path):
+    """Its newest checkpoint is that of the end of the first epoch."""
+    newest = max(map(int, os.listdir(whole / "checkpoints/latest")))
+    lost = (f"checkpoints/latest/{newest}", "crossfit-1.npz", "crossfit/fold-1/results.json")
+    workdir = copy_without(whole, tmp_path / "run", *lost)
+    where = "stopped at cross-fitting, fold 2 of 3, the test; saved"
+    with pytest.MonkeyPatch.context() as patch:
+        stopping(patch, "score_test")
+        with pytest.raises(StoppedError, match=rf"^{where}. Continue: l2rm --workdir=\S*/run$"):
+            train(config, workdir, devices)
+    train(config, workdir, devices)
+    assert judgement(workdir, 1) == judgement(whole, 1)
+    assert records(workdir) == records(whole)
+
+
+def test_heads_without_vectors_are_scored_in_blocks(whole, config, data, devices, monkeypatch):
+    """Vectors and blocks of similarities give the same evidence."""
+    own, part = fold_config(config, 0, epoch=1), np.arange(0, 300, 7)
+    inputs = data.train, part, np.arange(60), 0
+    found = []
+    for is_product in (True, False):
+        monkeypatch.setattr(RetrievalModel, "is_product", is_product)
+        with open_run(own, data, whole / "crossfit/fold-0", devices) as run:
+            found.append(detector._fold_evidence(run, *inputs))
+    for vectors, blocks in zip(*found, strict=True):
+        np.testing.assert_allclose(vectors, blocks, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("warmup", "every", "judged", "epochs"),
+    [
+        (0, 0, [0, 0, 0, 0, 0], [7, 7, 7, 7, 7]),
+        (0, 2, [0, 0, 2, 2, 4], [2, 2, 4, 4, 6]),
+        (1, 2, [0, 0, 0, 3, 3], [2, 2, 2, 4, 4]),
+        (2, 1, [0, 0, 0, 3, 4], [1, 1, 1, 2, 3]),
+    ],
+)
+def test_the_runs_of_the_folds_stay_ahead(config, warmup, every, judged, epochs):
+    changes = {"train.warmup_epochs": warmup, "train.epochs": 7, "split.every": every}
+    asked = with_changes(config, changes)
+    assert [judged_epoch(asked, epoch) for epoch in range(5)] == judged
+    configs = [fold_config(asked, 1, before) for before in judged]
+    assert [own.train.epochs for own in configs] == epochs
+    own = configs[0]
+    assert own.split.held_out == 1 and own.train.draw == "even" and own.data.filter == "crossfit"
+    check_settings(own)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"split.detector": "infonce"}, r"'infonce', expected linear, or METHOD-HEAD .*l2rm.*saf"),
+        ({"split.detector": "linear"}, r"split\.every: 1, expected 0, as split\.detector=linear"),
+        ({"train.draw": "even"}, r"expected linear, as nothing uses cross-fitting; set split\.by="),
+        ({"split.held_out": 0}, r"split\.held_out: 0, expected -1 with infonce-vse"),
+        ({"split.held_out": 3}, r"split\.held_out: 3, expected -1 \(none\) or a fold, 0 to 2"),
+        ({"split.held_out": -2}, r"split\.held_out: -2, expected a fold, or -1 for none"),
+        (
+            {"data.filter": "crossfit", "data.filter_value": 0.5},
+            r"split\.every: 1, expected 0 with data\.filter=crossfit",
+        ),
+        ({"data.filter": "truth"}, r"data\.filter: 'truth', expected none or crossfit, as split"),
+        (
+            {"split.detector": "rcsl-vse"},
+            r"split\.detector=rcsl-vse: method: rcsl needs known pair",
+        ),
+        (
+            {"split.detector": "infonce-saf", "model.region_mask": 0.5},
+            r"split\.detector=infonce-saf: model\.region_mask",
+        ),
+    ],
+)
+def test_errors_of_settings(config, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        check_settings(with_changes(config, changes))
+
+
+def test_an_error_in_a_fold_names_it(config, data, devices, tmp_path):
+    big = with_changes(config, {"train.batch_size": 290})  # of 300 pairs, about 200 are left
+    judge_big = partial(judge_by_runs, big, workdir=tmp_path, replicas=devices, train=train)
+    with pytest.raises(DataError, match=r"^cross-fitting, fold 1 of 3: train: found \d+ pairs"):
+        judge_data(big, data, tmp_path, judge_big)
+
+
+def test_a_file_without_a_detector_is_of_the_linear_one(whole, tmp_path):
+    stored = dict(np.load(whole / "crossfit.npz"))
+    del stored["detector"]
+    np.savez(tmp_path / "crossfit.npz", **stored)
+    key = {"image": stored["image"], "detector": np.array("linear")}
+    assert read_judgement(tmp_path / "crossfit.npz", key).rate == stored["rate"]
+    with pytest.raises(DataError, match=r"its detector is not that of this run; remove"):
+        read_judgement(whole / "crossfit.npz", key)
