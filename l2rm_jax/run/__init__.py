@@ -4,7 +4,8 @@ The training loop is `l2rm_jax/train.py`; this package holds what the loop calls
 
 - `run`: the run in progress (model, method, state, plan, position);
 - `inputs`, `fields`: checks of the config and the data before training;
-- `judgement`: the judgement of the training pairs by cross-fitting;
+- `judgement`, `detector`: the judgement of the training pairs by cross-fitting, and the runs that
+  judge as its trained detector;
 - `config_file`, `log`, `results`, `checkpoints` (and `orbax_output`): the files of the work
   directory;
 - `means`: means of the step metrics over an epoch;

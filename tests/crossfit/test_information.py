@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from l2rm_jax.crossfit import information
-from l2rm_jax.crossfit.information import evidence_by_fold, fold_evidence
+from l2rm_jax.crossfit.information import (
+    best_temperature,
+    evidence_by_fold,
+    fold_evidence,
+    product_similarity,
+)
 from l2rm_jax.errors import DataError
 
 IMAGES, PAIRS = 150, 300
@@ -88,3 +93,40 @@ def test_one_group_has_no_negatives(data):
     similarities, stored = data
     with pytest.raises(DataError, match="of one group in a fold"):
         fold_evidence(block(similarities), stored, np.arange(9), np.zeros(IMAGES, int), 0)
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 40.0])
+def test_the_best_temperature_gives_matched_pairs_the_most_information(scale):
+    """Against a grid, with images of unequally many captions, at the scale of any head."""
+    rng = np.random.default_rng(1)
+    own = np.sort(rng.integers(0, 40, 130))
+    similarities = rng.standard_normal((40, 130))
+    similarities[own, np.arange(130)] += 1.5
+    similarities *= scale
+
+    def information(temperature):
+        s = similarities / temperature
+        of_captions = np.log(np.mean(np.exp(s), axis=0))
+        of_images = np.log(np.mean(np.exp(s), axis=1))[own]
+        return np.mean(s[own, np.arange(130)] - (of_captions + of_images) / 2)
+
+    found = best_temperature(similarities.astype(np.float32), own)
+    grid = similarities.std() / np.geomspace(0.1, 30, 400)
+    best = max(grid, key=information)
+    assert found == pytest.approx(best, rel=0.1) and information(found) > information(best) - 1e-3
+
+
+def test_the_best_temperature_has_bounds():
+    perfect = np.eye(30, dtype=np.float32)
+    assert best_temperature(perfect, np.arange(30)) == pytest.approx(perfect.std() / 30, rel=0.2)
+    assert 0 < best_temperature(np.zeros((3, 3), np.float32), np.arange(3)) < np.inf
+
+
+def test_products_are_found_by_row():
+    rng = np.random.default_rng(2)
+    images, captions = np.array([2, 5, 9]), np.array([1, 4, 6, 7])
+    of_images, of_captions = rng.standard_normal((3, 8)), rng.standard_normal((4, 8))
+    similarity = product_similarity(images, of_images, captions, of_captions)
+    expected = of_images[[2, 0]] @ of_captions[[3, 3, 1]].T
+    found = similarity(np.array([9, 2]), np.array([7, 7, 4]))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
