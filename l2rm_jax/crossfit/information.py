@@ -74,9 +74,9 @@ def best_temperature(
 ) -> float:
     """Return the temperature at which matched pairs have the most information.
 
-    This is the least contrastive loss; with the inverse of the temperature, it has one minimum, as
-    a log-sum-exp is convex. Similarities that rank every pair right would like a temperature of
-    zero; it is at least 1/30 of their standard deviation, and at most ten of these.
+    There the contrastive loss is least. As a function of the inverse of the temperature it has one
+    minimum, as a log-sum-exp is convex. Similarities that rank every pair right gain from any lower
+    temperature, so it is at least 1/30 of their standard deviation, and at most ten of these.
 
     Args:
       similarities: of all these images with all these captions, which the model has not seen.
