@@ -168,6 +168,24 @@ def test_two_hosts_train_as_one_even_after_a_crash(tmp_path, killed, head):
     assert saved["test"] == results["test"] and saved["versions"]["device_count"] == 4
 
 
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("detector", ["linear", "infonce-vse"])
+def test_two_hosts_share_a_judgement(tmp_path, detector):
+    """Host 0 writes it; every host reads it and makes the same plan, or it would be refused."""
+    changes = TINY | {"method": "infonce", "model.head": "vse", "train.draw": "posterior"}
+    changes |= {"split.folds": 3, "split.detector": detector, "train.warmup_epochs": 0}
+    changes |= {"data.scenes_train": 60}
+    with two_hosts(tmp_path, *make_flags(tmp_path / "run", changes)) as hosts:
+        hosts.finish()
+    assert "fit no better than random" in hosts.output(0)
+    assert "cross-fitting" not in hosts.output(1)
+    config = with_changes(defaults.get_config("quick"), changes)
+    train(config, tmp_path / "alone", Replicas(jax.devices()[:4]))
+    one, other = (np.load(tmp_path / name / "crossfit.npz") for name in ("run", "alone"))
+    np.testing.assert_allclose(one["posterior"], other["posterior"], atol=1e-3)
+
+
 def test_hosts_that_differ_are_refused(tmp_path):
     """They stop before they write anything; otherwise each would wait for the other for ever."""
     flags = make_flags(tmp_path / "run", TINY)

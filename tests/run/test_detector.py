@@ -177,6 +177,7 @@ def test_stopped_in_a_fold_and_without_the_truth_it_gives_the_same_bits(
     assert "split_precision" in records(whole / "crossfit/fold-0")[0]
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_is_stopped_in_a_later_judgement_continues(whole, config, devices, tmp_path):
     """Its newest checkpoint is that of the end of the first epoch."""
     newest = max(map(int, os.listdir(whole / "checkpoints/latest")))

@@ -1,12 +1,14 @@
 """Cross-fitting in a run: the judgement of the training pairs, kept, used and checked."""
 
 import json
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from l2rm_jax import config as defaults
+from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.methods import EpochPlan, make_method
@@ -64,6 +66,17 @@ def test_it_is_computed_once(judged, config, data, monkeypatch):
     monkeypatch.setattr(judgement_module, "judge_pairs", None)  # may not be called
     again, same = judge_data(config, data, workdir)
     assert np.array_equal(again.train.posterior, first.train.posterior) and same == summary
+
+
+def test_other_hosts_wait_for_the_file(judged, config, data, tmp_path, monkeypatch):
+    workdir, first, _ = judged
+    monkeypatch.setattr(judgement_module, "judge_pairs", None)  # may not be called
+    monkeypatch.setattr(judgement_module, "is_primary", lambda: False)
+    content = (workdir / CROSSFIT_FILE).read_bytes()
+    write = threading.Timer(0.1, replace_file, [tmp_path / CROSSFIT_FILE, content])
+    write.start()
+    waited, _ = judge_data(config, data, tmp_path)
+    assert np.array_equal(waited.train.posterior, first.train.posterior)
 
 
 def test_the_truth_is_not_used(judged, config, data, tmp_path):
