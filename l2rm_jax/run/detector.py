@@ -31,7 +31,7 @@ from l2rm_jax.devices.hosts import is_primary, on_any_host
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, named_errors
 from l2rm_jax.evaluation.scoring import Scorer
-from l2rm_jax.methods.registry import METHODS
+from l2rm_jax.methods import METHODS, Method
 from l2rm_jax.models import HEADS
 from l2rm_jax.run.config_file import check_workdir, with_changes, write_config
 from l2rm_jax.run.judgement import LINEAR, asked_level, image_folds, uses_crossfit
@@ -48,7 +48,7 @@ def is_trained(split: ConfigDict) -> bool:
     return split.detector != LINEAR
 
 
-def check_detector(config: ConfigDict) -> None:
+def check_detector(config: ConfigDict, method: Method) -> None:
     """Check the fields of the detector against each other and the other uses of cross-fitting.
 
     Raises:
@@ -77,6 +77,10 @@ def check_detector(config: ConfigDict) -> None:
             wrong.append(
                 f"data.filter: {config.data.filter!r}, expected none or crossfit, as "
                 f"split.detector={split.detector} filters the pairs of its runs itself"
+            )
+        if split.every and method.fit:
+            wrong.append(
+                f"split.every: {split.every}, expected 0, as {config.method} is fitted once"
             )
         if split.every and config.data.filter == "crossfit":
             wrong.append(

@@ -68,7 +68,7 @@ def check_settings(config: ConfigDict) -> None:
     model = problems.attempt(make_model, config, vocabulary_size=1)
     method = problems.attempt(make_method, model=model, config=config)  # also if there is no model
     problems.attempt(check_judgement, config, method)
-    problems.attempt(check_detector, config)
+    problems.attempt(check_detector, config, method)
     problems.raise_all()
     if is_trained(config.split):
         with named_errors(f"split.detector={config.split.detector}"):

@@ -281,16 +281,7 @@ class Run:
         return self.score(self.data.test, score, *inputs)
 
     def score(self, split: PairDataset, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
-        """Score a split with the current model.
-
-        Args:
-          split: any images and captions of the run's kind.
-          score: method of `Scorer` to call; similarities of all pairs by default.
-          *inputs: its further arguments.
-
-        Raises:
-          DivergedError: the scores are not finite.
-        """
+        """Score any split with the current model; `score` and `inputs` as in `score_test`."""
         variables = {"params": self.state.params, "batch_stats": self.state.batch_stats}
         hints = scoring_hints(self.config, self.model.is_product)
         with advise_on_memory(f"scoring {split.split}", hints):

@@ -239,6 +239,7 @@ def test_the_runs_of_the_folds_stay_ahead(config, warmup, every, judged, epochs)
             {"data.filter": "crossfit", "data.filter_value": 0.5},
             r"split\.every: 1, expected 0 with data\.filter=crossfit",
         ),
+        ({"method": "cca"}, r"split\.every: 1, expected 0, as cca is fitted once"),
         ({"data.filter": "truth"}, r"data\.filter: 'truth', expected none or crossfit, as split"),
         (
             {"split.detector": "rcsl-vse"},
