@@ -14,6 +14,9 @@ l2rm and rcsl_nc split by it, cca weights by it, and others train on the pairs a
 0.5. Epochs are more where fewer pairs are kept, so that the updates are about as many as on all
 pairs. The results have its rSum too: of the best epoch on the first 200 validation images, and of
 that model on the test images. Runs are kept in --workdir, and continue if stopped.
+
+With --detector=METHOD-HEAD, trained models judge in place of the linear detector: one for each of
+--folds folds, of --epochs epochs. They are kept in --workdir too.
 """
 
 import argparse
@@ -21,6 +24,7 @@ import csv
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -44,9 +48,12 @@ from l2rm_jax.crossfit.histogram import separation
 from l2rm_jax.crossfit.information import Similarity
 from l2rm_jax.crossfit.linear import cca_similarity
 from l2rm_jax.data import PairDataset, load_data
+from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.methods import METHODS, make_method
 from l2rm_jax.models import HEADS, make_model
 from l2rm_jax.run.config_file import load_config, with_changes
+from l2rm_jax.run.detector import judge_by_runs
+from l2rm_jax.run.inputs import read_data
 from l2rm_jax.train import train
 
 FOLDS = 5
@@ -65,15 +72,27 @@ def main() -> None:
     parser.add_argument("--seed", type=_list(int), default=[0], help="seeds of the mismatch")
     parser.add_argument("--in_sample", action="store_true", help="judge by a model of these pairs")
     parser.add_argument("--train", type=_method_and_head, metavar="METHOD-HEAD")
-    parser.add_argument("--workdir", type=Path, default=Path("runs/crossfit"), help="of --train")
+    parser.add_argument("--detector", metavar="METHOD-HEAD", help="what judges the pairs")
+    parser.add_argument("--folds", type=int, default=FOLDS, help="of --detector")
+    parser.add_argument("--epochs", type=int, default=10, help="of --detector, after no warm-up")
+    parser.add_argument(
+        "--workdir", type=Path, default=Path("runs/crossfit"), help="of --train and --detector"
+    )
     parser.add_argument("--json", type=Path, help="write the last result")
     parser.add_argument("--csv", type=Path, help="write all results")
     flags = parser.parse_args()
+    if flags.detector and (flags.train or flags.in_sample):
+        parser.error("--detector: expected without --train and --in_sample")
     rows = []
     for protocol, rate, seed in product(flags.protocol, flags.rate, flags.seed):
         config = make_config(flags.path, flags.images, protocol, rate, seed)
         train_set = load_train(config)
-        result = measure(train_set, judge_in_sample if flags.in_sample else judge_out_of_fold)
+        judge_train = judge_in_sample if flags.in_sample else judge_out_of_fold
+        if flags.detector:
+            sizes = {"split.folds": flags.folds, "train.epochs": flags.epochs}
+            changes = {**sizes, "split.detector": flags.detector}
+            judge_train = partial(judge_by_detector, with_changes(config, changes), flags.workdir)
+        result = measure(train_set, judge_train)
         if flags.train:
             result |= train_with_judgement(config, *flags.train, result["rate"], flags.workdir)
         described = {
@@ -149,6 +168,21 @@ def judge_out_of_fold(train: PairDataset) -> Judgement:
     return judge_pairs(
         image_vectors(train).rows, caption_vectors(train).rows, train.stored_image, folds
     )
+
+
+def judge_by_detector(config: ConfigDict, out: Path, _: PairDataset) -> Judgement:
+    """Judge the pairs by models that are trained without their fold.
+
+    Args:
+      config: config of the data, with the detector.
+      out: directory of the run's own directory.
+    """
+    uses = {"method": "infonce", "train.draw": "posterior", "data.dev_images": DEV_IMAGES}
+    config = with_changes(config, {**uses, "train.warmup_epochs": 0})
+    names = ("data.train_images", "split.detector", "split.folds", "train.epochs")
+    workdir = out / run_name(config, names)
+    data = read_data(config, workdir)
+    return judge_by_runs(config, data, 0, workdir=workdir, replicas=Replicas(), train=train)
 
 
 def judge_in_sample(train: PairDataset) -> Judgement:

@@ -7,7 +7,7 @@ detector, cross-fitted among them, calls matched.
 
 import contextlib
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -182,7 +182,7 @@ def judge_by_runs(
 
 
 @contextlib.contextmanager
-def _opened(config: ConfigDict, data: Data, workdir: Path):
+def _opened(config: ConfigDict, data: Data, workdir: Path) -> Iterator[None]:
     """Make the work directory of a run that has not begun, so that it can be continued by name."""
     if not is_primary():
         yield

@@ -76,6 +76,26 @@ def test_the_truth_plays_no_part(directory, monkeypatch):
     assert one[3:] == two[3:]
 
 
+def test_a_trained_detector_judges(directory, tmp_path, monkeypatch, capsys):
+    """What is asked of it; `tests/run/test_detector.py` trains some."""
+
+    def judge_by_runs(config, data, epoch, *, workdir, replicas, train):
+        assert (config.split.detector, config.split.folds, epoch) == ("infonce-vse", 4, 0)
+        assert config.train.warmup_epochs == 0 and config.train.epochs == 7
+        assert workdir.parent == tmp_path and "infonce-vse" in workdir.name
+        return crossfit.judge_out_of_fold(data.train)
+
+    monkeypatch.setattr(crossfit, "judge_by_runs", judge_by_runs)
+    monkeypatch.setattr(crossfit, "DEV_IMAGES", 3)
+    flags = ["--detector=infonce-vse", "--folds=4", "--epochs=7", f"--workdir={tmp_path}"]
+    monkeypatch.setattr(sys, "argv", ["crossfit", f"--path={directory}", "--images=0", *flags])
+    crossfit.main()
+    assert "precision" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--in_sample"])
+    with pytest.raises(SystemExit):
+        crossfit.main()
+
+
 def test_a_model_that_has_seen_the_pairs_finds_fewer_mismatched(directory, monkeypatch):
     monkeypatch.setattr(crossfit, "FOLDS", 3)
     train = crossfit.load_train(crossfit.make_config(directory, 0, "caption", 0.5, 1))
