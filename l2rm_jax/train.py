@@ -112,6 +112,10 @@ def train(
             if resume_step is not None:
                 log.say(f"continuing at {_place(run)}")
             try:
+                if resume_step is None and run.method.fit and run.method.plan:
+                    with stop.interruptible():
+                        rsum = run.start_from_fit()
+                    log.say(f"starts from a fit in closed form: validation rSum {rsum:.1f}")
                 _train_epochs(run, log, stop, judge, on_epoch)
                 with stop.interruptible():
                     sims = run.score_test()
@@ -186,7 +190,7 @@ def _train_epochs(
             run.checkpoints.wait()  # two saves in progress would share one barrier
             with stop.interruptible():
                 run.data, crossfit = judge(run.data, epoch=judged)
-        if run.method.fit:
+        if run.method.plan is None:
             with stop.interruptible():
                 run.fit(epoch)
             means = {}

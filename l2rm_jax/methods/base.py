@@ -52,7 +52,7 @@ class EpochPlan:
 class Method:
     """A method as the training loop sees it: its functions, its streams, and its losses.
 
-    A method with gradients has `plan` and `step`, one in closed form has `fit` and `epochs`.
+    A method has `plan` and `step`, or is in closed form and has `epochs`.
 
     Attributes:
       init: `(key, batch) -> TrainState`. Only the shapes of the batch matter.
@@ -62,8 +62,9 @@ class Method:
       step: `(state, {stream: batch}) -> (state, metrics)`, one update. A pure function, traced
         once per set of shapes.
       fit: `(state, dataset) -> [(state, report), ...]`, runs on the host: fits the model to the
-        training pairs in several ways. Each is one epoch of the run, with the report logged.
-      epochs: number of states that `fit` returns.
+        training pairs in several ways; a report says how. None for heads that cannot be fitted. A
+        method with steps starts from the fit that is best on the validation split.
+      epochs: number of fits of a method in closed form: each is one epoch.
       streams: names of the streams that a step uses after the warm-up, with the number of
         batches that it takes from each.
       losses: for each stream, the name of the metric that reports its loss, and the loss as a

@@ -1,11 +1,14 @@
 """The table of methods by name."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from l2rm_jax.config import register_settings
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.base import Method
+from l2rm_jax.methods.closed_form import FITTED_HEAD, fit_states
 from l2rm_jax.models import RetrievalModel
 
 MakeMethod = Callable[[RetrievalModel, Any], Method]
@@ -42,4 +45,8 @@ def make_method(model: RetrievalModel, config: Any) -> Method:
     """
     if config.method not in METHODS:
         raise ConfigError(f"method: {config.method!r} is none of {', '.join(METHODS)}")
-    return METHODS[config.method](model, config)
+    method = METHODS[config.method](model, config)
+    if config.model.head != FITTED_HEAD:
+        return method
+    weighted = config.train.draw == "posterior" or config.split.by == "crossfit"
+    return replace(method, fit=partial(fit_states, weighted=weighted))

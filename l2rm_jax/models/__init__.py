@@ -67,13 +67,14 @@ def check_word_noise(config: ConfigDict, in_words: bool) -> None:
 
 def _check_region_mask(config: Any) -> None:
     name, share = config.model.head, config.model.region_mask
-    if share and name in HEADS and HEADS[name](config).needs_global_vectors:
-        # The encoder of global vectors has one batch-normalisation channel per region position.
-        # Kept regions move to the first positions, so the last channels would never be trained.
+    head = HEADS[name](config) if name in HEADS else None
+    if share and head and (head.needs_all_regions or head.needs_global_vectors):
+        # Kept regions move to the first positions. So the means of quadrants would be wrong, and
+        # the encoder of global vectors would never train its last channels: its batch normalisation
+        # has one per position.
         raise ConfigError(
-            f"model.region_mask: {share}, expected 0 with model.head={name}: this head normalises "
-            "each region position separately and needs all positions in training; use "
-            "model.dropout or another head"
+            f"model.region_mask: {share}, expected 0 with model.head={name}: this head needs all "
+            "regions in training, each in its place; use model.dropout or another head"
         )
 
 

@@ -24,6 +24,8 @@ class SimilarityHead(nn.Module, kw_only=True):
       choices: fields of the config's section `model`, each with the names that it may have.
       needs_global_vectors: whether the encoders also make one vector per image and per caption
         (`ImageCode.overall`, `TextCode.overall`).
+      needs_all_regions: whether training needs every region of an image, in its place; global
+        vectors need that too.
       needs_region_products: whether the image encoder also makes the inner products of the regions
         of each image (`ImageCode.products`).
 
@@ -41,6 +43,7 @@ class SimilarityHead(nn.Module, kw_only=True):
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     needs_global_vectors: ClassVar[bool] = False
+    needs_all_regions: ClassVar[bool] = False
     needs_region_products: ClassVar[bool] = False
 
     chunk: int = 0

@@ -2,11 +2,12 @@
 
 The features are those of the linear detector (`l2rm_jax/crossfit`): pooled regions, weighted counts
 of words, or vectors as they are. `methods/cca.py` fits features and maps to the training pairs in
-closed form. Statistics of the features lie in the collection `batch_stats`, as gradients do not
-change them; the maps are parameters.
+closed form; any other method starts from there. Statistics of the features lie in the collection
+`batch_stats`, as gradients do not change them; the maps are parameters.
 """
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -18,7 +19,7 @@ from l2rm_jax.crossfit.cca import COMPONENTS
 from l2rm_jax.crossfit.set_features import Pooling, may_be_grid, pooled_size, pooled_vectors
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import register_head
-from l2rm_jax.models.layers import l2_norm, l2_normalise
+from l2rm_jax.models.layers import Dropout, l2_norm, l2_normalise
 from l2rm_jax.models.vse import VSE
 
 _unit_variance = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
@@ -27,41 +28,63 @@ _unit_variance = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 class Linear(VSE):
     """Cosine of the mapped features of every image with those of every caption, in [-1, 1]."""
 
+    needs_all_regions: ClassVar = True  # means of quadrants depend on the places of regions
+
     @classmethod
     def make_encoders(
         cls, sizes, vocabulary_size: int, axis_name: str | None
     ) -> tuple[nn.Module, nn.Module]:
         """Encoders whose codes hold one region, and one word: the mapped features."""
-        texts = LinearWords(vocabulary_size) if vocabulary_size else LinearVectors()
-        return LinearImages(), texts
+        shared = (sizes.dropout, axis_name)
+        texts = (
+            LinearWords(*shared, vocabulary_size=vocabulary_size)
+            if vocabulary_size
+            else LinearVectors(*shared)
+        )
+        return LinearImages(*shared), texts
 
 
 register_head("linear", lambda config: Linear("mean"))
 
 
-class LinearImages(nn.Module):
+class _LinearEncoder(nn.Module):
+    """Base of the encoders: features, standardised as a whole, with dropout, and mapped."""
+
+    dropout: float
+    axis_name: str | None = None
+
+    def map(self, vectors: Float[Array, "n d"], train: bool) -> Float[Array, "n 1 components"]:
+        """Map the features; called once, in a compact method."""
+        size = vectors.shape[1]
+        center = _statistic(self, "feature_center", nn.initializers.zeros, (size,))
+        scale = _statistic(self, "feature_scale", nn.initializers.ones, ())
+        vectors = Dropout(self.dropout, self.axis_name)((vectors - center) * scale, train)
+        return (vectors @ self.param("map", _unit_variance, (size, COMPONENTS)))[:, None]
+
+
+class LinearImages(_LinearEncoder):
     """Map of pooled regions, or of single vectors: `[I, R, Dv]` to a code of one region."""
 
     @nn.compact
     def __call__(
         self, images: Float[Array, "I R Dv"], regions: Int[Array, " I"], train: bool
     ) -> ImageCode:
-        vectors = _map(self, _pooled(self, images, regions))
+        vectors = self.map(_pooled(self, images, regions), train)
         return ImageCode(l2_normalise(vectors), _ones(vectors), norms=l2_norm(vectors))
 
 
-class LinearVectors(nn.Module):
+class LinearVectors(_LinearEncoder):
     """The same of captions that are given as vectors, `[J, L, Dt]`."""
 
     @nn.compact
     def __call__(
         self, vectors: Float[Array, "J L Dt"], lengths: Int[Array, " J"], train: bool
     ) -> TextCode:
-        mapped = _map(self, _pooled(self, vectors, lengths))
+        mapped = self.map(_pooled(self, vectors, lengths), train)
         return TextCode(l2_normalise(mapped), _ones(mapped), norms=l2_norm(mapped))
 
 
-class LinearWords(nn.Module):
+class LinearWords(_LinearEncoder, kw_only=True):
     """Map of weighted counts of words: `[J, L]` word numbers to a code of one word."""
 
     vocabulary_size: int
@@ -73,7 +96,7 @@ class LinearWords(nn.Module):
         size, dimensions = self.vocabulary_size, word_features.DIMENSIONS
         rarity = _statistic(self, "feature_rarity", nn.initializers.ones, (size,))
         directions = _statistic(self, "feature_directions", _unit_variance, (size, dimensions))
-        mapped = _map(self, _weighted_words(tokens, lengths, rarity, directions))
+        mapped = self.map(_weighted_words(tokens, lengths, rarity, directions), train)
         return TextCode(l2_normalise(mapped), _ones(mapped), norms=l2_norm(mapped))
 
 
@@ -113,12 +136,6 @@ def _weighted_words(
     norm = jnp.sqrt(jnp.sum(weights**2, axis=1, keepdims=True))
     weights = weights / jnp.sqrt(counts) / jnp.maximum(norm, 1e-12)
     return jnp.einsum("jl,jld->jd", weights, directions[tokens])
-
-
-def _map(module: nn.Module, vectors: Float[Array, "n d"]) -> Float[Array, "n 1 components"]:
-    mean = module.param("mean", nn.initializers.zeros, (vectors.shape[1],))
-    matrix = module.param("map", _unit_variance, (vectors.shape[1], COMPONENTS))
-    return ((vectors - mean) @ matrix)[:, None]
 
 
 def _statistic(

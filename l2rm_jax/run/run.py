@@ -201,14 +201,32 @@ class Run:
 
     @functools.cached_property
     def _fits(self) -> list[tuple[Any, dict[str, float]]]:
-        """All models that a method in closed form fits."""
+        """The models that are fitted in closed form."""
         state = self._replicas.unreplicate(self.state)
         fits = self.method.fit(state, self.data.train)
         self._replicas.require_same_on_hosts([s.params for s, _ in fits], "fitted models")
         return fits
 
+    def start_from_fit(self) -> float:
+        """Start from the fit that is best on the validation split, and save it as the best so far.
+
+        Returns:
+          Its validation rSum.
+
+        Raises:
+          ConfigError: the hosts fitted different models.
+        """
+        rsums = []
+        for state, _ in self._fits:
+            self.state = self._replicas.replicate(state)
+            rsums.append(self.validate()["rsum"])
+        state, _ = self._fits[int(np.argmax(rsums))]
+        self.state = self._replicas.replicate(state)
+        self.finish_epoch(0, max(rsums))
+        return max(rsums)
+
     def fit(self, epoch: int) -> None:
-        """Take the model that a method in closed form fits for an epoch (counted from 0).
+        """Take the fit that is an epoch (counted from 0) of a method in closed form.
 
         Raises:
           ConfigError: the hosts fitted different models.

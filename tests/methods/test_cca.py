@@ -10,7 +10,7 @@ from l2rm_jax.data import PairDataset, RegionFeatures
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.methods import make_method
-from l2rm_jax.methods.cca import RIDGES
+from l2rm_jax.methods.closed_form import RIDGES
 from l2rm_jax.models import make_model
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.inputs import check_settings
@@ -99,14 +99,10 @@ def test_a_run_keeps_the_best_ridge(run):
     assert results["head"] == "linear"
 
 
-def test_a_run_is_evaluated_proposes_and_joins_an_ensemble(run, tmp_path):
+def test_a_run_is_evaluated_and_proposes(run):
     workdir, results = run
-    config = tiny_config("cca", "linear", draw="posterior")
-    config.data.scenes_train, config.split.folds = 30, 3
-    train(config, tmp_path)
-    rows = evaluate_runs([workdir, tmp_path], proposer=workdir, candidates=[0, 10])
-    assert len(rows) == 7 and list(rows)[-1] == "chance"  # two runs and their mean, twice each
-    own = [row["rsum"] for name, row in rows.items() if name.startswith(f"{workdir} (linear)")]
+    rows = evaluate_runs([workdir], proposer=workdir, candidates=[0, 10])
+    own = [row["rsum"] for name, row in rows.items() if name != "chance"]
     assert own == pytest.approx([results["rsum"]] * 2)  # all 10 images are candidates
 
 
@@ -126,6 +122,24 @@ def test_a_run_that_was_killed_continues(run, tmp_path, monkeypatch):
     workdir, whole = run
     assert again["test"] == whole["test"]
     assert records(tmp_path) == records(workdir)
+
+
+def test_other_methods_start_from_the_fit(run, tmp_path, capsys):
+    """From the best one; a start that training does not improve on is the result."""
+    _, fitted = run
+    settings = {"draw": "even", "warmup_epochs": 0, "epochs": 1}
+    config = tiny_config("infonce", "linear", **settings)
+    config.optim.learning_rate = 1e-9
+    results = train(config, tmp_path / "still")
+    assert results["rsum"] == pytest.approx(fitted["rsum"])
+    best = fitted["best_validation_rsum"]
+    assert (
+        f"starts from a fit in closed form: validation rSum {best:.1f}" in capsys.readouterr().out
+    )
+    config.optim.learning_rate = 1.0  # destroys the model
+    results = train(config, tmp_path / "destroyed")
+    assert results["best_validation_rsum"] == best
+    assert results["rsum"] == pytest.approx(fitted["rsum"])
 
 
 def test_the_method_brings_its_head():
