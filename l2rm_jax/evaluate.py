@@ -27,8 +27,9 @@ from l2rm_jax.run.config_file import read_config, with_changes
 from l2rm_jax.run.fields import check_fields
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.memory_hints import scoring_hints
+from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.results import chance_of, result_rows
-from l2rm_jax.run.run import Run, open_run
+from l2rm_jax.run.run import Run
 
 Rows = dict[str, dict[str, float]]
 _CHANGEABLE = ("data.path", "data.test_split", "model.chunk")

@@ -22,7 +22,7 @@ from l2rm_jax.published.conversion import (
 from l2rm_jax.run.config_file import write_config
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.log import RunLog
-from l2rm_jax.run.run import open_run
+from l2rm_jax.run.opening import open_run
 
 _log = logging.getLogger(__name__)
 

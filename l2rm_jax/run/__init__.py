@@ -2,7 +2,7 @@
 
 The training loop is `l2rm_jax/train.py`; this package holds what the loop calls.
 
-- `run`: the run in progress (model, method, state, plan, position);
+- `run`: the run in progress (model, method, state, plan, position); `opening` opens it;
 - `inputs`, `fields`: checks of the config and the data before training;
 - `judgement`, `detector`: the judgement of the training pairs by cross-fitting, and the runs that
   judge as its trained detector;
@@ -22,7 +22,8 @@ from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.config_file import check_workdir, read_config, write_config
 from l2rm_jax.run.inputs import check_settings, read_data
 from l2rm_jax.run.log import RunLog
-from l2rm_jax.run.run import Run, open_run
+from l2rm_jax.run.opening import open_run
+from l2rm_jax.run.run import Run
 
 __all__ = [
     "Run",

@@ -36,8 +36,9 @@ from l2rm_jax.models import HEADS
 from l2rm_jax.run.config_file import check_workdir, with_changes, write_config
 from l2rm_jax.run.judgement import LINEAR, asked_level, image_folds, uses_crossfit
 from l2rm_jax.run.lock import lock_workdir
+from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.results import is_finished
-from l2rm_jax.run.run import Run, open_run
+from l2rm_jax.run.run import Run
 
 FOLD_DIRECTORY = "crossfit/fold-{}"  # of the work directory
 POSTERIOR = 0.5  # the runs of the folds train on the pairs above it

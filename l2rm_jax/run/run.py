@@ -7,9 +7,8 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,12 +19,8 @@ from l2rm_jax.console import progress_bar
 from l2rm_jax.data.batches import Batch, scoring_batches
 from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.data.streams import TrainStream
-from l2rm_jax.devices.hosts import (
-    advise_on_memory,
-    exit_on_host_failure,
-    require_shared_directory,
-)
-from l2rm_jax.devices.parallel import AXIS, Replicas, RunAhead, matmul_precision
+from l2rm_jax.devices.hosts import advise_on_memory
+from l2rm_jax.devices.parallel import AXIS, Replicas, RunAhead
 from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.methods import EpochPlan, make_method
@@ -35,32 +30,6 @@ from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.health import Health, make_reference, require_finite
 from l2rm_jax.run.judgement import draw_pairs
 from l2rm_jax.run.memory_hints import scoring_hints, training_hints
-
-
-@contextlib.contextmanager
-def open_run(
-    config: ConfigDict, data: Data, workdir: str | Path, replicas: Replicas
-) -> Iterator["Run"]:
-    """Open the run in `workdir`: its model is initialised, nothing is trained or restored yet.
-
-    Args:
-      config: config of the run.
-      data: the data that `read_data` loads for this config.
-      workdir: work directory; on several hosts, a directory that all of them share.
-      replicas: devices to train on.
-
-    Raises:
-      ConfigError: the hosts differ in config or data, or do not share the directory.
-      CheckpointError: on exit, a save failed.
-    """
-    directory = Path(workdir) / "checkpoints"
-    with matmul_precision(config.precision):
-        run = Run(config, data, replicas)
-        # The inner context exits first: RunCheckpoints would wait for a save that a lost host never
-        # finishes.
-        with RunCheckpoints(directory) as run.checkpoints, exit_on_host_failure():
-            require_shared_directory(directory)
-            yield run
 
 
 class Run:

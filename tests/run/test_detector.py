@@ -24,7 +24,8 @@ from l2rm_jax.run.config_file import read_config, with_changes
 from l2rm_jax.run.detector import fold_config, judge_by_runs, judged_epoch
 from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.run.judgement import image_folds, judge_data, read_judgement
-from l2rm_jax.run.run import Run, open_run
+from l2rm_jax.run.opening import open_run
+from l2rm_jax.run.run import Run
 from l2rm_jax.train import train
 from tests.run.tiny_runs import records
 

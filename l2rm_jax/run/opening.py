@@ -1,0 +1,39 @@
+"""A run is opened for training, for evaluation, or to be adopted: the context that all share."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from l2rm_jax.data.pairs import Data
+from l2rm_jax.devices.hosts import exit_on_host_failure, require_shared_directory
+from l2rm_jax.devices.parallel import Replicas, matmul_precision
+from l2rm_jax.run.checkpoints import RunCheckpoints
+from l2rm_jax.run.run import Run
+
+
+@contextlib.contextmanager
+def open_run(
+    config: ConfigDict, data: Data, workdir: str | Path, replicas: Replicas
+) -> Iterator[Run]:
+    """Open the run in `workdir`: its model is initialised, nothing is trained or restored yet.
+
+    Args:
+      config: config of the run.
+      data: the data that `read_data` loads for this config.
+      workdir: work directory; on several hosts, a directory that all of them share.
+      replicas: devices to train on.
+
+    Raises:
+      ConfigError: the hosts differ in config or data, or do not share the directory.
+      CheckpointError: on exit, a save failed.
+    """
+    directory = Path(workdir) / "checkpoints"
+    with matmul_precision(config.precision):
+        run = Run(config, data, replicas)
+        # The inner context exits first: RunCheckpoints would wait for a save that a lost host never
+        # finishes.
+        with RunCheckpoints(directory) as run.checkpoints, exit_on_host_failure():
+            require_shared_directory(directory)
+            yield run
