@@ -79,7 +79,7 @@ def check_detector(config: ConfigDict, method: Method) -> None:
                 f"data.filter: {config.data.filter!r}, expected none or crossfit, as "
                 f"split.detector={split.detector} filters the pairs of its runs itself"
             )
-        if split.every and method.fit:
+        if split.every and method.plan is None:
             wrong.append(
                 f"split.every: {split.every}, expected 0, as {config.method} is fitted once"
             )
