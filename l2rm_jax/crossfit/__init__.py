@@ -10,9 +10,10 @@ the pairs are split into folds by image, and each fold is judged by a model of t
   the linear detector, or trained ones (`run/detector.py`).
 * `judge` turns that into a posterior (`posterior`) at the level of pairs or images (`level`), and
   the rate of mismatch. `histogram` and `rows` keep memory small.
+* `rematch` combines the images and captions of doubted pairs anew.
 
-Functions of arrays, but for `features`. May import `data`, `devices`, `config`, `console`
-and `errors`.
+Functions of arrays, but for `features`. May import `data`, `ot`, `devices`, `config`,
+`console` and `errors`.
 """
 
 from l2rm_jax.crossfit.features import caption_vectors, image_vectors
@@ -27,6 +28,7 @@ from l2rm_jax.crossfit.information import (
 )
 from l2rm_jax.crossfit.judge import Judgement, judge
 from l2rm_jax.crossfit.linear import fit_weighted, judge_pairs
+from l2rm_jax.crossfit.rematch import rematch
 
 __all__ = [
     "REFERENCES",
@@ -43,4 +45,5 @@ __all__ = [
     "judge",
     "judge_pairs",
     "product_similarity",
+    "rematch",
 ]

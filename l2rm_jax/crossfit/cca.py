@@ -57,8 +57,8 @@ class Cca(NamedTuple):
 def moments(
     images: Rows,
     captions: Rows,
-    pair_image: Int[np.ndarray, " pairs"],
-    pairs: Int[np.ndarray, " n"],
+    image_rows: Int[np.ndarray, " n"],
+    caption_rows: Int[np.ndarray, " n"],
     weights: Float[np.ndarray, "models n"],
 ) -> Float64[np.ndarray, "models d d"]:
     """Return the weighted second moments of some pairs, d = 1 + di + dc, in one pass.
@@ -69,17 +69,16 @@ def moments(
 
     Args:
       images: [images, di] vectors of the images.
-      captions: [pairs, dc] vectors of the captions.
-      pair_image: row of the image that each caption is stored with.
-      pairs: the pairs to take, as rows of `captions`.
+      captions: [captions, dc] vectors of the captions.
+      image_rows: the image of each pair, as a row of `images`.
+      caption_rows: its caption, as a row of `captions`.
       weights: weights of these pairs, 0 or more; one row for each model that is wanted.
     """
     size = 1 + images.shape[1] + captions.shape[1]
     total = np.zeros((len(weights), size, size))
-    for block, count in padded_blocks(np.arange(len(pairs)), min(BLOCK, len(pairs))):
-        rows = pairs[block]
+    for block, count in padded_blocks(np.arange(len(image_rows)), min(BLOCK, len(image_rows))):
         used = np.where(np.arange(len(block)) < count, weights[:, block], 0).astype(np.float32)
-        total += np.asarray(_products(images[pair_image[rows]], captions[rows], used))
+        total += np.asarray(_products(images[image_rows[block]], captions[caption_rows[block]], used))
     return total
 
 

@@ -73,18 +73,29 @@ def swap_rates(
     return float(q), float(c)
 
 
+def unit_of_pair(pair_image: Int[np.ndarray, " pairs"], level: str) -> Int[np.ndarray, " pairs"]:
+    """Return the unit that each pair belongs to at a level, counted from 0.
+
+    Raises:
+      ConfigError: an unknown level.
+    """
+    if level == PAIR:
+        return np.arange(len(pair_image))
+    if level != IMAGE:
+        raise ConfigError(f"cross-fitting: found the level {level!r}, expected {PAIR} or {IMAGE}")
+    return np.unique(pair_image, return_inverse=True)[1]
+
+
 def units_at(evidence: Evidence, pair_image: Int[np.ndarray, " pairs"], level: str) -> Units:
     """Return the units of a level; an image has the means over the captions stored with it.
 
     Raises:
       ConfigError: an unknown level.
     """
+    position = unit_of_pair(pair_image, level)
     if level == PAIR:
-        return Units(*evidence, pair_image, np.arange(len(pair_image)))
-    if level != IMAGE:
-        raise ConfigError(f"cross-fitting: found the level {level!r}, expected {PAIR} or {IMAGE}")
-    images, position = np.unique(pair_image, return_inverse=True)
+        return Units(*evidence, pair_image, position)
     counts = np.bincount(position)
     columns = [evidence.information, *evidence.negatives.T]
     means = [np.bincount(position, column) / counts for column in columns]
-    return Units(means[0], np.stack(means[1:], axis=1), images, position)
+    return Units(means[0], np.stack(means[1:], axis=1), np.unique(pair_image), position)

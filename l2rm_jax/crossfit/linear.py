@@ -101,7 +101,7 @@ def _models_without_two(
     for fold in folds:
         pairs = np.flatnonzero(pair_fold == fold)
         one = np.ones((1, len(pairs)), np.float32)
-        parts.append(cca.moments(images, captions, pair_image, pairs, one)[0])
+        parts.append(cca.moments(images, captions, pair_image[pairs], pairs, one)[0])
     models = {}
     for two in combinations(folds, 2):
         others = sum(part for fold, part in enumerate(parts) if fold not in two)
@@ -133,9 +133,9 @@ def cca_similarity(
     image_rows = np.unique(pair_image[pairs])
     return product_similarity(
         image_rows,
-        _encode(model.encode_images, images, image_rows),
+        encode_rows(model.encode_images, images, image_rows),
         pairs,
-        _encode(model.encode_captions, captions, pairs),
+        encode_rows(model.encode_captions, captions, pairs),
     )
 
 
@@ -151,6 +151,9 @@ def _best_posterior(candidates, pair_image, level) -> Float32[np.ndarray, " pair
     return np.maximum(posterior, _SMALLEST_WEIGHT).astype(np.float32)
 
 
-def _encode(encode: Callable, vectors: Rows, rows: np.ndarray) -> jax.Array:
+def encode_rows(
+    encode: Callable, vectors: Rows, rows: Int[np.ndarray, " n"]
+) -> Float32[jax.Array, "n components"]:
+    """Return the codes of some rows by `Cca.encode_images` or `Cca.encode_captions`."""
     blocks = padded_blocks(rows, min(BLOCK, -(-len(rows) // 128) * 128))
     return jnp.concatenate([encode(vectors[block])[:count] for block, count in blocks])

@@ -1,6 +1,7 @@
 """The image-caption pairs of a split, and the three splits of a run."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int32
@@ -11,6 +12,20 @@ from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError
 
 Tokens = list[Int32[np.ndarray, " words"]] | RegionFeatures  # word indices, or word vectors
+
+
+class Rematched(NamedTuple):
+    """Images combined with captions that they are not stored with, as they fit better.
+
+    Attributes:
+      image: row of each image.
+      caption: row of the caption that it was rematched with.
+      weight: how far to trust that, in (0, 1].
+    """
+
+    image: Int[np.ndarray, " rematched"]
+    caption: Int[np.ndarray, " rematched"]
+    weight: Float[np.ndarray, " rematched"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +46,7 @@ class PairDataset:
         is not known for any image.
       posterior: [pairs] probability that the pair is matched, by cross-fitting; None if the pairs
         were not judged.
+      rematched: the doubted pairs, combined anew by cross-fitting; None if they were not.
     """
 
     split: str
@@ -41,6 +57,7 @@ class PairDataset:
     stored_image: Int[np.ndarray, " pairs"]
     unpaired: Bool[np.ndarray, " images"] | None = None
     posterior: Float[np.ndarray, " pairs"] | None = None
+    rematched: Rematched | None = None
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -82,7 +99,10 @@ class PairDataset:
         return replace(self.take(pairs), images=self.images.head(images))
 
     def take(self, pairs: Int[np.ndarray, " taken"]) -> "PairDataset":
-        """Return some of the pairs. All images stay, even those left without a caption."""
+        """Return some of the pairs. All images stay, even those left without a caption.
+
+        Of the rematched pairs, those stay whose image and caption both have a pair among the taken.
+        """
         vectors = isinstance(self.tokens, RegionFeatures)
         return replace(
             self,
@@ -91,7 +111,16 @@ class PairDataset:
             caption_image=self.caption_image[pairs],
             stored_image=self.stored_image[pairs],
             posterior=None if self.posterior is None else self.posterior[pairs],
+            rematched=None if self.rematched is None else self._take_rematched(pairs),
         )
+
+    def _take_rematched(self, pairs: np.ndarray) -> Rematched:
+        """The rematched pairs among these, if each is taken once; captions by their new row."""
+        image, caption, weight = self.rematched
+        new_row = np.full(len(self), -1)
+        new_row[pairs] = np.arange(len(pairs))
+        kept = (new_row[caption] >= 0) & np.isin(image, self.stored_image[pairs])
+        return Rematched(image[kept], new_row[caption[kept]], weight[kept])
 
     def with_mismatch(self, mismatch: Mismatch) -> "PairDataset":
         """Return the same captions, stored with the images that `mismatch` assigns to them.
