@@ -12,8 +12,9 @@ the result. With --in_sample, one model that has seen all pairs judges them inst
 With --train=METHOD-HEAD, as --train=infonce-aggregate, a model is then trained with the judgement:
 l2rm and rcsl_nc split by it, cca weights by it, and others train on the pairs above a posterior of
 0.5. Epochs are more where fewer pairs are kept, so that the updates are about as many as on all
-pairs. The results have its rSum too: of the best epoch on the first 200 validation images, and of
-that model on the test images. Runs are kept in --workdir, and continue if stopped.
+pairs. With --draw=rematched, cca also takes doubted pairs, combined anew. The results have its rSum
+too: of the best epoch on the first 200 validation images, and of that model on the test images.
+Runs are kept in --workdir, and continue if stopped.
 
 With --detector=METHOD-HEAD, trained models judge in place of the linear detector: one for each of
 --folds folds, of --epochs epochs. They are kept in --workdir too.
@@ -54,6 +55,7 @@ from l2rm_jax.models import HEADS, make_model
 from l2rm_jax.run.config_file import load_config, with_changes
 from l2rm_jax.run.detector import judge_by_runs
 from l2rm_jax.run.inputs import read_data
+from l2rm_jax.run.judgement import DRAWS
 from l2rm_jax.train import train
 
 FOLDS = 5
@@ -72,6 +74,7 @@ def main() -> None:
     parser.add_argument("--seed", type=_list(int), default=[0], help="seeds of the mismatch")
     parser.add_argument("--in_sample", action="store_true", help="judge by a model of these pairs")
     parser.add_argument("--train", type=_method_and_head, metavar="METHOD-HEAD")
+    parser.add_argument("--draw", type=_list(_draw), help="of --train=cca-linear: train.draw")
     parser.add_argument("--detector", metavar="METHOD-HEAD", help="what judges the pairs")
     parser.add_argument("--folds", type=int, default=FOLDS, help="of --detector")
     parser.add_argument("--epochs", type=int, default=10, help="of --detector, after no warm-up")
@@ -83,8 +86,12 @@ def main() -> None:
     flags = parser.parse_args()
     if flags.detector and (flags.train or flags.in_sample):
         parser.error("--detector: expected without --train and --in_sample")
+    fits = flags.train and flags.train[0] == "cca"
+    if flags.draw and not fits:
+        parser.error("--draw: expected with --train=cca-linear")
     rows = []
-    for protocol, rate, seed in product(flags.protocol, flags.rate, flags.seed):
+    draws = flags.draw or ["posterior"]
+    for protocol, rate, seed, draw in product(flags.protocol, flags.rate, flags.seed, draws):
         config = make_config(flags.path, flags.images, protocol, rate, seed)
         train_set = load_train(config)
         judge_train = judge_in_sample if flags.in_sample else judge_out_of_fold
@@ -93,14 +100,16 @@ def main() -> None:
             changes = {**sizes, "split.detector": flags.detector}
             judge_train = partial(judge_by_detector, with_changes(config, changes), flags.workdir)
         result = measure(train_set, judge_train)
-        if flags.train:
-            result |= train_with_judgement(config, *flags.train, result["rate"], flags.workdir)
         described = {
             "images": len(train_set.images),
             "protocol": protocol,
             "asked": rate,
             "seed": seed,
         }
+        if fits:
+            described["draw"] = config.train.draw = draw
+        if flags.train:
+            result |= train_with_judgement(config, *flags.train, result["rate"], flags.workdir)
         row = (described | result).items()
         rows.append({name: f"{x:.4g}" if isinstance(x, float) else x for name, x in row})
         print(*(f"{name} {x}" for name, x in rows[-1].items()))
@@ -137,7 +146,7 @@ def train_with_judgement(
     """Train with the posterior of cross-fitting.
 
     Args:
-      config: config of the data.
+      config: config of the data; for `cca`, with the field `train.draw`.
       method: method to train.
       head: head to train.
       rate: estimated rate of mismatch; a method without a split trains longer by it.
@@ -149,16 +158,18 @@ def train_with_judgement(
     named = {"method": method, "model.head": head}
     sizes = {"split.folds": FOLDS, "data.dev_images": DEV_IMAGES}
     config = with_changes(config, {**named, **sizes})
+    names = ["data.train_images"]
     if method == "cca":
-        use = {"train.draw": "posterior"}
+        use = {}
+        names.append("train.draw")
     elif make_method(make_model(config, 0), config).splits:
         use = {"split.by": "crossfit"}
     else:
-        names = ("train.warmup_epochs", "train.epochs", "optim.decay_epochs")
-        use = {name: round(flat(config)[name] / (1 - rate)) for name in names}
+        fields = ("train.warmup_epochs", "train.epochs", "optim.decay_epochs")
+        use = {name: round(flat(config)[name] / (1 - rate)) for name in fields}
         use |= {"data.filter": "crossfit", "data.filter_value": 0.5}
     config = with_changes(config, use)
-    results = train(config, out / run_name(config, ["data.train_images"]))
+    results = train(config, out / run_name(config, names))
     return {"validation": results["best_validation_rsum"], "test": results["rsum"]}
 
 
@@ -251,6 +262,12 @@ def _method_and_head(text: str) -> Sequence[str]:
             f"{', '.join(HEADS)}"
         )
     return method, head
+
+
+def _draw(text: str) -> str:
+    if text not in DRAWS:
+        raise argparse.ArgumentTypeError(f"{text}: expected one of {', '.join(DRAWS)}")
+    return text
 
 
 def _list(kind: Callable) -> Callable[[str], Sequence]:

@@ -151,8 +151,9 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     train.batch_size = 128  # pairs per batch, over all devices
     train.warmup_epochs = 5  # epochs of the method's warm-up; the rate decays after them
     train.epochs = 35  # epochs after the warm-up
-    # Pairs of an epoch, for methods without a split: even (all of them) or posterior (each with the
-    # probability that it is matched, by cross-fitting; cca takes all, weighted by it).
+    # Pairs of an epoch, for methods without a split: even (all of them), posterior (each with the
+    # probability that it is matched, by cross-fitting; cca takes all, weighted by it) or rematched
+    # (also images and captions of doubted pairs, combined anew by transport).
     train.draw = "even"
     train.checkpoint_steps = 1000  # save every n steps, also within an epoch
     train.log_steps = 10  # log the step metrics every n steps

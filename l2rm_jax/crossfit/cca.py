@@ -78,7 +78,9 @@ def moments(
     total = np.zeros((len(weights), size, size))
     for block, count in padded_blocks(np.arange(len(image_rows)), min(BLOCK, len(image_rows))):
         used = np.where(np.arange(len(block)) < count, weights[:, block], 0).astype(np.float32)
-        total += np.asarray(_products(images[image_rows[block]], captions[caption_rows[block]], used))
+        total += np.asarray(
+            _products(images[image_rows[block]], captions[caption_rows[block]], used)
+        )
     return total
 
 

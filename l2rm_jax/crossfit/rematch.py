@@ -1,10 +1,9 @@
 """Rematching: the images and captions of doubted pairs, combined anew by transport.
 
-Cross-fitting doubts a pair whose posterior is below one half. Its image and its caption are not
-worthless for that: among the captions of all doubted pairs there may be one that fits the image. The
-cosines of the weighted CCA say which, and optimal transport lets no image and no caption be chosen
-too often. This is L2RM's rematching in closed form, after a split by models that have not seen the
-pairs.
+Cross-fitting doubts a pair whose posterior is below one half. Its image may fit the caption of
+another doubted pair. The cosines of the weighted CCA say which, and optimal transport lets no image
+and no caption be chosen too often: L2RM's rematching in closed form, after a split by models that
+have not seen the pairs.
 
 References:
     Han et al., Learning to Rematch Mismatched Pairs for Robust Cross-Modal Retrieval, CVPR 2024.

@@ -30,9 +30,9 @@ class TrainStream:
     Args:
       dataset: the training pairs.
       streams: rows of each stream, by name. The first stream sets the length of the epoch. Rows [n]
-        are pairs; each step has one `Batch` of them. Rows [n, k, 2] give a tuple of k batches a
-        step, which combine the image of one pair (`[..., 0]`) with the caption of another
-        (`[..., 1]`); `pair_index` is -1 unless both are the same pair.
+        are pairs; each step has one `Batch` of them. Rows [n, 2] give a batch that combines the
+        image of one pair (`[..., 0]`) with the caption of another (`[..., 1]`), rows [n, k, 2] a
+        tuple of k such batches a step; `pair_index` is -1 unless both are the same pair.
       batch_size: pairs per batch and stream.
       seed: seed of the order.
       epoch: number of the epoch; every epoch has an order of its own.
@@ -106,6 +106,8 @@ class TrainStream:
         def build(name: str, rows: np.ndarray) -> Batch | tuple[Batch, ...]:
             if rows.ndim == 1:
                 return self._reader.batch(rows, rows, words, older.get(name, ()))
+            if rows.ndim == 2:
+                return self._reader.batch(*rows.T, words)
             return tuple(self._reader.batch(*pair.T, words) for pair in rows.swapaxes(0, 1))
 
         return {name: build(name, rows) for name, rows in streams.items()}

@@ -35,10 +35,10 @@ class EpochPlan:
     """The pairs that one epoch trains on.
 
     Attributes:
-      streams: row numbers of training pairs for each stream name, `[n]`, or `[n, k, 2]` to
-        combine images and captions of different pairs (see `data.TrainStream`). An epoch is one
-        pass over the first stream; the other streams restart, reshuffled, when they are
-        exhausted.
+      streams: row numbers of training pairs for each stream name, `[n]`, or `[n, 2]` and
+        `[n, k, 2]` to combine images and captions of different pairs (see `data.TrainStream`). An
+        epoch is one pass over the first stream; the other streams restart, reshuffled, when they
+        are exhausted.
       report: numbers to log with the epoch.
       warnings: messages for the user, by the name of the warning (see `l2rm_jax.run.health`).
     """

@@ -2,7 +2,8 @@
 
 Each epoch of the run is one ridge (what is added to the variances), and validation keeps the best.
 With `train.draw=posterior`, pairs are weighted by their posterior of being matched, in place of
-being drawn in proportion to it. On semi-paired data it trusts the known pairs alone.
+being drawn in proportion to it; with `train.draw=rematched`, rematched pairs are added by their
+weights. On semi-paired data it trusts the known pairs alone.
 
 References: as `crossfit/cca.py`.
 """

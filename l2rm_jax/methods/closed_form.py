@@ -26,17 +26,15 @@ def fit_states(
 
     Args:
       state: state of a model with this head.
-      dataset: the training pairs.
-      weighted: whether to weigh them by their posterior.
+      dataset: the training pairs; rematched ones, if there are any, are added by their weights.
+      weighted: whether to weigh the pairs by their posterior.
 
     Returns:
       For each ridge, the state with the fitted model, and the ridge as a report.
     """
     images, captions = image_vectors(dataset), caption_vectors(dataset)
-    pairs = np.flatnonzero(dataset.paired)
-    weights = (dataset.posterior if weighted else np.ones(len(dataset)))[pairs]
-    vectors = images.rows, captions.rows
-    total = cca.moments(*vectors, dataset.stored_image, pairs, weights[None])[0]
+    image_rows, caption_rows, weights = _weighted_pairs(dataset, weighted)
+    total = cca.moments(images.rows, captions.rows, image_rows, caption_rows, weights[None])[0]
     split = 1 + images.rows.shape[1]
     fitted = []
     for ridge in RIDGES:
@@ -58,6 +56,16 @@ def fit_states(
         )
         fitted.append((new, {"ridge_images": ridge.images, "ridge_captions": ridge.captions}))
     return fitted
+
+
+def _weighted_pairs(dataset: PairDataset, weighted: bool) -> tuple[np.ndarray, ...]:
+    """Image row, caption row and weight of each pair to fit to."""
+    pairs = np.flatnonzero(dataset.paired)
+    weights = (dataset.posterior if weighted else np.ones(len(dataset)))[pairs]
+    own = dataset.stored_image[pairs], pairs, weights
+    if dataset.rematched is None:
+        return own
+    return tuple(map(np.concatenate, zip(own, dataset.rematched, strict=True)))
 
 
 def _standardise(

@@ -48,5 +48,5 @@ def make_method(model: RetrievalModel, config: Any) -> Method:
     method = METHODS[config.method](model, config)
     if config.model.head != FITTED_HEAD:
         return method
-    weighted = config.train.draw == "posterior" or config.split.by == "crossfit"
+    weighted = config.train.draw != "even" or config.split.by == "crossfit"
     return replace(method, fit=partial(fit_states, weighted=weighted))

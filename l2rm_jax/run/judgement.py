@@ -1,13 +1,14 @@
 """The judgement of the training pairs by cross-fitting: computed once, kept in the workdir.
 
-`split.by=crossfit`, `data.filter=crossfit` and `train.draw=posterior` use it. The linear detector
-is called here; the trained one (`detector`) is handed in.
+`split.by=crossfit`, `data.filter=crossfit` and `train.draw=posterior` or `rematched` use it. The
+linear detector is called here; the trained one (`detector`) is handed in.
 """
 
+import contextlib
 import io
 import math
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -15,19 +16,29 @@ from typing import NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from l2rm_jax.crossfit import Judgement, assign_folds, caption_vectors, image_vectors, judge_pairs
+from l2rm_jax.crossfit import (
+    Judgement,
+    assign_folds,
+    caption_vectors,
+    image_vectors,
+    judge_pairs,
+    rematch,
+)
 from l2rm_jax.data import filters
 from l2rm_jax.data.files import replace_file
-from l2rm_jax.data.pairs import Data, PairDataset
+from l2rm_jax.data.pairs import Data, PairDataset, Rematched
 from l2rm_jax.devices.hosts import is_primary, on_any_host, wait_for_file
 from l2rm_jax.errors import ConfigError, DataError, check_names
 from l2rm_jax.methods import EpochPlan, Method
 from l2rm_jax.methods.split import SPLITS, THRESHOLD, split_quality
 
 CROSSFIT_FILE = "crossfit.npz"
+REMATCHED = "rematched"
+DRAWS = ("even", "posterior", REMATCHED)  # the values of `train.draw`
 LINEAR = "linear"  # the other values of `split.detector` are a method and a head
 # Below this AUROC of matched pairs against known negatives, posteriors are close to a guess.
 MIN_SEPARATION = 0.65
+_AGAIN = "remove the file to have the pairs judged again"
 
 
 class Summary(NamedTuple):
@@ -52,17 +63,23 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
       ConfigError: one message for each field that does not fit.
     """
     check_names("split", config.split, {"by": SPLITS, "level": ("auto", "pair", "image")})
-    check_names("train", config.train, {"draw": ("even", "posterior")})
+    check_names("train", config.train, {"draw": DRAWS})
     wrong = []
     if config.split.by == "crossfit" and not method.splits:
         wrong.append(
             f"split.by: 'crossfit', expected 'loss', as {config.method} does not split the pairs; "
             "data.filter=crossfit drops the mismatched ones"
         )
-    if config.train.draw == "posterior" and (method.splits or method.streams != {"pairs": 1}):
+    draw, chooses = config.train.draw, method.splits or method.streams != {"pairs": 1}
+    if draw != "even" and chooses:
         wrong.append(
-            f"train.draw: 'posterior', expected 'even', as {config.method} chooses the pairs of an "
+            f"train.draw: {draw!r}, expected 'even', as {config.method} chooses the pairs of an "
             "epoch itself"
+        )
+    if draw == REMATCHED and config.data.filter == "crossfit":
+        wrong.append(
+            "train.draw: 'rematched', expected 'even' or 'posterior' with data.filter=crossfit, "
+            "which drops the pairs that would be rematched"
         )
     if config.split.held_out >= config.split.folds:
         wrong.append(
@@ -76,7 +93,7 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
 def uses_crossfit(config: ConfigDict) -> bool:
     """Whether the run needs a judgement of its pairs."""
     asked = (config.split.by, config.data.filter, config.train.draw)
-    return "crossfit" in asked or "posterior" in asked
+    return not {"crossfit", "posterior", REMATCHED}.isdisjoint(asked)
 
 
 def image_folds(split: ConfigDict, train: PairDataset) -> np.ndarray:
@@ -111,10 +128,13 @@ def judge_data(
 
     The judgement is computed once and kept in `workdir` as `crossfit.npz`: the fields of
     `crossfit.Judgement`, the stored image and the fold of each pair, the level that was asked, and
-    the detector. One that is made before a later epoch is kept beside it, as `crossfit-EPOCH.npz`.
+    the detector; with `train.draw=rematched`, the fields of `data.pairs.Rematched` too, which are
+    added to a file without them. One that is made before a later epoch is kept beside it, as
+    `crossfit-EPOCH.npz`.
 
     On several hosts, host 0 judges by the linear detector; the trained one runs on all of them.
-    Host 0 writes the file and every host reads it, so all have the same.
+    Host 0 writes the file and every host reads it, so all have the same. Rematched pairs that the
+    file lacks are computed by every host, from what it says.
 
     Args:
       config: config of the run.
@@ -124,12 +144,13 @@ def judge_data(
       epoch: the epoch (counted from 0) before which the pairs are judged.
 
     Returns:
-      The data whose training pairs have a posterior, filtered if the config says so, and a summary;
-      the same data and None if the run needs no judgement.
+      The data whose training pairs have a posterior, rematched or filtered if the config says so,
+      and a summary; the same data and None if the run needs no judgement.
 
     Raises:
       DataError: the file is damaged or of other pairs, there are too few images, or the filter
         leaves no pair.
+      DivergedError: rematching does not converge.
     """
     if not uses_crossfit(config):
         return data, None
@@ -148,11 +169,14 @@ def judge_data(
     elif is_primary() and not path.exists():
         judgement = _judge(data.train, folds, asked_level(split))
     if judgement is not None and is_primary():
-        _write_judgement(path, judgement, key)
+        _write(path, judgement._asdict() | key)
     wait_for_file(path)
     judgement = read_judgement(path, key)
     summary = Summary(_sentence(judgement), _report(judgement, data.train), _warnings(judgement))
-    return _with_posterior(config, data, judgement.posterior), summary
+    train = replace(data.train, posterior=judgement.posterior)
+    if config.train.draw == REMATCHED:
+        train = replace(train, rematched=_rematched(path, train, judgement))
+    return _filtered(config.data, replace(data, train=train)), summary
 
 
 def asked_level(split: ConfigDict) -> str | None:
@@ -177,10 +201,36 @@ def _judge(train: PairDataset, folds: np.ndarray, level: str | None) -> Judgemen
     return judge_pairs(*vectors, train.stored_image, folds, level=level)
 
 
-def _write_judgement(path: Path, judgement: Judgement, key: Mapping[str, np.ndarray]) -> None:
+def _rematched(path: Path, train: PairDataset, judgement: Judgement) -> Rematched:
+    """The rematched pairs that are kept with a judgement; computed and added if they are not."""
+    with _open(path) as file:
+        stored = dict(file)
+    names = [f"{REMATCHED}_{field}" for field in Rematched._fields]
+    if set(names) <= set(stored):
+        return Rematched(*(stored[name] for name in names))
+    vectors = image_vectors(train).rows, caption_vectors(train).rows
+    rematched = rematch(*vectors, train.stored_image, judgement.posterior, judgement.level)
+    if is_primary():
+        _write(path, stored | dict(zip(names, rematched, strict=True)))
+    return rematched
+
+
+def _write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     content = io.BytesIO()
-    np.savez(content, **judgement._asdict(), **key)
+    np.savez(content, **arrays)
     replace_file(path, content.getvalue())
+
+
+@contextlib.contextmanager
+def _open(path: str | Path) -> Iterator[Mapping[str, np.ndarray]]:
+    """The arrays of a file; an array that is damaged or missing is a `DataError`."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            yield file
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{path}: not a judgement of pairs ({type(error).__name__}); {_AGAIN}"
+        ) from error
 
 
 def read_judgement(path: str | Path, key: Mapping[str, np.ndarray]) -> Judgement:
@@ -193,27 +243,21 @@ def read_judgement(path: str | Path, key: Mapping[str, np.ndarray]) -> Judgement
     Raises:
       DataError: the file is damaged, or holds another array of `key`.
     """
-    again = "remove the file to have the pairs judged again"
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            # A file of a version without other detectors does not name its own.
-            stored = {"detector": np.array(LINEAR), **file}
-            values = {name: stored[name] for name in (*Judgement._fields, *key)}
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise DataError(
-            f"{path}: not a judgement of pairs ({type(error).__name__}); {again}"
-        ) from error
+    with _open(path) as file:
+        # A file of a version without other detectors does not name its own.
+        stored = {"detector": np.array(LINEAR), **file}
+        values = {name: stored[name] for name in (*Judgement._fields, *key)}
     for name, expected in key.items():
         if not np.array_equal(values.pop(name), expected):
-            raise DataError(f"{path}: its {name} is not that of this run; {again}")
+            raise DataError(f"{path}: its {name} is not that of this run; {_AGAIN}")
     return Judgement(**{name: x if x.ndim else x.item() for name, x in values.items()})
 
 
-def _with_posterior(config: ConfigDict, data: Data, posterior: np.ndarray) -> Data:
-    """Give the training pairs their posterior, and drop some if the filter says so."""
-    train, settings = replace(data.train, posterior=posterior), config.data
+def _filtered(settings: ConfigDict, data: Data) -> Data:
+    """Drop training pairs by their posterior if the filter says so."""
     if settings.filter != "crossfit":
-        return replace(data, train=train)
+        return data
+    train, posterior = data.train, data.train.posterior
     kept = np.flatnonzero(posterior > settings.filter_value)
     if not len(kept):
         raise DataError(
@@ -255,9 +299,10 @@ def _warnings(judgement: Judgement) -> dict[str, str]:
 
 
 def draw_pairs(plan: EpochPlan, train: PairDataset, seed: int, epoch: int) -> EpochPlan:
-    """Keep each pair of a plan with the probability that it is matched.
+    """Keep each pair of a plan with the probability that it is matched, and add rematched ones.
 
-    So an epoch has each pair at most once, and in the mean as many pairs as are matched.
+    So an epoch has each pair at most once, and in the mean as many pairs as are matched. If there
+    are rematched pairs, it has each of them too, with the probability of its weight.
 
     Args:
       plan: plan of the epoch, whose streams are rows of pairs, `[n]`.
@@ -265,16 +310,36 @@ def draw_pairs(plan: EpochPlan, train: PairDataset, seed: int, epoch: int) -> Ep
       seed: seed of the run.
       epoch: the epoch, counted from 0.
 
+    Returns:
+      A plan with streams of that shape; with rematched pairs `[n, 2]`: the pair that gives the
+      image, and the one that gives the caption.
+
     Raises:
       DataError: no pair is drawn.
     """
-    chance = np.random.default_rng([seed, epoch]).random(len(train))
-    drawn = chance < train.posterior
+    rng = np.random.default_rng([seed, epoch])
+    drawn = rng.random(len(train)) < train.posterior
     streams = {name: rows[drawn[rows]] for name, rows in plan.streams.items()}
+    draw, expected = "posterior", math.fsum(train.posterior)
+    if train.rematched is not None:
+        draw, expected = REMATCHED, expected + math.fsum(train.rematched.weight)
+        more = _draw_rematched(train, rng)
+        streams = {
+            name: np.concatenate([np.stack([rows, rows], axis=1), more])
+            for name, rows in streams.items()
+        }
     for name, rows in streams.items():
         if not len(rows):
             raise DataError(
-                f"train.draw=posterior draws none of the {len(plan.streams[name])} training pairs: "
-                f"their posteriors sum to {math.fsum(train.posterior):.2g}"
+                f"train.draw={draw} draws none of the {len(plan.streams[name])} training pairs: "
+                f"their {'posteriors' if draw == 'posterior' else 'weights'} sum to {expected:.2g}"
             )
     return replace(plan, streams=streams)
+
+
+def _draw_rematched(train: PairDataset, rng: np.random.Generator) -> np.ndarray:
+    """Pairs that give image and caption, `[n, 2]`, of each rematched pair that is drawn."""
+    image, caption, weight = train.rematched
+    drawn = rng.random(len(weight)) < weight
+    stored, pair = np.unique(train.stored_image, return_index=True)
+    return np.stack([pair[np.searchsorted(stored, image[drawn])], caption[drawn]], axis=1)

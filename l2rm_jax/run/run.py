@@ -55,7 +55,7 @@ class Run:
         self.config, self.data = config, data
         self._replicas = replicas
         pairs = {"stored_image": data.train.stored_image, "lengths": data.train.lengths}
-        pairs |= {"posterior": data.train.posterior}
+        pairs |= {"posterior": data.train.posterior, "rematched": data.train.rematched}
         inputs = {"config": config.to_dict(), "words": len(data.vocabulary), **pairs}
         replicas.require_same_on_hosts(inputs, "config and training pairs")
         self.model = make_model(config, len(data.vocabulary), AXIS)
@@ -163,7 +163,7 @@ class Run:
           DivergedError: the scores of the training pairs are not finite.
         """
         plan = self.method.plan(self.score_pairs(epoch), self.data.train, epoch)
-        if self.config.train.draw == "posterior":
+        if self.config.train.draw != "even":
             plan = draw_pairs(plan, self.data.train, self.config.seed, epoch)
         self._replicas.require_same_on_hosts(plan.streams, f"plan of epoch {epoch + 1}")
         return plan

@@ -159,6 +159,24 @@ def test_long_captions_are_clipped():
         assert item["matched"].tokens.shape[1] == 12
 
 
+def test_rows_of_one_couple_make_one_batch():
+    dataset = make_dataset()
+    rows = np.random.default_rng(6).integers(0, PAIRS, (50, 2))
+    rows[::2, 1] = rows[::2, 0]
+    couples = make_stream(dataset, {"s": rows}).iterate()
+    batches = make_stream(dataset, {"s": rows[:, None]}).iterate()
+    for one, (other,) in zip(couples, (step["s"] for step in batches), strict=True):
+        for found, expected in zip(one["s"], other, strict=True):
+            np.testing.assert_array_equal(found, expected)
+    own = np.arange(16)
+    [plain], [couple] = (
+        [step["s"] for step in make_stream(dataset, {"s": rows}).iterate()]
+        for rows in (own, np.stack([own, own], axis=1))
+    )
+    for found, expected in zip(couple, plain, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_rows_of_two_couples_make_two_batches():
     """A couple is the image of one pair and the caption of another, or of the same pair."""
     dataset, rng = make_dataset(), np.random.default_rng(5)
