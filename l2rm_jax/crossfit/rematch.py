@@ -25,7 +25,7 @@ DOUBTED = 0.5  # a unit with a lower posterior is rematched
 GROUP = 4096  # units of one transport problem: some 0.4 GB
 _EPSILON = 0.02  # entropy of the transport; the cost is 1 - cosine
 _SMALLEST_SHARE = 0.1  # of a unit: what goes to an image in smaller shares is dropped
-_ERROR = 1e-4  # of the marginals, as a share of the mass
+_ERROR = 1e-5  # of the marginals, as a share of the mass
 
 
 def rematch(

@@ -1,5 +1,7 @@
 """CCA as a method: its head against the closed form of `crossfit`, and its runs."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from l2rm_jax.crossfit import caption_vectors, fit_weighted, image_vectors
 from l2rm_jax.crossfit.linear import cca_similarity
 from l2rm_jax.data import PairDataset, RegionFeatures
+from l2rm_jax.data.pairs import Rematched
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.methods import make_method
@@ -54,13 +57,24 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_head_scores_as_the_closed_form_does(kind):
+CASES = [(kind, "posterior") for kind in KINDS] + [("vectors, words", "rematched")]
+
+
+@pytest.mark.parametrize(("kind", "draw"), CASES)
+def test_the_head_scores_as_the_closed_form_does(kind, draw):
     """Features and maps in NumPy and SciPy, against those inside the model."""
     images, tokens = KINDS[kind]()
     stored, posterior = np.repeat(np.arange(IMAGES), 2), RNG.random(2 * IMAGES)
     dataset = PairDataset("t", images, [""] * len(stored), tokens, stored, stored, None, posterior)
-    config = tiny_config("cca", "linear", draw="posterior")
+    config = tiny_config("cca", "linear", draw=draw)
+    own = np.arange(len(stored))
+    rows = image_vectors(dataset).rows, caption_vectors(dataset).rows
+    couples, weights = (stored, own), posterior
+    if draw == "rematched":
+        more = Rematched(RNG.integers(0, IMAGES, 25), RNG.integers(0, len(own), 25), RNG.random(25))
+        dataset = replace(dataset, rematched=more)
+        couples = np.append(stored, more.image), np.append(own, more.caption)
+        weights = np.append(posterior, more.weight)
     in_words = isinstance(tokens, list)
     model = make_model(config, VOCABULARY if in_words else 0)
     regions = images.rows(np.arange(IMAGES)), images.region_counts(np.arange(IMAGES))
@@ -71,12 +85,12 @@ def test_the_head_scores_as_the_closed_form_does(kind):
     state = method.init(jax.random.key(0), batch)
     fitted = method.fit(state, dataset)
     assert len(fitted) == method.epochs == len(RIDGES)
-    rows = image_vectors(dataset).rows, caption_vectors(dataset).rows
-    pairs = np.arange(len(stored))
     for (new, report), ridge in zip(fitted, RIDGES, strict=True):
         assert report == {"ridge_images": ridge.images, "ridge_captions": ridge.captions}
-        reference = fit_weighted(*rows, stored, posterior, ridge)
-        expected = cca_similarity(reference, *rows, stored, pairs)(np.arange(IMAGES), pairs)
+        # Each of the pairs, whether stored or rematched, has a caption row of its own.
+        captions = rows[1][couples[1]]
+        reference = fit_weighted(rows[0], captions, couples[0], weights, ridge)
+        expected = cca_similarity(reference, *rows, stored, own)(np.arange(IMAGES), own)
         variables = {"params": new.params, "batch_stats": new.batch_stats}
         found = model.apply(variables, regions[0], text, lengths, regions[1], method=SCORE)
         np.testing.assert_allclose(found, expected, atol=2e-4)

@@ -1,6 +1,7 @@
 """Cross-fitting in a run: the judgement of the training pairs, kept, used and checked."""
 
 import json
+import shutil
 import threading
 from dataclasses import replace
 
@@ -121,6 +122,78 @@ def test_draws_follow_the_posterior(judged):
         draw_pairs(plan, nothing, 3, 0)
 
 
+@pytest.fixture(scope="module")
+def rematched(config, data, tmp_path_factory):
+    """Config, work directory and training pairs of a run that rematches."""
+    config = config.copy_and_resolve_references()
+    config.method, config.split.by, config.train.draw = "infonce", "loss", "rematched"
+    workdir = tmp_path_factory.mktemp("rematched")
+    return config, workdir, judge_data(config, data, workdir)[0].train
+
+
+def test_rematched_pairs_are_kept_with_the_judgement(rematched, judged, data, monkeypatch):
+    config, workdir, pairs = rematched
+    image, caption, weight = pairs.rematched
+    assert len(image) == len(caption) == len(weight) > 30
+    assert (pairs.posterior[caption] < 0.5).all() and 0 < weight.min() <= weight.max() <= 1
+    content = (workdir / CROSSFIT_FILE).read_bytes()
+    monkeypatch.setattr(judgement_module, "rematch", None)  # may not be called
+    again = judge_data(config, data, workdir)[0].train
+    assert all(map(np.array_equal, again.rematched, pairs.rematched))
+    assert (workdir / CROSSFIT_FILE).read_bytes() == content
+    assert judged[1].train.rematched is None
+    with np.load(judged[0] / CROSSFIT_FILE) as file:
+        assert not any("rematched" in name for name in file)
+
+
+def test_rematching_does_not_use_the_truth_and_is_added_to_a_file(
+    rematched, judged, data, tmp_path, monkeypatch
+):
+    config, workdir, _ = rematched
+    shutil.copy(judged[0] / CROSSFIT_FILE, tmp_path)
+    blind = replace(data.train, caption_image=data.train.stored_image)
+    monkeypatch.setattr(judgement_module, "judge_pairs", None)  # the file has the judgement
+    judge_data(config, replace(data, train=blind), tmp_path)
+    assert (tmp_path / CROSSFIT_FILE).read_bytes() == (workdir / CROSSFIT_FILE).read_bytes()
+
+
+def test_rematched_pairs_are_drawn_by_their_weight(rematched):
+    pairs = rematched[2]
+    image, caption, weight = pairs.rematched
+    plan = EpochPlan({"pairs": np.arange(len(pairs))})
+    draws = [draw_pairs(plan, pairs, 3, epoch).streams["pairs"] for epoch in range(400)]
+    rows = np.concatenate(draws)
+    images = pairs.stored_image[rows[:, 0]]
+    counts = np.zeros((len(pairs.images), len(pairs)))
+    np.add.at(counts, (images, rows[:, 1]), 1 / 400)
+    expected = np.zeros_like(counts)
+    np.add.at(expected, (pairs.stored_image, np.arange(len(pairs))), pairs.posterior)
+    np.add.at(expected, (image, caption), weight)
+    assert np.abs(counts - expected).max() < 0.12
+    assert not counts[expected == 0].any()
+    assert np.array_equal(draws[7], draw_pairs(plan, pairs, 3, 7).streams["pairs"])
+    nothing = pairs.rematched._replace(weight=np.zeros(len(weight)))
+    nothing = replace(pairs, posterior=np.zeros(len(pairs)), rematched=nothing)
+    with pytest.raises(
+        DataError, match=r"draw=rematched draws none of the 300 .* weights sum to 0"
+    ):
+        draw_pairs(plan, nothing, 3, 0)
+
+
+def test_some_of_the_pairs_keep_their_rematched_ones(rematched):
+    pairs = rematched[2]
+    taken = np.sort(np.random.default_rng(4).choice(len(pairs), 200, replace=False))
+    some = pairs.take(taken)
+    images = set(pairs.stored_image[taken])
+    expected = [
+        (i, c, w)
+        for i, c, w in zip(*pairs.rematched, strict=True)
+        if i in images and c in set(taken)
+    ]
+    image, caption, weight = some.rematched
+    assert len(expected) and [*zip(image, taken[caption], weight, strict=True)] == expected
+
+
 @pytest.mark.parametrize("name", ["l2rm", "rcsl_nc"])
 def test_methods_split_by_it_from_the_first_epoch(name, judged, config):
     named = config.copy_and_resolve_references()
@@ -141,18 +214,23 @@ def test_methods_split_by_it_from_the_first_epoch(name, judged, config):
     assert plan.report["split_precision"] == judged[2].report["split_precision"]
 
 
-def test_a_run_logs_it_and_draws(config, tmp_path):
+@pytest.mark.parametrize("draw", ["posterior", "rematched"])
+def test_a_run_logs_it_and_draws(config, draw, tmp_path):
     drawn = config.copy_and_resolve_references()
     drawn.method, drawn.model.head, drawn.split.by = "infonce", "vse", "loss"
-    drawn.train.draw, drawn.train.warmup_epochs, drawn.train.epochs = "posterior", 0, 1
+    drawn.train.draw, drawn.train.warmup_epochs, drawn.train.epochs = draw, 0, 1
     drawn.train.batch_size = 20
     train(drawn, tmp_path)
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     first, *_, last = records
     assert (first["kind"], first["step"], first["level"]) == ("crossfit", 0, "image")
     assert first["rate_low"] <= first["rate"] <= first["rate_high"]
-    chance = np.random.default_rng([drawn.seed, 0]).random(300)
-    count = np.sum(chance < np.load(tmp_path / CROSSFIT_FILE)["posterior"])
+    rng = np.random.default_rng([drawn.seed, 0])
+    file = np.load(tmp_path / CROSSFIT_FILE)
+    count = np.sum(rng.random(300) < file["posterior"])
+    if draw == "rematched":
+        weight = file["rematched_weight"]
+        count += np.sum(rng.random(len(weight)) < weight)
     assert max(record["step"] for record in records) == count // 20 < 300 // 20
     assert last["kind"] in ("epoch", "warning")
 
@@ -162,7 +240,12 @@ def test_a_run_logs_it_and_draws(config, tmp_path):
     [
         ({"method": "infonce"}, r"split\.by: 'crossfit', expected 'loss', as infonce does not"),
         ({"train.draw": "posterior"}, r"train\.draw: 'posterior', expected 'even', as l2rm choo"),
-        ({"train.draw": "odd"}, r"train\.draw: 'odd' is none of even, posterior"),
+        ({"train.draw": "rematched"}, r"train\.draw: 'rematched', expected 'even', as l2rm cho"),
+        (
+            {"train.draw": "rematched", "method": "rcl", "data.filter": "crossfit"},
+            r"train\.draw: 'rematched', expected 'even' or 'posterior' with data\.filter=crossfit",
+        ),
+        ({"train.draw": "odd"}, r"train\.draw: 'odd' is none of even, posterior, rematched"),
         ({"split.level": "word"}, r"split\.level: 'word' is none of auto, pair, image"),
         ({"split.by": "luck"}, r"split\.by: 'luck' is none of loss, crossfit"),
         ({"split.folds": 2}, r"split\.folds: 2, expected 3 to 100"),
