@@ -242,7 +242,12 @@ def test_a_run_logs_it_and_draws(config, draw, tmp_path):
         ({"train.draw": "posterior"}, r"train\.draw: 'posterior', expected 'even', as l2rm choo"),
         ({"train.draw": "rematched"}, r"train\.draw: 'rematched', expected 'even', as l2rm cho"),
         (
-            {"train.draw": "rematched", "method": "rcl", "data.filter": "crossfit"},
+            {
+                "train.draw": "rematched",
+                "method": "rcl",
+                "split.by": "loss",
+                "data.filter": "crossfit",
+            },
             r"train\.draw: 'rematched', expected 'even' or 'posterior' with data\.filter=crossfit",
         ),
         ({"train.draw": "odd"}, r"train\.draw: 'odd' is none of even, posterior, rematched"),
