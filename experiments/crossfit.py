@@ -34,7 +34,6 @@ from jaxtyping import Bool, Float
 from ml_collections import ConfigDict
 
 from experiments.sweep import run_name, start
-from l2rm_jax.config import flat
 from l2rm_jax.crossfit import (
     Judgement,
     assign_folds,
@@ -69,12 +68,12 @@ def main() -> None:
     )
     parser.add_argument("--path", required=True, type=Path, help="directory of the data")
     parser.add_argument("--images", type=int, default=2000, help="training images, 0 = all")
-    parser.add_argument("--protocol", type=_list(str), default=["image"])
-    parser.add_argument("--rate", type=_list(float), default=[0.4], help="rates of mismatch")
-    parser.add_argument("--seed", type=_list(int), default=[0], help="seeds of the mismatch")
+    parser.add_argument("--protocol", type=values_of(str), default=["image"])
+    parser.add_argument("--rate", type=values_of(float), default=[0.4], help="rates of mismatch")
+    parser.add_argument("--seed", type=values_of(int), default=[0], help="seeds of the mismatch")
     parser.add_argument("--in_sample", action="store_true", help="judge by a model of these pairs")
     parser.add_argument("--train", type=_method_and_head, metavar="METHOD-HEAD")
-    parser.add_argument("--draw", type=_list(_draw), help="of --train=cca-linear: train.draw")
+    parser.add_argument("--draw", type=values_of(_draw), help="of --train=cca-linear: train.draw")
     parser.add_argument("--detector", metavar="METHOD-HEAD", help="what judges the pairs")
     parser.add_argument("--folds", type=int, default=FOLDS, help="of --detector")
     parser.add_argument("--epochs", type=int, default=10, help="of --detector, after no warm-up")
@@ -165,12 +164,22 @@ def train_with_judgement(
     elif make_method(make_model(config, 0), config).splits:
         use = {"split.by": "crossfit"}
     else:
-        fields = ("train.warmup_epochs", "train.epochs", "optim.decay_epochs")
-        use = {name: round(flat(config)[name] / (1 - rate)) for name in fields}
-        use |= {"data.filter": "crossfit", "data.filter_value": 0.5}
+        use = {"data.filter": "crossfit", "data.filter_value": 0.5}
+        use |= equal_updates(config, 1 - rate)
     config = with_changes(config, use)
     results = train(config, out / run_name(config, names))
     return {"validation": results["best_validation_rsum"], "test": results["rsum"]}
+
+
+def equal_updates(config: ConfigDict, kept: float) -> dict[str, int]:
+    """Return epochs with which a share of the pairs is trained on as often as all are."""
+    warmup = round(config.train.warmup_epochs / kept)
+    total = int((config.train.warmup_epochs + config.train.epochs) / kept)
+    return {
+        "train.warmup_epochs": warmup,
+        "train.epochs": total - warmup,
+        "optim.decay_epochs": round(config.optim.decay_epochs / kept),
+    }
 
 
 def judge_out_of_fold(train: PairDataset) -> Judgement:
@@ -270,7 +279,8 @@ def _draw(text: str) -> str:
     return text
 
 
-def _list(kind: Callable) -> Callable[[str], Sequence]:
+def values_of(kind: Callable) -> Callable[[str], Sequence]:
+    """Return a function that reads values between commas."""
     return lambda text: [kind(value) for value in text.split(",")]
 
 
