@@ -268,6 +268,7 @@ VALUES = {
     int: st.one_of(st.sampled_from([*NUMBERS, *WORDS]), st.integers().map(str)),
     float: st.one_of(st.sampled_from([*NUMBERS, *WORDS]), st.floats().map(str)),
     str: st.one_of(st.sampled_from([*WORDS, *NUMBERS, *METHODS]), st.text(max_size=20)),
+    tuple: st.sampled_from([*WORDS, *NUMBERS]),
 }
 OVERRIDES = st.sampled_from(sorted(FIELDS)).flatmap(
     lambda key: st.tuples(st.just(key), VALUES[type(FIELDS[key])])

@@ -47,7 +47,7 @@ MISTAKES = [
     ("--config=configs/missing.py", "configs/missing.py: no such config file"),
     ("--config=configs/scenes.py:slow", "expected scenes or scenes:quick"),
     ("--config.train.epochs=2.5", "config.train.epochs: found '2.5', expected a whole number"),
-    ("--config.method=l3rm", "'l3rm' is none of triplet, infonce, l2rm, rcl"),
+    ("--config.method=l3rm", "'l3rm' is none of triplet, infonce, cca, l2rm, rcl"),
     ("--config=f30k", "data.path: empty"),
     ("--data=/nonexistent", "/nonexistent: no such directory"),
     ("--config.data.name=scenes --data=/", "data.name is 'scenes', the built-in data set"),

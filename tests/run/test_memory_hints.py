@@ -67,7 +67,7 @@ def test_training_and_scoring_advise_by_what_ran(run):
         "memory"
     )
     with pytest.raises(jax.errors.JaxRuntimeError) as raised:
-        Run._score(run, SimpleNamespace(split="dev"), exhaust_memory)
+        Run.score(run, SimpleNamespace(split="dev"), exhaust_memory)
     assert "It was scoring dev. Try --config.evaluation.batch_size=64 or" in describe_error(
         raised.value
     )
