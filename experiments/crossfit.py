@@ -60,6 +60,7 @@ from l2rm_jax.train import train
 FOLDS = 5
 ECE_BINS = 15
 DEV_IMAGES = 200  # as in the tables of Flickr8k
+KEPT = {"data.filter": "crossfit", "data.filter_value": 0.5}
 
 
 def main() -> None:
@@ -164,8 +165,7 @@ def train_with_judgement(
     elif make_method(make_model(config, 0), config).splits:
         use = {"split.by": "crossfit"}
     else:
-        use = {"data.filter": "crossfit", "data.filter_value": 0.5}
-        use |= equal_updates(config, 1 - rate)
+        use = {**KEPT, **equal_updates(config, 1 - rate)}
     config = with_changes(config, use)
     results = train(config, out / run_name(config, names))
     return {"validation": results["best_validation_rsum"], "test": results["rsum"]}

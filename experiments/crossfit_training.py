@@ -21,13 +21,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments.crossfit import DEV_IMAGES, equal_updates, values_of
+from experiments.crossfit import DEV_IMAGES, KEPT, equal_updates, values_of
 from experiments.runs import epoch_records
 from experiments.sweep import result_row, run_grid, run_name, start
 from l2rm_jax.run.config_file import load_config, with_changes
 
 SPLITS = {"loss": {"split.by": "loss"}, "crossfit": {"split.by": "crossfit"}}
-KEPT = {"data.filter": "crossfit", "data.filter_value": 0.5}
 USES: Mapping[str, Mapping[str, dict]] = {
     "infonce": {"all": {}, "kept": KEPT},
     "l2rm": SPLITS,

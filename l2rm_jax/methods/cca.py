@@ -8,10 +8,9 @@ weights. On semi-paired data it trusts the known pairs alone.
 References: as `crossfit/cca.py`.
 """
 
-from l2rm_jax.config import NEEDED_HEADS
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.base import Method, init_state, model_optimiser
-from l2rm_jax.methods.closed_form import RIDGES
+from l2rm_jax.methods.closed_form import FITTED_HEAD, RIDGES
 from l2rm_jax.methods.registry import register_method
 
 
@@ -21,11 +20,10 @@ def make_cca(model, config) -> Method:
     Raises:
       ConfigError: the head is not `linear`.
     """
-    head = NEEDED_HEADS["cca"]
-    if config.model.head != head:
+    if config.model.head != FITTED_HEAD:
         raise ConfigError(
-            f"model.head: {config.model.head!r}, expected {head!r} with method=cca",
-            hint=f"--config.model.head={head}",
+            f"model.head: {config.model.head!r}, expected {FITTED_HEAD!r} with method=cca",
+            hint=f"--config.model.head={FITTED_HEAD}",
         )
     optimiser = model_optimiser(config)
     return Method(

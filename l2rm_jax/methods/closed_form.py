@@ -9,13 +9,14 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from l2rm_jax.config import NEEDED_HEADS
 from l2rm_jax.crossfit import caption_vectors, cca, image_vectors
 from l2rm_jax.crossfit.cca import Ridge
 from l2rm_jax.crossfit.features import Fitted
 from l2rm_jax.data import PairDataset
 from l2rm_jax.methods.base import TrainState
 
-FITTED_HEAD = "linear"
+FITTED_HEAD = NEEDED_HEADS["cca"]
 RIDGES = (Ridge(0.1, 0.1), Ridge(0.3, 0.3), Ridge(1, 1), Ridge(3, 1), Ridge(10, 3), Ridge(30, 10))
 
 
@@ -35,26 +36,26 @@ def fit_states(
     images, captions = image_vectors(dataset), caption_vectors(dataset)
     image_rows, caption_rows, weights = _weighted_pairs(dataset, weighted)
     total = cca.moments(images.rows, captions.rows, image_rows, caption_rows, weights[None])[0]
-    split = 1 + images.rows.shape[1]
+    mean = total[0, 1:] / total[0, 0]
+    covariance = total[1:, 1:] / total[0, 0] - np.outer(mean, mean)
+    split = images.rows.shape[1]
+    image_part, caption_part = slice(None, split), slice(split, None)
+    statistics = {
+        "image_encoder": _statistics(images, mean[image_part], covariance[image_part, image_part]),
+        "text_encoder": _statistics(
+            captions, mean[caption_part], covariance[caption_part, caption_part]
+        ),
+    }
+    state = state.replace(batch_stats=_resized(statistics, state.batch_stats))
     fitted = []
     for ridge in RIDGES:
-        model = cca.fit(total, images.rows.shape[1], ridge)
-        sides = {
-            "image_encoder": (images, model.image_mean, model.image_map, slice(1, split)),
-            "text_encoder": (captions, model.caption_mean, model.caption_map, slice(split, None)),
+        model = cca.fit(total, split, ridge)
+        params = {
+            "image_encoder": _map(model.image_map, covariance[image_part, image_part]),
+            "text_encoder": _map(model.caption_map, covariance[caption_part, caption_part]),
         }
-        params, statistics = {}, {}
-        for name, (features, mean, matrix, part) in sides.items():
-            covariance = total[part, part] / total[0, 0] - np.outer(mean, mean)
-            scale, matrix = _standardise(covariance, matrix)
-            params[name] = {"map": matrix}
-            statistics[name] = _statistics(features) | {"center": mean, "scale": scale}
-            statistics[name] = {f"feature_{key}": x for key, x in statistics[name].items()}
-        new = state.replace(
-            params=_resized(params, state.params),
-            batch_stats=_resized(statistics, state.batch_stats),
-        )
-        fitted.append((new, {"ridge_images": ridge.images, "ridge_captions": ridge.captions}))
+        report = {"ridge_images": ridge.images, "ridge_captions": ridge.captions}
+        fitted.append((state.replace(params=_resized(params, state.params)), report))
     return fitted
 
 
@@ -68,22 +69,30 @@ def _weighted_pairs(dataset: PairDataset, weighted: bool) -> tuple[np.ndarray, .
     return tuple(map(np.concatenate, zip(own, dataset.rematched, strict=True)))
 
 
-def _standardise(
-    covariance: Float[np.ndarray, "d d"], matrix: Float[np.ndarray, "d components"]
-) -> tuple[np.ndarray, np.ndarray]:
-    """A scale that makes the mean variance of the features 1, and the map of what is scaled.
+def _scale(covariance: Float[np.ndarray, "d d"]) -> np.float32:
+    """What makes the mean variance of the features 1."""
+    return np.float32(1 / np.sqrt(max(np.trace(covariance) / len(covariance), 1e-12)))
 
-    The mean squared length of the mapped vectors is 1 too. So a step of gradient changes the same
-    share of a map whatever the features are. No cosine changes.
+
+def _map(
+    matrix: Float[np.ndarray, "d components"], covariance: Float[np.ndarray, "d d"]
+) -> dict[str, np.ndarray]:
+    """The map of the scaled features; the mean squared length of what it gives is 1.
+
+    So a step of gradient changes the same share of a map whatever the features are. No cosine
+    changes.
     """
-    scale = 1 / np.sqrt(max(np.trace(covariance) / len(covariance), 1e-12))
     length = np.sqrt(np.sum(matrix * (covariance @ matrix)))
-    return np.float32(scale), matrix / (scale * max(length, 1e-12))
+    return {"map": matrix / (_scale(covariance) * max(length, 1e-12))}
 
 
-def _statistics(vectors: Fitted) -> dict[str, np.ndarray]:
-    """What was fitted to the features, by name; empty for single vectors."""
-    return {name: np.asarray(x) for name, x in vectors.fit._asdict().items()} if vectors.fit else {}
+def _statistics(
+    vectors: Fitted, mean: Float[np.ndarray, " d"], covariance: Float[np.ndarray, "d d"]
+) -> dict[str, np.ndarray]:
+    """What makes the features and standardises them, by its name in the head's encoders."""
+    fields = vectors.fit._asdict() if vectors.fit else {}
+    fields |= {"center": mean, "scale": _scale(covariance)}
+    return {f"feature_{name}": np.asarray(value) for name, value in fields.items()}
 
 
 def _resized(fitted: Any, like: Any) -> Any:

@@ -1,13 +1,13 @@
 """Linear: one vector an image and a caption, a linear map of fixed features, compared by cosine.
 
 The features are those of the linear detector (`l2rm_jax/crossfit`): pooled regions, weighted counts
-of words, or vectors as they are. `methods/cca.py` fits features and maps to the training pairs in
-closed form; any other method starts from there. Statistics of the features lie in the collection
+of words, or vectors as they are. `methods/closed_form.py` fits features and maps to the training
+pairs; any other method than `cca` starts from there. Statistics of the features lie in the collection
 `batch_stats`, as gradients do not change them; the maps are parameters.
 """
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -53,13 +53,14 @@ class _LinearEncoder(nn.Module):
     dropout: float
     axis_name: str | None = None
 
-    def map(self, vectors: Float[Array, "n d"], train: bool) -> Float[Array, "n 1 components"]:
-        """Map the features; called once, in a compact method."""
+    def code(self, make: Callable, vectors: Float[Array, "n d"], train: bool) -> Any:
+        """Map the features to a code of one vector; called once, in a compact method."""
         size = vectors.shape[1]
         center = _statistic(self, "feature_center", nn.initializers.zeros, (size,))
         scale = _statistic(self, "feature_scale", nn.initializers.ones, ())
         vectors = Dropout(self.dropout, self.axis_name)((vectors - center) * scale, train)
-        return (vectors @ self.param("map", _unit_variance, (size, COMPONENTS)))[:, None]
+        mapped = (vectors @ self.param("map", _unit_variance, (size, COMPONENTS)))[:, None]
+        return make(l2_normalise(mapped), jnp.ones(mapped.shape[:2]), norms=l2_norm(mapped))
 
 
 class LinearImages(_LinearEncoder):
@@ -69,8 +70,7 @@ class LinearImages(_LinearEncoder):
     def __call__(
         self, images: Float[Array, "I R Dv"], regions: Int[Array, " I"], train: bool
     ) -> ImageCode:
-        vectors = self.map(_pooled(self, images, regions), train)
-        return ImageCode(l2_normalise(vectors), _ones(vectors), norms=l2_norm(vectors))
+        return self.code(ImageCode, _pooled(self, images, regions), train)
 
 
 class LinearVectors(_LinearEncoder):
@@ -80,8 +80,7 @@ class LinearVectors(_LinearEncoder):
     def __call__(
         self, vectors: Float[Array, "J L Dt"], lengths: Int[Array, " J"], train: bool
     ) -> TextCode:
-        mapped = self.map(_pooled(self, vectors, lengths), train)
-        return TextCode(l2_normalise(mapped), _ones(mapped), norms=l2_norm(mapped))
+        return self.code(TextCode, _pooled(self, vectors, lengths), train)
 
 
 class LinearWords(_LinearEncoder, kw_only=True):
@@ -96,8 +95,8 @@ class LinearWords(_LinearEncoder, kw_only=True):
         size, dimensions = self.vocabulary_size, word_features.DIMENSIONS
         rarity = _statistic(self, "feature_rarity", nn.initializers.ones, (size,))
         directions = _statistic(self, "feature_directions", _unit_variance, (size, dimensions))
-        mapped = self.map(_weighted_words(tokens, lengths, rarity, directions), train)
-        return TextCode(l2_normalise(mapped), _ones(mapped), norms=l2_norm(mapped))
+        words = _weighted_words(tokens, lengths, rarity, directions)
+        return self.code(TextCode, words, train)
 
 
 def _pooled(
@@ -144,7 +143,3 @@ def _statistic(
     """An array that gradients do not change; random before a fit."""
     make = lambda: init(module.make_rng("params"), shape)  # noqa: E731
     return jax.lax.stop_gradient(module.variable("batch_stats", name, make).value)
-
-
-def _ones(vectors: Float[Array, "n 1 d"]) -> Float[Array, "n 1"]:
-    return jnp.ones(vectors.shape[:2])
