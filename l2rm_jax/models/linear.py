@@ -2,8 +2,8 @@
 
 The features are those of the linear detector (`l2rm_jax/crossfit`): pooled regions, weighted counts
 of words, or vectors as they are. `methods/closed_form.py` fits features and maps to the training
-pairs; any other method than `cca` starts from there. Statistics of the features lie in the collection
-`batch_stats`, as gradients do not change them; the maps are parameters.
+pairs; any other method than `cca` starts from there. Statistics of the features lie in the
+collection `batch_stats`, as gradients do not change them; the maps are parameters.
 """
 
 from collections.abc import Callable
