@@ -1,0 +1,50 @@
+"""What an encoder is: photographs and captions in, features out."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jaxtyping import Float16, Int32
+
+if TYPE_CHECKING:  # Pillow and NumPy are imported by the encoders themselves
+    import numpy as np
+    from PIL.Image import Image
+
+
+class Encoder(Protocol):
+    """Turns pictures and captions into features, a batch at a time.
+
+    The result for a picture or a caption does not depend on the others of its batch.
+
+    Attributes:
+      name: the encoder as the user wrote it: `transformers:openai/clip-vit-base-patch32`.
+    """
+
+    name: str
+
+    def describe(self) -> dict[str, Any]:
+        """What `dataset.json` records of the encoder, as values that JSON can hold.
+
+        It has the name, the versions of the libraries, a hash of the weights, the sizes of the
+        features, and which kind of tokens they are.
+        """
+        ...
+
+    def encode_images(
+        self, pictures: Sequence["Image"]
+    ) -> 'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"]':
+        """Encode pictures, which are upright and in mode RGB, as one vector or R regions each."""
+        ...
+
+    def encode_captions(
+        self, texts: Sequence[str]
+    ) -> (
+        'tuple[Float16[np.ndarray, "n D"], None] '
+        '| tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]] | None'
+    ):
+        """Encode captions as one vector each, or as W word vectors of which the first are real.
+
+        Returns:
+          The vectors, and the number of real ones of each caption if there are W. None if the
+          encoder has no vectors for captions, which then stay words.
+        """
+        ...
