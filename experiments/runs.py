@@ -14,7 +14,7 @@ from l2rm_jax.run.config_file import CONFIG_FILE, read_config
 
 RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 SEEDS = ("seed", "mismatch.seed")  # runs that differ only in these may be averaged
-VALIDATIONS = ("epoch", "import")  # kinds of records that hold validation recalls
+VALIDATIONS = ("epoch", "adopt", "import")  # kinds with validation recalls; import: adopt in 0.1
 
 
 class Run(NamedTuple):
@@ -23,7 +23,7 @@ class Run(NamedTuple):
     Attributes:
       workdir: its directory.
       config: the config that it was started with.
-      records: validations in order; one for each epoch so far, and one for imported weights.
+      records: validations in order; one for each epoch so far, and one for adopted weights.
       results: the content of `results.json`; None until all epochs of `config` are done and tested.
     """
 

@@ -122,16 +122,16 @@ def _evaluate(command: Command) -> None:
         print(recall_table(rows))
 
 
-def _import(command: Command) -> None:
+def _adopt(command: Command) -> None:
     from l2rm_jax.evaluation.recall import recall_table
-    from l2rm_jax.published.import_run import import_checkpoint
+    from l2rm_jax.published.adopt import adopt_checkpoint
 
     for name in ("checkpoint", "workdir"):
         if not command[name]:
             raise missing_flag_error(name, command.mode)
     checkpoint, workdir = command["checkpoint"], command["workdir"]
-    print(recall_table(import_checkpoint(_checkpoint_config(command), checkpoint, workdir)))
-    print(f"imported; to continue: l2rm --workdir={workdir}")
+    print(recall_table(adopt_checkpoint(_checkpoint_config(command), checkpoint, workdir)))
+    print(f"adopted; to continue: l2rm --workdir={workdir}")
 
 
 def _checkpoint_config(command: Command) -> ConfigDict:
@@ -173,16 +173,16 @@ MODES = (
         _evaluate,
     ),
     Mode(
-        "import",
+        "adopt",
         "published checkpoint -> run",
-        "l2rm import --checkpoint=F --data=D --config.data.vocabulary=V --workdir=W",
+        "l2rm adopt --checkpoint=F --data=D --config.data.vocabulary=V --workdir=W",
         (
             Flag("checkpoint", "FILE", "the published PyTorch checkpoint"),
             Flag("workdir", "DIR", "directory of the new run, which l2rm --workdir=DIR continues"),
             CONFIG._replace(meaning="a config: f30k, f30k:rcl, or the path of a file", default=""),
             *(FIELD, DATA),
         ),
-        _import,
+        _adopt,
     ),
 )
 

@@ -17,7 +17,7 @@ from l2rm_jax.command_line.mistakes import (
     value_error,
 )
 from l2rm_jax.command_line.mode import FIELD, Command, Flag, Mode
-from l2rm_jax.command_line.words import Words, split_words
+from l2rm_jax.command_line.words import Words, split_words, with_new_mode
 from l2rm_jax.config import flat
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.run.config_file import CONFIG_FILE, load_config, read_config, with_changes
@@ -42,7 +42,7 @@ def parse(words: Sequence[str], modes: Sequence[Mode]) -> Command:
       ConfigError: a mode, a flag or a field does not exist or has a wrong value, or the config
         cannot be read.
     """
-    given = split_words(words)
+    given = with_new_mode(split_words(words))
     mode = find_mode(given, modes)
     texts = _texts(given, mode, modes)
     values = _flag_values(texts, mode)

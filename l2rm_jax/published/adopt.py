@@ -27,13 +27,13 @@ from l2rm_jax.run.opening import open_run
 _log = logging.getLogger(__name__)
 
 
-def import_checkpoint(
+def adopt_checkpoint(
     config: ConfigDict, path: str | Path, workdir: str | Path, replicas: Replicas | None = None
 ) -> dict[str, dict[str, float]]:
     """Create a run in `workdir` that starts after warm-up with the model of a published file.
 
     Published files hold no optimiser state, so `train` continues with a new one, for
-    `train.epochs` epochs. For the method `l2rm`, the learned cost is imported too. It depends on
+    `train.epochs` epochs. For the method `l2rm`, the learned cost is adopted too. It depends on
     the batch size; for another one, `resize_cost` keeps the part that still has a meaning.
 
     Args:
@@ -57,7 +57,7 @@ def import_checkpoint(
     if len(networks) > 1:
         raise ConfigError(
             f"{path}: holds {len(networks)} networks ({', '.join(networks)}), expected one. "
-            "Their ensemble can be evaluated, but not imported"
+            "Their ensemble can be evaluated, but not adopted"
         )
     [weights] = networks.values()
     images = RegionFeatures.read(Path(config.data.path) / "train_ims.npy")
@@ -68,7 +68,7 @@ def import_checkpoint(
         row = run.adopt(variables_from_state_dict(weights), _learned_cost(config, cost, path))
         save_vocabulary_and_index(run.data, workdir)
         with RunLog(workdir, run.header) as log:
-            log.write("import", run.step, checkpoint=str(path), **row)
+            log.write("adopt", run.step, checkpoint=str(path), **row)
         run.checkpoints.wait()
         # The config is written last: it is what makes the directory a run.
         write_config(workdir, config)
@@ -86,6 +86,6 @@ def _with_sizes(config: ConfigDict, weights: Mapping[str, np.ndarray]) -> Config
 def _learned_cost(config: ConfigDict, weights: dict | None, path: str | Path) -> dict | None:
     """The file's learned cost for this run's batch size; None unless file and method have one."""
     if config.method != "l2rm" or weights is None:
-        _log.info("%s: no learned cost is imported", path)
+        _log.info("%s: no learned cost is adopted", path)
         return None
     return resize_cost(cost_from_state_dict(weights), config.train.batch_size)

@@ -12,8 +12,8 @@ import orbax.checkpoint as ocp
 import pytest
 
 from l2rm_jax.errors import ConfigError, L2RMError
+from l2rm_jax.published.adopt import adopt_checkpoint
 from l2rm_jax.published.conversion import variables_from_state_dict
-from l2rm_jax.published.import_run import import_checkpoint
 from tests.published.checkpoint_files import (
     data_config,
     golden,
@@ -41,7 +41,7 @@ def train_data(tmp_path):
     return write_data(tmp_path / "data", **parts)
 
 
-def test_a_refused_import_leaves_no_trace(train_data, tmp_path):
+def test_a_refused_checkpoint_leaves_no_trace(train_data, tmp_path):
     weights = golden("m_train_SAF").under("w_after/")
     wide = {**weights, FC: np.pad(weights[FC], ((0, 0), (0, 1)))}
     config = data_config(train_data)
@@ -53,10 +53,10 @@ def test_a_refused_import_leaves_no_trace(train_data, tmp_path):
     for content, message in cases:
         path = save(tmp_path / "a.pth.tar", weights, **content)
         with pytest.raises(L2RMError, match=message):
-            import_checkpoint(config, path, tmp_path / "run")
+            adopt_checkpoint(config, path, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with pytest.raises(ConfigError, match="expected a new or an empty directory"):
-        import_checkpoint(config, path, train_data)
+        adopt_checkpoint(config, path, train_data)
 
 
 def main(directory: Path, *arguments: str) -> subprocess.CompletedProcess:
@@ -80,14 +80,14 @@ def test_a_run_goes_on_from_a_checkpoint(train_data, tmp_path):
         f"--checkpoint={path}",
     ]
     sizes = ["--config.train.batch_size=20", "--config.train.epochs=1"]
-    done = main(tmp_path, "--mode=import", *flags, *sizes, f"--workdir={workdir}")
+    done = main(tmp_path, "--mode=adopt", *flags, *sizes, f"--workdir={workdir}")
     assert done.returncode == 0, done.stderr
     assert f"{path}, validation" in " ".join(done.stdout.split())
 
     config = json.loads((workdir / "config.json").read_text())
     assert config["model"]["head"] == "saf" and config["model"]["embed_dim"] == 24
-    [imported] = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
-    assert imported["kind"] == "import" and imported["checkpoint"] == str(path)
+    [adopted] = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
+    assert adopted["kind"] == "adopt" and adopted["checkpoint"] == str(path)
     state = ocp.StandardCheckpointer().restore(workdir / "checkpoints" / "best" / "0" / "state")
     expected = variables_from_state_dict(weights)
     for name in ("params", "batch_stats"):
@@ -103,4 +103,4 @@ def test_a_run_goes_on_from_a_checkpoint(train_data, tmp_path):
     assert 0 < results["rsum"] < 600 and results["head"] == "saf"
     lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
     kinds = [(line["kind"], line.get("epoch")) for line in lines if line["kind"] != "warning"]
-    assert kinds[0] == ("import", None) and kinds[-1] == ("epoch", 6)  # after five of warm-up
+    assert kinds[0] == ("adopt", None) and kinds[-1] == ("epoch", 6)  # after five of warm-up
