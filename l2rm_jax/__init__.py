@@ -5,11 +5,20 @@ time and starts no JAX. Where everything else is: `l2rm_jax/README.md`.
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from l2rm_jax.methods import register_method as register_method
+    from l2rm_jax.models import register_head as register_head
+    from l2rm_jax.ot import partial_sinkhorn as partial_sinkhorn
+    from l2rm_jax.retriever import Retriever as Retriever
+    from l2rm_jax.retriever import load as load
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Retriever": "l2rm_jax.retriever",
+    "load": "l2rm_jax.retriever",
     "partial_sinkhorn": "l2rm_jax.ot",
     "register_head": "l2rm_jax.models",
     "register_method": "l2rm_jax.methods",

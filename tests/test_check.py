@@ -29,7 +29,7 @@ def config(tmp_path) -> ConfigDict:
 
 def read_as_run(config: ConfigDict) -> None:
     for split in read_data(config, "nowhere").splits:
-        list(image_batches(split, 4))
+        list(image_batches(split.images, 4))
 
 
 def listed_problems(config: ConfigDict) -> list[str]:

@@ -88,7 +88,7 @@ def read_data_set(config: Any) -> None:
     data = read_data(config, None)
     for split in data.splits:
         split.images.rows(np.arange(len(split.images)))
-        for _ in caption_batches(split, 4):
+        for _ in caption_batches(split.tokens, 4):
             pass
     stream = TrainStream(
         data.train, {"all": np.arange(len(data.train))}, batch_size=4, seed=0, epoch=0

@@ -16,7 +16,8 @@ ROOT = Path(l2rm_jax.__file__).parent
 LINES = (
     ("__main__",),
     ("main",),
-    ("train", "evaluate", "check", "published"),
+    ("train", "evaluate", "check", "retriever"),
+    ("published",),
     ("command_line",),
     ("run",),
     ("methods", "evaluation"),

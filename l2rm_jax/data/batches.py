@@ -14,6 +14,7 @@ import grain
 import numpy as np
 from jaxtyping import Float32, Int, Int32
 
+from l2rm_jax.data import pairs
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.devices.hosts import Share, usable_cores
@@ -85,7 +86,7 @@ def scoring_batches(
 
 
 def image_batches(
-    dataset: PairDataset, batch_size: int, rows: Int[np.ndarray, " n"] | None = None
+    images: RegionFeatures, batch_size: int, rows: Int[np.ndarray, " n"] | None = None
 ) -> Iterator[tuple[Float32[np.ndarray, "B R Dv"], Int32[np.ndarray, " B"], int]]:
     """Iterate over the images of the given rows, in that order; over all images without `rows`.
 
@@ -96,7 +97,6 @@ def image_batches(
     Raises:
       DataError: while iterating, if a feature is not finite.
     """
-    images = dataset.images
     order = np.arange(len(images)) if rows is None else rows
 
     def build(step: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -110,18 +110,23 @@ def image_batches(
 
 
 def caption_batches(
-    dataset: PairDataset, batch_size: int, buckets: Sequence[int] = BUCKETS
+    captions: pairs.Tokens, batch_size: int, buckets: Sequence[int] = BUCKETS
 ) -> Iterator[tuple[Tokens, Int32[np.ndarray, " B"], Int[np.ndarray, " B"], int]]:
     """Iterate over all captions without clipping any, sorted by length to need little padding.
 
     A batch is padded to the smallest bucket that holds it; beyond the last bucket, to a multiple of
     32 words.
 
+    Args:
+      captions: word indices or word vectors, as `PairDataset.tokens` holds them.
+      batch_size: captions at once.
+      buckets: as in `TrainStream`.
+
     Yields:
       Tokens, lengths, rows of the captions, and how many captions count: the last batch is filled
       up with repeats of its last caption.
     """
-    reader = BatchReader(dataset, buckets, max_words=None)
+    reader = CaptionReader(captions, buckets, max_words=None)
     by_length = np.argsort(reader.full_lengths, kind="stable")
     for start in range(0, len(by_length), batch_size):
         part = by_length[start : start + batch_size]
@@ -134,17 +139,59 @@ def smallest_bucket(length: int, buckets: Sequence[int] = BUCKETS) -> int:
     return next((bucket for bucket in buckets if bucket >= length), -(-length // 32) * 32)
 
 
-class BatchReader:
+class CaptionReader:
+    """Reads captions into padded batches.
+
+    Args:
+      captions: word indices or word vectors.
+      buckets: numbers of words to which captions are padded, ascending.
+      max_words: number of words after which a caption is clipped; None clips none.
+
+    Raises:
+      ConfigError: buckets that are not ascending positive numbers, or `max_words` below 1.
+    """
+
+    def __init__(self, captions: pairs.Tokens, buckets: Sequence[int], max_words: int | None):
+        if list(buckets) != sorted(set(buckets)) or not buckets or buckets[0] < 1:
+            raise ConfigError(f"buckets are {tuple(buckets)}, expected ascending positive numbers")
+        if max_words is not None and max_words < 1:
+            raise ConfigError(f"max_words is {max_words}, expected at least 1")
+        self._captions, self._buckets = captions, buckets
+        self.full_lengths = pairs.token_counts(captions)  # before clipping
+        self._lengths = self.full_lengths
+        if max_words is not None:
+            self._lengths = np.minimum(self.full_lengths, max_words)
+
+    def bucket(self, rows: np.ndarray) -> int:
+        """Number of words to pad captions to: their bucket, but at most the vectors stored."""
+        bucket = smallest_bucket(int(self._lengths[rows].max()), self._buckets)
+        if isinstance(self._captions, RegionFeatures):
+            return min(bucket, self._captions.shape[1])
+        return bucket
+
+    def captions(self, rows: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens [B, words, ...] and lengths [B] of captions, padded to `words` words."""
+        lengths = self._lengths[rows]
+        if isinstance(self._captions, RegionFeatures):
+            vectors = self._captions.rows(rows)[:, :words]
+            return vectors * (np.arange(words) < lengths[:, None])[..., None], lengths
+        tokens = np.zeros((len(rows), words), np.int32)
+        for line, row, length in zip(tokens, rows, lengths, strict=True):
+            line[:length] = self._captions[row][:length]
+        return tokens, lengths
+
+
+class BatchReader(CaptionReader):
     """Reads rows of a data set into padded batches.
 
     Args:
       dataset: the pairs.
-      buckets: numbers of words to which captions are padded, ascending.
-      max_words: number of words after which a caption is clipped; None clips none.
+      buckets: as in `CaptionReader`.
+      max_words: as in `CaptionReader`.
       share: the host's share of each global batch.
 
     Raises:
-      ConfigError: buckets that are not ascending positive numbers, or `max_words` below 1.
+      ConfigError: as `CaptionReader`.
     """
 
     def __init__(
@@ -154,33 +201,8 @@ class BatchReader:
         max_words: int | None,
         share: Share = WHOLE_BATCH,
     ):
-        if list(buckets) != sorted(set(buckets)) or not buckets or buckets[0] < 1:
-            raise ConfigError(f"buckets are {tuple(buckets)}, expected ascending positive numbers")
-        if max_words is not None and max_words < 1:
-            raise ConfigError(f"max_words is {max_words}, expected at least 1")
+        super().__init__(dataset.tokens, buckets, max_words)
         self.dataset, self._share = dataset, share
-        self.full_lengths = dataset.lengths  # before clipping
-        self._vectors = dataset.tokens if isinstance(dataset.tokens, RegionFeatures) else None
-        self._lengths = self.full_lengths
-        if max_words is not None:
-            self._lengths = np.minimum(self.full_lengths, max_words)
-        self._buckets = buckets
-
-    def bucket(self, rows: np.ndarray) -> int:
-        """Number of words to pad captions to: their bucket, but at most the vectors stored."""
-        bucket = smallest_bucket(int(self._lengths[rows].max()), self._buckets)
-        return bucket if self._vectors is None else min(bucket, self._vectors.shape[1])
-
-    def captions(self, rows: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens [B, words, ...] and lengths [B] of captions, padded to `words` words."""
-        lengths = self._lengths[rows]
-        if self._vectors is not None:
-            vectors = self._vectors.rows(rows)[:, :words]
-            return vectors * (np.arange(words) < lengths[:, None])[..., None], lengths
-        tokens = np.zeros((len(rows), words), np.int32)
-        for line, row, length in zip(tokens, rows, lengths, strict=True):
-            line[:length] = self.dataset.tokens[row][:length]
-        return tokens, lengths
 
     def batch(
         self,

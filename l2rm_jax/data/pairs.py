@@ -14,6 +14,13 @@ from l2rm_jax.errors import DataError
 Tokens = list[Int32[np.ndarray, " words"]] | RegionFeatures  # word indices, or word vectors
 
 
+def token_counts(tokens: Tokens) -> Int32[np.ndarray, " captions"]:
+    """Number of words of each caption."""
+    if isinstance(tokens, RegionFeatures):
+        return tokens.counts
+    return np.array([len(words) for words in tokens], np.int32)
+
+
 class Rematched(NamedTuple):
     """Images combined with captions that they are not stored with, as they fit better.
 
@@ -71,9 +78,7 @@ class PairDataset:
     @property
     def lengths(self) -> Int32[np.ndarray, " pairs"]:
         """Number of words of each caption."""
-        if isinstance(self.tokens, RegionFeatures):
-            return self.tokens.counts
-        return np.array([len(tokens) for tokens in self.tokens], np.int32)
+        return token_counts(self.tokens)
 
     @property
     def matched(self) -> Bool[np.ndarray, " pairs"]:

@@ -93,12 +93,16 @@ class Replicas:
 
     def replicate(self, tree: Any) -> Any:
         """Copy a tree to each device of this host: arrays `[...]` become `[local_count, ...]`."""
+        stacked = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * self.local_count), tree)
+        # A restored array is committed to one device, which a mapped function would reject.
+        return self.place(stacked)
+
+    def place(self, tree: Any) -> Any:
+        """Put each row of arrays `[local_count, ...]` on its device of this host."""
         # The sharding that a mapped step returns; with another one, the second step would be
         # compiled again.
         sharding = NamedSharding(Mesh(np.array(self._local), (AXIS,)), PartitionSpec(AXIS))
-        stacked = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * self.local_count), tree)
-        # A restored array is committed to one device, which a mapped function would reject.
-        return jax.device_put(stacked, sharding)
+        return jax.device_put(tree, sharding)
 
     def unreplicate(self, tree: Any) -> Any:
         """The copy of a replicated tree on this host's first device."""

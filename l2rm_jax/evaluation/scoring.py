@@ -1,6 +1,7 @@
 """Score every image of a split against every caption, or only selected pairs."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -11,10 +12,12 @@ from jaxtyping import Float, Int
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data import batches
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.pairs import PairDataset, Tokens
 from l2rm_jax.devices.parallel import AXIS, Replicas, global_rows
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.models.encoders import ImageCode
+from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.pem import MIN_SQUARED_DISTANCE
 from l2rm_jax.models.retrieval import RetrievalModel
 
 IMAGE_TILE = 128  # images scored at once on each device
@@ -22,11 +25,15 @@ CPU_IMAGE_TILE = 32  # the same on a CPU: intermediate arrays stay in the cache 
 PAIR_TILE = 256  # pairs scored at once on each device by `pair_similarities`
 
 
+def ignore_progress(count: int) -> None:
+    """Report no progress."""
+
+
 class Scorer:
     """Scores images and captions with one model; its functions are compiled once.
 
-    Each image and each caption is encoded once. If the head is a product of two vectors
-    (`is_product`), all pairs are scored by a single matrix product. Otherwise images are spread
+    Each image and each caption is encoded once. If the head compares two vectors (`metric`), all
+    pairs are scored by a single matrix product. Otherwise images are spread
     over the devices in tiles, and every tile is scored against one batch of captions at a time:
     device memory does not grow with the number of captions. Each host scores its share, and every
     host returns the whole result.
@@ -40,6 +47,7 @@ class Scorer:
     def __init__(self, model: RetrievalModel, replicas: Replicas, batch_size: int):
         # In evaluation nothing is averaged over the batch, so devices need not communicate.
         self._model = model.clone(axis_name=None)
+        self.metric = model.metric
         self._replicas = replicas
         self._batch_size = batch_size
         self._encode_images = replicas.map_local(self._apply("encode_images"), (0, 0, 0))
@@ -64,57 +72,102 @@ class Scorer:
           variables: "params" and "batch_stats", with a leading device axis.
           dataset: any split. All its images and captions are scored, and no caption is clipped.
         """
-        if self._model.is_product:
-            images, texts = self.embeddings(variables, dataset)
-            return images @ texts.T
+        if self.metric:
+            return vector_similarities(*self.embeddings(variables, dataset), self.metric)
         own = self._replicas.host_rows(len(dataset.images))
-        tiles, images = list(self._image_tiles(variables, dataset, own)), len(own)
-        size = self._images_at_once(own)
-        sims = np.empty((images, len(dataset)), np.float32)
+        tiles = self._image_tiles(variables, dataset.images, own)
+        shape = (len(own), len(dataset))
+        with progress_bar(math.prod(shape), f"scoring {dataset.split}") as bar:
+            texts = self._caption_blocks(variables, dataset.tokens)
+            sims = self._tile_similarities(variables, tiles, texts, shape, bar.update)
+        return self._replicas.gather_host_rows(sims, len(dataset.images))
+
+    def _tile_similarities(
+        self,
+        variables: Any,
+        tiles: Iterable[ImageCode],
+        texts: Iterable[tuple[Int[np.ndarray, " valid"], TextCode]],
+        shape: tuple[int, int],
+        done: Callable[[int], None],
+    ) -> Float[np.ndarray, "I M"]:
+        """Similarities of image tiles, equally large but for padding of the last, with captions.
+
+        Args:
+          variables: as in `similarities`.
+          tiles: codes `[devices, images, ...]` of all images, in order.
+          texts: codes of captions, whole on each device, and the rows of those that count.
+          shape: number of images and of captions.
+          done: called with the number of pairs that were scored.
+        """
+        tiles, (images, _) = list(tiles), shape
+        size = self._images_at_once(images)
+        sims = np.empty(shape, np.float32)
 
         def calls() -> Iterator[tuple]:
-            for tokens, lengths, rows, valid in batches.caption_batches(dataset, self._batch_size):
-                texts = self._encode_captions(variables, tokens, lengths)
+            for rows, code in texts:
                 for number, tile in enumerate(tiles):
                     tile_rows = slice(number * size, min((number + 1) * size, images))
-                    yield (tile_rows, rows[:valid]), partial(self._score, variables, tile, texts)
+                    yield (tile_rows, rows), partial(self._score, variables, tile, code)
 
-        with progress_bar(sims.size, f"scoring {dataset.split}") as bar:
-            for (tile_rows, captions), scores in self._replicas.run_ahead(calls()):
-                count = tile_rows.stop - tile_rows.start
-                block = np.reshape(scores, (-1, scores.shape[-1]))
-                sims[tile_rows, captions] = block[:count, : len(captions)]
-                bar.update(count * len(captions))
-        return self._replicas.gather_host_rows(sims, len(dataset.images))
+        for (tile_rows, captions), scores in self._replicas.run_ahead(calls()):
+            count = tile_rows.stop - tile_rows.start
+            block = np.reshape(scores, (-1, scores.shape[-1]))
+            sims[tile_rows, captions] = block[:count, : len(captions)]
+            done(count * len(captions))
+        return sims
 
     def embeddings(
         self, variables: Any, dataset: PairDataset
     ) -> tuple[Float[np.ndarray, "I D"], Float[np.ndarray, "M D"]]:
-        """Vectors of all images and of all captions; a similarity is the dot product of two.
+        """Vectors of all images and of all captions; `vector_similarities` compares them.
 
         Raises:
-          ConfigError: the head's similarity is not a product of two vectors (`is_product`).
+          ConfigError: the head does not compare two vectors (`metric` is None).
         """
-        if not self._model.is_product:
+        if not self.metric:
             raise ConfigError(
                 f"model.head: {self._model.config.model.head} compares words with regions, "
                 "expected a head whose similarity is a product of two vectors"
             )
+        own = self._replicas.host_rows(len(dataset.images))
+        images = self.image_vectors(variables, dataset.images.take(own))
+        captions = dataset.take(self._replicas.host_rows(len(dataset)))
+        texts = self.caption_vectors(variables, captions.tokens)
+        images = self._replicas.gather_host_rows(images, len(dataset.images))
+        return images, self._replicas.gather_host_rows(texts, len(dataset))
+
+    def image_vectors(
+        self, variables: Any, images: RegionFeatures, done: Callable[[int], None] = ignore_progress
+    ) -> Float[np.ndarray, "I D"]:
+        """Vectors of images, on this host; the head's `metric` must not be None.
+
+        Args:
+          variables: as in `similarities`.
+          images: the images.
+          done: called with the number of images that were encoded.
+        """
         replicas, parts = self._replicas, []
-        own = replicas.host_rows(len(dataset.images))
-        for *inputs, valid in batches.image_batches(dataset, self._images_at_once(own), own):
+        size = self._images_at_once(len(images))
+        for *inputs, valid in batches.image_batches(images, size):
             vectors = self._embed_images(variables, *replicas.shard(tuple(inputs)))
             parts.append(np.reshape(vectors, (-1, vectors.shape[-1]))[:valid])
-        images = np.concatenate(parts)
-        captions = dataset.take(replicas.host_rows(len(dataset)))
-        texts = np.empty((len(captions), images.shape[1]), np.float32)
-        devices = replicas.local_count
-        size = -(-self._batch_size // devices) * devices
+            done(valid)
+        return np.concatenate(parts)
+
+    def caption_vectors(
+        self, variables: Any, captions: Tokens, done: Callable[[int], None] = ignore_progress
+    ) -> Float[np.ndarray, "M D"]:
+        """Vectors of captions, on this host; the arguments are those of `image_vectors`."""
+        replicas, texts = self._replicas, np.empty((0, 0), np.float32)
+        devices, count = replicas.local_count, len(captions)
+        size = -(-self._captions_at_once(count) // devices) * devices
         for *inputs, rows, valid in batches.caption_batches(captions, size):
             vectors = self._embed_captions(variables, *replicas.shard(tuple(inputs)))
+            if not len(texts):
+                texts = np.empty((count, vectors.shape[-1]), np.float32)
             texts[rows[:valid]] = np.reshape(vectors, (-1, vectors.shape[-1]))[:valid]
-        images = replicas.gather_host_rows(images, len(dataset.images))
-        return images, replicas.gather_host_rows(texts, len(dataset))
+            done(valid)
+        return texts
 
     def pair_similarities(
         self,
@@ -134,33 +187,61 @@ class Scorer:
           captions: caption row of each pair.
         """
         total, rows = len(captions), self._replicas.host_rows(len(captions))
-        images, captions = images[rows], captions[rows]
         all_images = np.arange(len(dataset.images))
-        tiles = [self._gather(tile) for tile in self._image_tiles(variables, dataset, all_images)]
-        codes = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *tiles)
+        tiles = self._image_tiles(variables, dataset.images, all_images)
+        codes = jax.tree.map(
+            lambda *parts: jnp.concatenate(parts, axis=1), *map(self._gather, tiles)
+        )
+        texts = self._caption_blocks(variables, dataset.tokens)
+        pairs = images[rows], captions[rows]
+        with progress_bar(len(rows), f"scoring pairs of {dataset.split}") as bar:
+            sims = self._selected_similarities(
+                variables, codes, texts, *pairs, len(dataset), bar.update
+            )
+        return self._replicas.gather_host_rows(sims, total)
+
+    def _selected_similarities(
+        self,
+        variables: Any,
+        codes: ImageCode,
+        texts: Iterable[tuple[Int[np.ndarray, " valid"], TextCode]],
+        images: Int[np.ndarray, " P"],
+        captions: Int[np.ndarray, " P"],
+        count: int,
+        done: Callable[[int], None],
+    ) -> Float[np.ndarray, " P"]:
+        """Similarities of selected pairs of image codes, all on each device, and captions.
+
+        Args:
+          variables: as in `similarities`.
+          codes: codes of all images.
+          texts: as in `_tile_similarities`.
+          images: image row of each pair.
+          captions: caption row of each pair.
+          count: number of captions.
+          done: called with the number of pairs that were scored.
+        """
         by_caption = np.argsort(captions, kind="stable")
-        starts = np.searchsorted(captions[by_caption], np.arange(len(dataset) + 1))
+        starts = np.searchsorted(captions[by_caption], np.arange(count + 1))
         size = PAIR_TILE * self._replicas.local_count
         sims = np.empty(len(captions), np.float32)
 
         def calls() -> Iterator[tuple]:
-            for tokens, lengths, rows, valid in batches.caption_batches(dataset, self._batch_size):
-                texts = self._encode_captions(variables, tokens, lengths)
-                own = [by_caption[starts[row] : starts[row + 1]] for row in rows[:valid]]
-                slots = np.repeat(np.arange(valid), [len(pairs) for pairs in own])
+            for rows, code in texts:
+                own = [by_caption[starts[row] : starts[row + 1]] for row in rows]
+                slots = np.repeat(np.arange(len(rows)), [len(pairs) for pairs in own])
                 pairs = np.concatenate(own)
                 for first in range(0, len(pairs), size):
                     chunk = pairs[first : first + size]
                     inputs = images[chunk], slots[first : first + size]
                     inputs = [np.resize(x, size).astype(np.int32) for x in inputs]  # pads
                     shards = self._replicas.shard(inputs)
-                    yield chunk, partial(self._score_pairs, variables, codes, texts, *shards)
+                    yield chunk, partial(self._score_pairs, variables, codes, code, *shards)
 
-        with progress_bar(len(sims), f"scoring pairs of {dataset.split}") as bar:
-            for chunk, scores in self._replicas.run_ahead(calls()):
-                sims[chunk] = np.reshape(scores, -1)[: len(chunk)]
-                bar.update(len(chunk))
-        return self._replicas.gather_host_rows(sims, total)
+        for chunk, scores in self._replicas.run_ahead(calls()):
+            sims[chunk] = np.reshape(scores, -1)[: len(chunk)]
+            done(len(chunk))
+        return sims
 
     def _score_rows(
         self, variables, images, texts, image_rows, text_rows
@@ -175,26 +256,73 @@ class Scorer:
 
         return jax.vmap(score)(image_rows, text_rows)
 
-    def _images_at_once(self, rows: Int[np.ndarray, " n"]) -> int:
+    def _images_at_once(self, count: int) -> int:
         """Images per tile on all devices: an even split, so that the last tile has little padding.
 
+        Few images make a tile of a power of two, so that any number of them needs few programs.
+
         Args:
-          rows: the image rows that this host encodes.
+          count: number of images that this host encodes.
         """
-        own = -(-len(rows) // self._replicas.local_count)
+        own = -(-count // self._replicas.local_count)
         tiles = -(-own // (CPU_IMAGE_TILE if self._replicas.on_cpu else IMAGE_TILE))
-        return -(-own // tiles) * self._replicas.local_count
+        at_once = -(-own // tiles) if tiles > 1 else next_power(own)
+        return at_once * self._replicas.local_count
+
+    def _captions_at_once(self, count: int) -> int:
+        """Captions encoded at once: `batch_size`, or a power of two for fewer captions."""
+        return min(self._batch_size, next_power(count))
 
     def _image_tiles(
-        self, variables: Any, dataset: PairDataset, rows: Int[np.ndarray, " n"]
+        self, variables: Any, images: RegionFeatures, rows: Int[np.ndarray, " n"]
     ) -> Iterator[ImageCode]:
         """Encode the images of `rows` tile by tile: codes `[devices, images, ...]` per tile.
 
         Each device holds the codes of its own images. The last tile is padded with zero images.
         """
-        size = self._images_at_once(rows)
-        for images, regions, _ in batches.image_batches(dataset, size, rows):
-            yield self._encode_images(variables, *self._replicas.shard((images, regions)))
+        size = self._images_at_once(len(rows))
+        for features, regions, _ in batches.image_batches(images, size, rows):
+            yield self._encode_images(variables, *self._replicas.shard((features, regions)))
+
+    def _caption_blocks(
+        self, variables: Any, captions: Tokens
+    ) -> Iterator[tuple[Int[np.ndarray, " valid"], TextCode]]:
+        """Encode captions block by block: the rows that count, and codes, whole on each device."""
+        size = self._captions_at_once(len(captions))
+        for tokens, lengths, rows, valid in batches.caption_batches(captions, size):
+            yield rows[:valid], self._encode_captions(variables, tokens, lengths)
+
+
+def next_power(count: int) -> int:
+    """The smallest power of two that is not below `count`."""
+    return 1 << (count - 1).bit_length()
+
+
+def vector_similarities(
+    images: Float[np.ndarray, "I D"], texts: Float[np.ndarray, "M D"], metric: str
+) -> Float[np.ndarray, "I M"]:
+    """Compare vectors of images and captions.
+
+    Args:
+      images: vectors of images.
+      texts: vectors of captions.
+      metric: "ip" for inner products, "l2sq" for minus the Euclidean distance.
+    """
+    products = images @ texts.T
+    if metric == "ip":
+        return products
+    squared = np.sum(images**2, axis=1)[:, None] + np.sum(texts**2, axis=1) - 2 * products
+    return -np.sqrt(np.maximum(squared, MIN_SQUARED_DISTANCE))
+
+
+def paired_similarities(
+    images: Float[np.ndarray, "P D"], texts: Float[np.ndarray, "P D"], metric: str
+) -> Float[np.ndarray, " P"]:
+    """Compare each image vector with the caption vector of its row, as `vector_similarities`."""
+    if metric == "ip":
+        return np.einsum("pd,pd->p", images, texts)
+    squared = np.sum((images - texts) ** 2, axis=1)
+    return -np.sqrt(np.maximum(squared, MIN_SQUARED_DISTANCE))
 
 
 def _gather(tile: ImageCode) -> ImageCode:

@@ -51,9 +51,17 @@ class SimilarityHead(nn.Module, kw_only=True):
     sparse_gradient: bool = False
 
     @property
+    def metric(self) -> str | None:
+        """How an image vector and a caption vector are compared; None without such vectors.
+
+        "ip" is their inner product, "l2sq" minus their Euclidean distance.
+        """
+        return "ip" if hasattr(type(self), "embed_images") else None
+
+    @property
     def is_product(self) -> bool:
         """Whether a similarity is one inner product of an image vector and a caption vector."""
-        return hasattr(type(self), "embed_images")
+        return self.metric == "ip"
 
     @classmethod
     def make_encoders(

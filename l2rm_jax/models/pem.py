@@ -24,10 +24,21 @@ class PEM(SimilarityHead):
     An image and a caption are Gaussians with diagonal covariances.
     """
 
-    @nn.compact
+    metric = "l2sq"
+
+    def setup(self):
+        self.image, self.text = Gaussian(), Gaussian()
+
+    def embed_images(self, images: ImageCode) -> Float[Array, "I D"]:
+        """Gaussians of the images, as vectors."""
+        return self.image(images.regions, images.mask)
+
+    def embed_texts(self, texts: TextCode) -> Float[Array, "J D"]:
+        """Gaussians of the captions, as vectors."""
+        return self.text(texts.words, texts.mask)
+
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
-        image = Gaussian(name="image")(images.regions, images.mask)
-        text = Gaussian(name="text")(texts.words, texts.mask)
+        image, text = self.embed_images(images), self.embed_texts(texts)
         # The distance of close points is a small difference of large numbers, hence full precision.
         products = jnp.matmul(image, text.T, precision=jax.lax.Precision.HIGHEST)
         squared = jnp.sum(image**2, axis=1)[:, None] + jnp.sum(text**2, axis=1) - 2 * products

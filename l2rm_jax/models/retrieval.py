@@ -49,7 +49,12 @@ class RetrievalModel(nn.Module):
     @property
     def is_product(self) -> bool:
         """Whether similarities are inner products of `embed_images` and `embed_captions`."""
-        return make_head(self.config).is_product
+        return self.metric == "ip"
+
+    @property
+    def metric(self) -> str | None:
+        """How `embed_images` and `embed_captions` are compared, as `SimilarityHead.metric`."""
+        return make_head(self.config).metric
 
     def encode_images(
         self,
@@ -93,11 +98,11 @@ class RetrievalModel(nn.Module):
     def embed_images(
         self, images: Float[Array, "I R Dv"], regions: Int[Array, " I"]
     ) -> Float[Array, "I D"]:
-        """Image vectors in evaluation mode; needs a head whose `is_product` is True."""
+        """Image vectors in evaluation mode; needs a head with a `metric`."""
         return self.similarity_head.embed_images(self.encode_images(images, regions))
 
     def embed_captions(self, tokens: Tokens, lengths: Int[Array, " J"]) -> Float[Array, "J D"]:
-        """Caption vectors in evaluation mode; needs a head whose `is_product` is True."""
+        """Caption vectors in evaluation mode; needs a head with a `metric`."""
         return self.similarity_head.embed_texts(self.encode_captions(tokens, lengths))
 
     def similarity(

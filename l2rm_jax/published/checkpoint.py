@@ -102,9 +102,6 @@ def weights_for_data(
 ) -> dict[str, np.ndarray]:
     """A network's parameters, checked against the data and cut to their vocabulary.
 
-    RCL, and sometimes L2RM, append a word `<mask>` to the vocabulary file. No caption contains it,
-    so if the embedding has one row more than the vocabulary, its last row is dropped.
-
     Args:
       weights: one of `PublishedCheckpoint.networks`.
       vocabulary_size: number of words in the vocabulary.
@@ -114,12 +111,7 @@ def weights_for_data(
     Raises:
       CheckpointError: the network was trained with another vocabulary or other image features.
     """
-    embedding = weights["txt_enc.embed.weight"]
-    if not 0 <= len(embedding) - vocabulary_size <= 1:
-        raise CheckpointError(
-            f"{where}: its embedding has {len(embedding)} words and data.vocabulary has "
-            f"{vocabulary_size}; expected the vocabulary that the network was trained with"
-        )
+    weights = weights_for_vocabulary(weights, vocabulary_size, where)
     trained_on = (
         # This batch normalisation has one weight per region.
         len(weights["sim_enc.v_global_w.embedding_local.1.weight"]),
@@ -129,6 +121,26 @@ def weights_for_data(
         raise CheckpointError(
             f"{where}: trained on images of {trained_on[0]} regions x {trained_on[1]} features, "
             f"found {image_shape[0]} x {image_shape[1]} in the data"
+        )
+    return weights
+
+
+def weights_for_vocabulary(
+    weights: Mapping[str, np.ndarray], vocabulary_size: int, where: str
+) -> dict[str, np.ndarray]:
+    """A network's parameters, cut to the vocabulary; the arguments are those of `weights_for_data`.
+
+    RCL, and sometimes L2RM, append a word `<mask>` to the vocabulary file. No caption contains it,
+    so if the embedding has one row more than the vocabulary, its last row is dropped.
+
+    Raises:
+      CheckpointError: the network was trained with another vocabulary.
+    """
+    embedding = weights["txt_enc.embed.weight"]
+    if not 0 <= len(embedding) - vocabulary_size <= 1:
+        raise CheckpointError(
+            f"{where}: its embedding has {len(embedding)} words and the vocabulary has "
+            f"{vocabulary_size}; expected the vocabulary that the network was trained with"
         )
     return {**weights, "txt_enc.embed.weight": embedding[:vocabulary_size]}
 

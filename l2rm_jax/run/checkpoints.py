@@ -214,6 +214,27 @@ class RunCheckpoints:
             ) from error
 
 
+def read_checkpoint(directory: Path, make_abstract: Callable[[dict[str, Any]], PyTree]) -> PyTree:
+    """Restore the state of a checkpoint by the shapes that it records itself.
+
+    Args:
+      directory: directory of the checkpoint.
+      make_abstract: maps the recorded shapes, a dictionary, to the abstract state, as
+        `RunCheckpoints.restore_latest` takes it.
+
+    Raises:
+      CheckpointError: the checkpoint cannot be restored.
+    """
+    try:
+        saved = _retry(lambda: ocp.StandardCheckpointHandler().metadata(directory / "state")).tree
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), saved)
+        return _restore(directory, make_abstract(shapes))[0]
+    except Exception as error:  # damage surfaces as nearly any type
+        raise CheckpointError(
+            f"checkpoint {directory} cannot be restored: {first_line(error)}"
+        ) from error
+
+
 def _manager(directory: Path, kept: int) -> ocp.CheckpointManager:
     options = ocp.CheckpointManagerOptions(preservation_policy=policies.LatestN(kept))
     return ocp.CheckpointManager(directory, options=options)

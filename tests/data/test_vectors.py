@@ -83,7 +83,7 @@ def test_batches_hold_the_vectors_of_their_pairs(config, max_words):
 def test_every_caption_is_scored_once(config):
     test = load(config).test
     seen = []
-    for vectors, lengths, rows, valid in caption_batches(test, 5, buckets=(3, 5, 8)):
+    for vectors, lengths, rows, valid in caption_batches(test.tokens, 5, buckets=(3, 5, 8)):
         assert vectors.shape == (5, min(ROOM, 3 if lengths.max() <= 3 else vectors.shape[1]), WIDTH)
         for caption, length, row in zip(vectors, lengths, rows, strict=True):
             np.testing.assert_array_equal(caption[:length], captions_of("test")[row, :length])
@@ -209,7 +209,7 @@ FAULTS = {  # how to cause each fault, and the start of its message; {} is the d
 
 def read_as_a_run(config: ConfigDict) -> None:
     for split in read_data(config, "nowhere").splits:
-        list(caption_batches(split, 4))
+        list(caption_batches(split.tokens, 4))
 
 
 def test_vectors_of_dev_and_test_are_checked_before_training(config):

@@ -1,0 +1,192 @@
+"""What a retriever makes of images and captions: vectors, or codes of regions and words."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.errors import ConfigError, DataError, first_line
+from l2rm_jax.evaluation.codes import CodedCaptions
+from l2rm_jax.retriever import saved
+
+Rows = int | slice | Sequence[int] | Int[np.ndarray, " n"]
+E = TypeVar("E", bound="Encodings")
+
+
+@dataclasses.dataclass(frozen=True)
+class Maker:
+    """The retriever that made encodings.
+
+    Attributes:
+      name: its runs or files.
+      fingerprint: hash of its networks; only equal ones can compare their encodings.
+      heads: the head of each network.
+      metrics: how each network compares vectors: "ip", "l2sq", or None without vectors.
+    """
+
+    name: str
+    fingerprint: str
+    heads: tuple[str, ...]
+    metrics: tuple[str | None, ...]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Encodings:
+    """Base of `EncodedImages` and `EncodedCaptions`. Not made by hand: a `Retriever` makes them.
+
+    `len(encodings)` is their number; `encodings[rows]` takes one row, a slice or several rows.
+
+    Attributes:
+      maker: the retriever that made them.
+      parts: what each of its networks made.
+      ids: what the user calls each of them: a path, an id; the number of its row by default.
+      texts: a text to show for each: the caption itself, or a caption of the image; None without.
+      source: what was encoded, for a second retriever; None if they were read from a file.
+    """
+
+    kind: ClassVar[str] = ""
+
+    maker: Maker
+    parts: tuple[Any, ...]
+    ids: Sequence[str]
+    texts: Sequence[str] | None = None
+    source: RegionFeatures | Sequence[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        size = ""
+        if all(self.maker.metrics):
+            numbers = sum(part.shape[1] for part in self.parts)
+            size = f", {numbers} numbers"
+        return f"{type(self).__name__}({len(self):,} {self.kind}, {self.head}{size})"
+
+    @property
+    def head(self) -> str:
+        """Head of the run; of an ensemble, all of them: `sgr + saf`."""
+        return " + ".join(self.maker.heads)
+
+    @property
+    def metric(self) -> str | None:
+        """How `vectors()` are compared: "ip", inner product; "l2sq", squared Euclidean distance.
+
+        None where there are no vectors. The names are those of usearch and faiss.
+        """
+        metrics = set(self.maker.metrics)
+        if metrics == {"ip"}:
+            return "ip"
+        return "l2sq" if self.maker.metrics == ("l2sq",) else None
+
+    def vectors(self) -> Float[np.ndarray, "N d"]:
+        """The vectors, float32, for a vector database; row n belongs to `ids[n]`.
+
+        Heads whose `metric` is "ip" have unit vectors, and a similarity is their inner product.
+        Those of an ensemble lie side by side, divided by the root of their number: the product is
+        the mean. `pem` has a distance instead of a product (`metric` "l2sq"): its similarity is
+        minus the root of it, and its vectors must not be scaled.
+
+        Raises:
+          ConfigError: the head compares words with regions, so it has no vectors; or an ensemble
+            mixes products with other similarities.
+
+        Example:
+          >>> gallery = retriever.encode_images("data/mine:test")
+          >>> index = usearch.index.Index(ndim=gallery.vectors().shape[1], metric=gallery.metric)
+          >>> index.add(np.arange(len(gallery)), gallery.vectors())
+        """
+        if self.metric is None:
+            raise ConfigError(
+                f"{self.maker.name}: {self.head} has no vectors, expected heads that have: vse, "
+                "aggregate, linear or (alone) pem"
+            )
+        if len(self.parts) == 1:
+            return self.parts[0]
+        side_by_side = np.concatenate(self.parts, axis=1)
+        return side_by_side / np.float32(np.sqrt(len(self.parts)))
+
+    def __getitem__(self: E, rows: Rows) -> E:
+        taken = np.atleast_1d(np.arange(len(self))[rows])
+        source = self.source
+        if isinstance(source, RegionFeatures):
+            source = source.take(taken)
+        elif source is not None:
+            source = [source[row] for row in taken]
+        return dataclasses.replace(
+            self,
+            parts=tuple(self._take(part, taken) for part in self.parts),
+            ids=[self.ids[row] for row in taken],
+            texts=None if self.texts is None else [self.texts[row] for row in taken],
+            source=source,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write them to a new directory, which `Retriever.open` reads.
+
+        Raises:
+          ConfigError: `path` exists already.
+
+        Example:
+          >>> retriever.encode_images("data/mine:test").save("gallery")
+          >>> gallery = retriever.open("gallery")
+        """
+        header = {
+            "kind": self.kind,
+            "maker": dataclasses.asdict(self.maker),
+            "ids": list(self.ids),
+            "texts": None if self.texts is None else list(self.texts),
+        }
+        saved.write(path, header, self.parts)
+
+    @staticmethod
+    def _take(part: Any, rows: Int[np.ndarray, " n"]) -> Any:
+        return jax.tree.map(lambda x: x[rows], part)
+
+
+class EncodedImages(Encodings):
+    """Encoded images; see `Encodings`."""
+
+    kind = "images"
+
+
+class EncodedCaptions(Encodings):
+    """Encoded captions; see `Encodings`."""
+
+    kind = "captions"
+
+    @staticmethod
+    def _take(part: Any, rows: Int[np.ndarray, " n"]) -> Any:
+        if isinstance(part, np.ndarray):
+            return part[rows]
+        taken = []
+        for group in part:
+            own = np.flatnonzero(np.isin(rows, group.rows))  # where the taken rows of this group go
+            order = np.argsort(group.rows)
+            places = order[np.searchsorted(group.rows[order], rows[own])]
+            if len(own):
+                code = jax.tree.map(lambda x: x[places], group.code)  # noqa: B023
+                taken.append(CodedCaptions(own, code))
+        return taken
+
+
+def open_encodings(path: str | Path) -> EncodedImages | EncodedCaptions:
+    """Open what `Encodings.save` wrote; arrays stay in their files.
+
+    Raises:
+      DataError: the directory holds no encodings, or damaged ones.
+    """
+    header, parts = saved.read(path)
+    try:
+        fields = header["maker"].items()
+        maker = Maker(**{name: tuple(x) if isinstance(x, list) else x for name, x in fields})
+        kind = {kind.kind: kind for kind in (EncodedImages, EncodedCaptions)}[header["kind"]]
+        return kind(maker, tuple(parts), header["ids"], header["texts"])
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DataError(f"{Path(path) / saved.FILE}: damaged ({first_line(error)})") from error

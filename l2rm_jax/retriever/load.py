@@ -1,0 +1,104 @@
+"""Load a trained model: of a run, of a published checkpoint, or several as one."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from l2rm_jax.config import default
+from l2rm_jax.data.text import Vocabulary
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.models import make_model
+from l2rm_jax.published.checkpoint import read_checkpoint, weights_for_vocabulary
+from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
+from l2rm_jax.retriever.network import Network
+from l2rm_jax.retriever.retriever import Retriever
+from l2rm_jax.run.trained import read_trained
+
+CHECKPOINTS = ("best", "last")
+
+
+def load(
+    run: str | Path | Sequence[str | Path],
+    *,
+    vocabulary: str | Path | None = None,
+    checkpoint: str = "best",
+) -> Retriever:
+    """Load a trained model, ready to encode and search; its training data are not needed.
+
+    Args:
+      run: work directory of a run, finished or not; or a published PyTorch checkpoint (`.tar`,
+        `.pth`, `.pt`); or several, whose similarities are averaged.
+      vocabulary: json file of the words that published checkpoints were trained with.
+      checkpoint: "best", a run's best epoch by validation; "last", its newest checkpoint.
+
+    Raises:
+      ConfigError: no run, an unknown `checkpoint`, or a published checkpoint without vocabulary.
+      CheckpointError: no finished epoch, or a damaged or unfit checkpoint.
+
+    Example:
+      >>> l2rm_jax.load("runs/mine")
+      Retriever(runs/mine: vse, l2rm, epoch 12 (best), rSum 301.4)
+      >>> l2rm_jax.load(["runs/sgr", "runs/saf"])  # SGRAF
+      >>> l2rm_jax.load("sgr.pth.tar", vocabulary="f30k_precomp_vocab.json")
+    """
+    if checkpoint not in CHECKPOINTS:
+        raise ConfigError(f"checkpoint: {checkpoint!r}, expected {' or '.join(CHECKPOINTS)}")
+    runs = [run] if isinstance(run, str | os.PathLike) else list(run)
+    if not runs:
+        raise ConfigError("load: found no run, expected at least one")
+    if vocabulary is not None and all(Path(one).is_dir() for one in runs):
+        raise ConfigError("vocabulary: a run has its own, expected it with a checkpoint file alone")
+    networks, configs = [], []
+    for one in runs:
+        if Path(one).is_file():
+            config = default()
+            networks += _published_networks(one, vocabulary, config)
+        else:
+            network, config = _run_network(one, checkpoint)
+            networks.append(network)
+        configs.append(config)
+    return Retriever(networks, configs[0].data)
+
+
+def _run_network(workdir: str | Path, checkpoint: str) -> tuple[Network, ConfigDict]:
+    config, vocabulary, state, epoch, rsum = read_trained(workdir, checkpoint)
+    title = f"{config.model.head}, {config.method}, epoch {epoch} ({checkpoint})"
+    network = Network(
+        str(workdir),
+        title if rsum is None else f"{title}, rSum {rsum:.1f}",
+        make_model(config, len(vocabulary) if vocabulary else 0),
+        {"params": state.params, "batch_stats": state.batch_stats},
+        vocabulary,
+        split_sentences=config.data.split_sentences,
+        precision=config.precision,
+        batch_size=config.evaluation.batch_size,
+    )
+    return network, config
+
+
+def _published_networks(
+    path: str | Path, vocabulary: str | Path | None, config: ConfigDict
+) -> Iterator[Network]:
+    """The networks of a published file, with the defaults of evaluation."""
+    if vocabulary is None:
+        raise ConfigError(
+            f"{path}: a checkpoint has no words, expected the json file of the vocabulary that it "
+            "was trained with",
+            hint=f'load("{path}", vocabulary="FILE.json")',
+        )
+    words = Vocabulary.read(vocabulary)
+    for key, weights in read_checkpoint(path).networks.items():
+        weights = weights_for_vocabulary(weights, len(words), f"{path}: {key}")
+        model = model_from_state_dict(weights, dropout=0.0)
+        yield Network(
+            str(path),
+            f"{model.config.model.head}, {key}",
+            model,
+            variables_from_state_dict(weights),
+            words,
+            split_sentences=config.data.split_sentences,
+            precision=config.precision,
+            batch_size=config.evaluation.batch_size,
+        )

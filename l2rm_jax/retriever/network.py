@@ -1,0 +1,216 @@
+"""A trained network: encodes images and captions, and scores what it encoded."""
+
+import contextlib
+import hashlib
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import flax.errors
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.pairs import Tokens
+from l2rm_jax.data.text import UNKNOWN, Vocabulary, load_sentence_splitter, tokenize
+from l2rm_jax.devices.hosts import advise_on_memory
+from l2rm_jax.devices.parallel import Replicas, matmul_precision
+from l2rm_jax.errors import DataError
+from l2rm_jax.evaluation.codes import CodedCaptions, CodeScorer
+from l2rm_jax.evaluation.scoring import paired_similarities, vector_similarities
+from l2rm_jax.models import RetrievalModel
+from l2rm_jax.models.encoders import ImageCode
+
+# Of each, one row an image or caption: vectors, or what a head without vectors compares.
+ImagePart = Float[np.ndarray, "I D"] | ImageCode
+CaptionPart = Float[np.ndarray, "J D"] | list[CodedCaptions]
+
+_log = logging.getLogger(__name__)
+_NAMED = 5  # words or captions that a message names
+
+
+class Network:
+    """One trained network, with what its captions need.
+
+    Args:
+      name: the run or file that it comes from.
+      title: what it is, in a few words: head, method, epoch.
+      model: the model.
+      variables: its collections "params" and "batch_stats".
+      vocabulary: the words that it knows; None if it takes captions as vectors.
+      split_sentences: as the field `data.split_sentences` of its run.
+      precision: as the field `precision` of its run.
+      batch_size: captions encoded at once.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        model: RetrievalModel,
+        variables: Any,
+        vocabulary: Vocabulary | None,
+        *,
+        split_sentences: bool,
+        precision: str,
+        batch_size: int,
+    ):
+        self.name, self.title, self.vocabulary = name, title, vocabulary
+        self.head, self.metric = model.config.model.head, model.metric
+        replicas = Replicas(jax.local_devices())
+        self._model, self._host_variables = model.clone(axis_name=None), variables
+        self._variables = replicas.replicate(variables)
+        self._scorer = CodeScorer(model, replicas, batch_size)
+        self._precision = precision
+        self._splitter = load_sentence_splitter() if split_sentences and vocabulary else None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of parameters and vocabulary: only equal networks can compare their encodings."""
+        digest = hashlib.blake2b(digest_size=8)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self._host_variables):
+            digest.update(jax.tree_util.keystr(path).encode())
+            digest.update(np.ascontiguousarray(leaf).tobytes())
+        words = self.vocabulary.word2idx if self.vocabulary else {}
+        digest.update("\n".join(words).encode())
+        return digest.hexdigest()
+
+    def encode_images(self, images: RegionFeatures, done: Callable[[int], None]) -> ImagePart:
+        """Encode images.
+
+        Args:
+          images: their features.
+          done: called with the number of images that were encoded.
+
+        Raises:
+          DataError: the features are not of the shape that the network was trained on, or not
+            finite.
+        """
+        self._check_shape("encode_images", images, ("regions", "features"))
+        encode = self._scorer.image_vectors if self.metric else self._scorer.image_codes
+        with self._context("encoding images"):
+            return encode(self._variables, images, done)
+
+    def encode_captions(self, tokens: Tokens, done: Callable[[int], None]) -> CaptionPart:
+        """Encode captions, as `tokens_of` returns them; arguments and errors as above."""
+        if isinstance(tokens, RegionFeatures):
+            self._check_shape("encode_captions", tokens, ("words", "features"))
+        encode = self._scorer.caption_vectors if self.metric else self._scorer.caption_codes
+        with self._context("encoding captions"):
+            return encode(self._variables, tokens, done)
+
+    def similarity(
+        self, images: ImagePart, captions: CaptionPart, done: Callable[[int], None]
+    ) -> Float[np.ndarray, "I J"]:
+        """Similarity of every image with every caption, as evaluation computes it."""
+        if self.metric:
+            return vector_similarities(images, captions, self.metric)
+        with self._context("scoring"):
+            return self._scorer.code_similarities(self._variables, images, captions, done)
+
+    def pair_similarities(
+        self, images: ImagePart, captions: CaptionPart, rows: Int[np.ndarray, "P 2"]
+    ) -> Float[np.ndarray, " P"]:
+        """Similarities of selected pairs of rows, image and caption."""
+        if self.metric:
+            return paired_similarities(images[rows[:, 0]], captions[rows[:, 1]], self.metric)
+        with self._context("scoring"):
+            return self._scorer.code_pair_similarities(self._variables, images, captions, rows)
+
+    def tokens_of(self, captions: Sequence[str] | RegionFeatures) -> Tokens:
+        """What the network reads of captions: words that it knows, or their vectors.
+
+        Captions without a word that it knows are named in a warning.
+
+        Raises:
+          DataError: captions are text and the network takes vectors, or the other way round; or a
+            caption is empty.
+        """
+        if isinstance(captions, RegionFeatures) or self.vocabulary is None:
+            if isinstance(captions, RegionFeatures) and self.vocabulary is None:
+                return captions
+            found, expected = "text", "vectors, made by the encoder of its training captions"
+            if self.vocabulary is not None:
+                found, expected = "vectors", "text"
+            raise DataError(f"captions: found {found}, expected {expected}, for {self.name}")
+        words = [tokenize(caption, self._splitter) for caption in captions]
+        empty = [row for row, found in enumerate(words) if not found]
+        if empty:
+            raise DataError(
+                f"captions: number {empty[0]} is {captions[empty[0]]!r}, expected at least one word"
+            )
+        _report_unknown(captions, words, self.vocabulary)
+        return [self.vocabulary.encode_words(caption) for caption in words]
+
+    @contextlib.contextmanager
+    def _context(self, work: str) -> Iterator[None]:
+        with matmul_precision(self._precision), advise_on_memory(work, []):
+            yield
+
+    def _check_shape(self, method: str, features: RegionFeatures, units: tuple[str, str]) -> None:
+        """Check that the network accepts sets of this size and width."""
+        shape = features.shape[1:]
+        if self._accepts(method, shape):
+            return
+        # No one recorded the shape that it was trained on, but its parameters have these sizes.
+        leaves = jax.tree.leaves(self._host_variables)
+        sizes = sorted({size for leaf in leaves for size in np.shape(leaf)})
+        candidates = itertools.chain(
+            ((shape[0], width) for width in sizes),
+            ((count, shape[1]) for count in sizes),
+            itertools.product(sizes, sizes),
+        )
+        fitting = next(filter(partial(self._accepts, method), candidates), None)
+        expected = "another shape" if fitting is None else _shape_text(fitting, units)
+        raise DataError(
+            f"{features.name}: found {_shape_text(shape, units)}, expected {expected}, as "
+            f"{self.name} was trained on"
+        )
+
+    def _accepts(self, method: str, shape: tuple[int, int]) -> bool:
+        inputs = (
+            jax.ShapeDtypeStruct((1, *shape), jnp.float32),
+            jax.ShapeDtypeStruct((1,), jnp.int32),
+        )
+        try:
+            jax.eval_shape(partial(self._model.apply, method=method), self._host_variables, *inputs)
+        except (flax.errors.FlaxError, TypeError, ValueError):  # of whichever layer meets it first
+            return False
+        return True
+
+
+def _shape_text(shape: tuple[int, int], units: tuple[str, str]) -> str:
+    return f"{shape[0]} {units[0]} x {shape[1]} {units[1]}"
+
+
+def _report_unknown(
+    captions: Sequence[str], words: Iterable[Sequence[str]], vocabulary: Vocabulary
+) -> None:
+    """Warn of captions of which no word is known, and count the unknown words of the others."""
+    known = vocabulary.word2idx.keys() - {UNKNOWN}
+    unknown: dict[str, None] = {}
+    lost, total, count = [], 0, 0
+    for caption, found in zip(captions, words, strict=True):
+        missing = [word for word in found if word not in known]
+        unknown |= dict.fromkeys(missing)
+        total, count = total + len(found), count + len(missing)
+        if len(missing) == len(found):
+            lost.append(caption)
+    if lost:
+        _log.warning(
+            "%d of %d captions hold no word that the model knows: %s",
+            len(lost),
+            len(captions),
+            _some(lost),
+        )
+    elif count:
+        _log.info("%d of %d words are unknown: %s", count, total, _some(list(unknown)))
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return ", ".join(map(repr, texts[:_NAMED])) + more

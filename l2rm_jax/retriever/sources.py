@@ -1,0 +1,146 @@
+"""What users hand in to be encoded: arrays, texts, or the name of a split: `data/mine:test`."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int
+from ml_collections import ConfigDict
+
+from l2rm_jax.data import scenes
+from l2rm_jax.data.captions import caption_files
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.stored import StoredSplit, open_split
+from l2rm_jax.errors import ConfigError, DataError
+
+SPLIT = "test"  # of a directory that is named alone
+SCENES = "scenes"
+
+Images = str | Path | np.ndarray
+Captions = str | Sequence[str] | np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Images or captions to encode.
+
+    Attributes:
+      items: features of images, vectors of captions, or texts.
+      ids: what the user calls each.
+      texts: a text to show for each; None without.
+    """
+
+    items: RegionFeatures | list[str]
+    ids: Sequence[str]
+    texts: Sequence[str] | None = None
+
+
+def image_source(
+    images: Images,
+    region_counts: Int[np.ndarray, " N"] | None,
+    ids: Sequence[str] | None,
+    data_config: ConfigDict,
+) -> Source:
+    """Images from an array, or from the split of a directory that a string or path names.
+
+    Args:
+      images: features `[N, R, D]` or `[N, D]`, or `DIR:split`; `DIR` alone is its split "test".
+      region_counts: number of regions of each image, where sets differ.
+      ids: what the user calls each image; None: the number of its row.
+      data_config: the section `data` of the run, which says how its data are laid out.
+
+    Raises:
+      DataError: no rows, a wrong shape or dtype, another number of ids, or unreadable files.
+      ConfigError: `region_counts` or `ids` for a directory.
+    """
+    if not isinstance(images, str | Path):
+        array = np.asanyarray(images)
+        _check_rows("images", array)
+        features = RegionFeatures.from_array(array, "images", region_counts)
+        return Source(features, _checked_ids(ids, len(features), "images"))
+    if region_counts is not None or ids is not None:
+        raise ConfigError(f"{images}: found region_counts or ids, expected none with a directory")
+    stored = open_named_split(str(images), data_config)
+    texts = None
+    if stored.captions:
+        first = np.searchsorted(stored.caption_image, np.arange(len(stored.images)))
+        texts = [stored.captions[row] for row in np.minimum(first, len(stored.captions) - 1)]
+    return Source(stored.images, row_numbers(len(stored.images)), texts)
+
+
+def caption_source(captions: Captions, ids: Sequence[str] | None) -> Source:
+    """Captions from a text, texts, or vectors `[N, D]` or `[N, L, D]`; ids as in `image_source`.
+
+    Raises:
+      DataError: there is none, an empty one, a wrong shape or dtype, or another number of ids.
+    """
+    if isinstance(captions, np.ndarray) and captions.dtype.kind == "f":
+        _check_rows("captions", captions)
+        vectors = RegionFeatures.from_array(captions, "captions", vector="word")
+        return Source(vectors, _checked_ids(ids, len(vectors), "captions"))
+    texts = [captions] if isinstance(captions, str) else list(captions)
+    if not texts:
+        raise DataError("captions: found none, expected at least one")
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(f"captions: number {row} is a {type(text).__name__}, expected a text")
+    return Source(texts, _checked_ids(ids, len(texts), "captions"), texts)
+
+
+def open_named_split(name: str, data_config: ConfigDict) -> StoredSplit:
+    """Open `DIR:split`, `DIR` (its split "test"), or `scenes:split`, the built-in data set.
+
+    A directory needs no captions.
+
+    Args:
+      name: the name.
+      data_config: the section `data` of the run, which says how its data are laid out.
+
+    Raises:
+      DataError: there is no such split, or its files cannot be read.
+    """
+    directory, split = split_name(name)
+    config = data_config.copy_and_resolve_references()
+    if directory == SCENES and not Path(directory).is_dir():
+        if split not in scenes.SPLITS:
+            raise DataError(f"{name}: expected scenes:{{{','.join(scenes.SPLITS)}}}")
+        config.update({"name": SCENES, "path": ""})
+        return open_split(config, split)
+    if not Path(directory).is_dir():
+        raise DataError(f"{name}: {directory} is no directory, expected DIR:split")
+    if config.name == SCENES:
+        config.layout = "precomp"
+    config.update({"name": Path(directory).name, "path": directory})
+    path = Path(directory)
+    has_captions = caption_files(path, split) or (path / f"{split}_caps.npy").exists()
+    if config.layout == "precomp" and not has_captions:
+        images = RegionFeatures.read(path / f"{split}_ims.npy")
+        return StoredSplit(split, images, [], np.zeros(0, np.int64))
+    return open_split(config, split)
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Directory and split of `DIR:split`; of `DIR`, the split "test"."""
+    if ":" not in name or Path(name).is_dir():
+        return name, SPLIT
+    directory, _, split = name.rpartition(":")
+    return directory, split
+
+
+def row_numbers(count: int) -> list[str]:
+    """Ids of rows that the user gave no name."""
+    return list(map(str, range(count)))
+
+
+def _check_rows(name: str, array: np.ndarray) -> None:
+    if array.ndim and not len(array):
+        raise DataError(f"{name}: found no rows, expected at least one")
+
+
+def _checked_ids(ids: Sequence[str] | None, count: int, name: str) -> Sequence[str]:
+    if ids is None:
+        return row_numbers(count)
+    if len(ids) != count:
+        raise DataError(f"ids: found {len(ids)}, expected {count}, one for each of the {name}")
+    return list(map(str, ids))

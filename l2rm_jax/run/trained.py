@@ -1,0 +1,81 @@
+"""The trained model of a run, read without the data that it was trained on."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+
+from l2rm_jax.data.loading import VOCABULARY_FILE
+from l2rm_jax.data.text import Vocabulary
+from l2rm_jax.errors import CheckpointError
+from l2rm_jax.methods.base import TrainState
+from l2rm_jax.run.checkpoints import read_checkpoint
+from l2rm_jax.run.config_file import read_config
+
+
+class Trained(NamedTuple):
+    """A model that a run has trained.
+
+    Attributes:
+      config: config of the run.
+      vocabulary: the words that it knows; None if it takes captions as vectors.
+      state: the state at the checkpoint.
+      epoch: number of finished epochs; 0 for a model that was adopted.
+      rsum: its validation rSum; None if it was not validated (within an epoch).
+    """
+
+    config: ConfigDict
+    vocabulary: Vocabulary | None
+    state: TrainState
+    epoch: int
+    rsum: float | None
+
+
+def read_trained(workdir: str | Path, which: str = "best") -> Trained:
+    """Read the model of the run in `workdir`, finished or not.
+
+    Args:
+      workdir: its work directory.
+      which: "best", the best epoch by validation, or "last", the newest checkpoint.
+
+    Raises:
+      ConfigError: there is no run.
+      CheckpointError: no epoch is finished yet, or the checkpoint is damaged.
+    """
+    config = read_config(workdir)
+    directory = Path(workdir) / "checkpoints" / {"best": "best", "last": "latest"}[which]
+    steps = [int(name) for name in _names(directory) if name.isdecimal()]
+    if not steps:
+        raise CheckpointError(
+            f"{workdir}: no epoch is finished yet, so there is no {which} model",
+            hint=f"l2rm --workdir={workdir}",
+        )
+    step = max(steps)
+    state = read_checkpoint(directory / str(step), _abstract_state)
+    epoch = _epoch_record(workdir, int(state.step))
+    file = Path(workdir) / VOCABULARY_FILE
+    vocabulary = Vocabulary.read(file) if file.exists() else None
+    return Trained(config, vocabulary, state, epoch.get("epoch", 0), epoch.get("rsum"))
+
+
+def _names(directory: Path) -> list[str]:
+    return os.listdir(directory) if directory.is_dir() else []
+
+
+def _abstract_state(saved: dict[str, Any]) -> TrainState:
+    """The state whose parts a checkpoint describes; it describes the random key as numbers."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    return TrainState(**{**saved, "key": key})
+
+
+def _epoch_record(workdir: str | Path, step: int) -> dict[str, Any]:
+    """The record of the epoch that ended with this step; empty if none did."""
+    path = Path(workdir) / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.is_file() else []
+    records = (json.loads(line) for line in lines if '"epoch"' in line or '"import"' in line)
+    kinds = ("epoch", "import")
+    found = (r for r in records if r.get("kind") in kinds and r.get("step") == step and "rsum" in r)
+    return next(found, {})
