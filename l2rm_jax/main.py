@@ -62,6 +62,7 @@ _CANDIDATES = Flag(
     many=True,
     was="top_k",
 )
+_USED = Flag("workdir", "DIR", "the run to use; repeat the flag to average several", many=True)
 _HOSTS = (
     Flag(
         "coordinator",
@@ -134,6 +135,29 @@ def _adopt(command: Command) -> None:
     print(f"adopted; to continue: l2rm --workdir={workdir}")
 
 
+def _search(command: Command) -> None:
+    from l2rm_jax.retriever.commands import search
+
+    for name in ("workdir", "gallery", "query"):
+        if not command[name]:
+            raise missing_flag_error(name, command.mode)
+    if command["candidates"] is not None and not command["proposer"]:
+        raise missing_flag_error("proposer", command.mode)
+    names = ("workdir", "gallery", "query", "top_k", "proposer", "candidates")
+    values = {name: command[name] for name in names if command[name] is not None}
+    hits = search(values.pop("workdir"), values.pop("gallery"), values.pop("query"), **values)
+    print(hits.to_json() if command["json"] else hits)
+
+
+def _embed(command: Command) -> None:
+    from l2rm_jax.retriever.commands import embed
+
+    for name in ("workdir", "data", "out"):
+        if not command[name]:
+            raise missing_flag_error(name, command.mode)
+    print(embed(command["workdir"], command["data"], command["out"]))
+
+
 def _checkpoint_config(command: Command) -> ConfigDict:
     """Config for a published checkpoint, whose file decides most fields of the model."""
     for key in command.changes:
@@ -171,6 +195,37 @@ MODES = (
             *_HOSTS,
         ),
         _evaluate,
+    ),
+    Mode(
+        "search",
+        "find images by captions",
+        'l2rm search --workdir=W --gallery=D:test --query="a red ball"',
+        (
+            _USED,
+            Flag("gallery", "DIR[:SPLIT]", "the images to search", default="SPLIT test"),
+            Flag("query", "CAPTION", "what to find; repeat the flag for more", many=True),
+            Flag("top_k", "N", "how many images to find for each", kind=int, default="10"),
+            Flag("json", "", "print JSON instead of a table", kind=bool),
+            _PROPOSER,
+            _CANDIDATES._replace(
+                meaning="how many candidates --proposer proposes for each query",
+                many=False,
+                default="100",
+                was="",
+            ),
+        ),
+        _search,
+    ),
+    Mode(
+        "embed",
+        "vectors for another tool",
+        "l2rm embed --workdir=W --data=D:test --out=E",
+        (
+            _USED,
+            Flag("data", "DIR[:SPLIT]", "what to encode", default="SPLIT test"),
+            Flag("out", "DIR", "the new directory of images.npy, captions.npy and their ids"),
+        ),
+        _embed,
     ),
     Mode(
         "adopt",

@@ -66,7 +66,8 @@ def mode_screen(mode: Mode) -> str:
     """The flags of a mode, and an example."""
     lines = [f"l2rm {mode.name}: {mode.purpose}", ""]
     for flag in mode.flags:
-        lines += _columns(f"--{flag.name}={flag.value}", _meaning(flag), _FLAG_WIDTH)
+        value = f"={flag.value}" if flag.value else ""
+        lines += _columns(f"--{flag.name}{value}", _meaning(flag), _FLAG_WIDTH)
     return "\n".join([*lines, "", "example:", f"  {mode.example}"])
 
 

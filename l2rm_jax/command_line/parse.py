@@ -84,6 +84,8 @@ def _flag_values(texts: Mapping[str, list[str | None]], mode: Mode) -> dict[str,
 def _flag_value(flag: Flag, text: str | None) -> Any:
     parser, kind = _KINDS[flag.kind]
     expected = flag.value if flag.kind is str else kind
+    if flag.kind is bool and text is None:
+        return True
     if not text:
         raise value_error(f"--{flag.name}", text, expected)
     try:

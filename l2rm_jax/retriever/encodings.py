@@ -36,6 +36,26 @@ class Maker:
     heads: tuple[str, ...]
     metrics: tuple[str | None, ...]
 
+    @property
+    def head(self) -> str:
+        """Head of the run; of an ensemble, all of them: `sgr + saf`."""
+        return " + ".join(self.heads)
+
+    @property
+    def metric(self) -> str | None:
+        """How vectors are compared; None without vectors. See `Encodings.metric`."""
+        if set(self.metrics) == {"ip"}:
+            return "ip"
+        return "l2sq" if self.metrics == ("l2sq",) else None
+
+    def require_vectors(self) -> None:
+        """Raise `ConfigError` if there are no vectors."""
+        if self.metric is None:
+            raise ConfigError(
+                f"{self.name}: {self.head} has no vectors, expected heads that have: vse, "
+                "aggregate, linear or (alone) pem"
+            )
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Encodings:
@@ -72,7 +92,7 @@ class Encodings:
     @property
     def head(self) -> str:
         """Head of the run; of an ensemble, all of them: `sgr + saf`."""
-        return " + ".join(self.maker.heads)
+        return self.maker.head
 
     @property
     def metric(self) -> str | None:
@@ -80,10 +100,7 @@ class Encodings:
 
         None where there are no vectors. The names are those of usearch and faiss.
         """
-        metrics = set(self.maker.metrics)
-        if metrics == {"ip"}:
-            return "ip"
-        return "l2sq" if self.maker.metrics == ("l2sq",) else None
+        return self.maker.metric
 
     def vectors(self) -> Float[np.ndarray, "N d"]:
         """The vectors, float32, for a vector database; row n belongs to `ids[n]`.
@@ -102,11 +119,7 @@ class Encodings:
           >>> index = usearch.index.Index(ndim=gallery.vectors().shape[1], metric=gallery.metric)
           >>> index.add(np.arange(len(gallery)), gallery.vectors())
         """
-        if self.metric is None:
-            raise ConfigError(
-                f"{self.maker.name}: {self.head} has no vectors, expected heads that have: vse, "
-                "aggregate, linear or (alone) pem"
-            )
+        self.maker.require_vectors()
         if len(self.parts) == 1:
             return self.parts[0]
         side_by_side = np.concatenate(self.parts, axis=1)

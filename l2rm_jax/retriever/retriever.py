@@ -40,25 +40,36 @@ class Retriever:
     Attributes:
       name: the runs or files that it was loaded from.
       head: head of the model; of several, all of them: `sgr + saf`.
+      maker: what its encodings know of it.
+      data_config: the section `data` of the (first) run's config.
     """
 
     def __init__(self, networks: Sequence[Network], data_config: ConfigDict):
         self._networks = tuple(networks)
-        self._data_config = data_config
+        self.data_config = data_config
         self.name = " + ".join(dict.fromkeys(network.name for network in networks))
         prints = [network.fingerprint for network in networks]
         joined = hashlib.blake2b("".join(prints).encode(), digest_size=8).hexdigest()
-        self._maker = Maker(
+        self.maker = Maker(
             self.name,
             prints[0] if len(prints) == 1 else joined,
             tuple(network.head for network in networks),
             tuple(network.metric for network in networks),
         )
-        self.head = " + ".join(self._maker.heads)
+        self.head = self.maker.head
 
     def __repr__(self) -> str:
-        titles = (f"{network.name}: {network.title}" for network in self._networks)
-        return f"Retriever({'; '.join(titles)})"
+        return f"Retriever({self.title})"
+
+    @property
+    def title(self) -> str:
+        """What it is, in a line: `runs/mine: vse, l2rm, epoch 12 (best), rSum 301.4`."""
+        return "; ".join(f"{network.name}: {network.title}" for network in self._networks)
+
+    @property
+    def in_words(self) -> bool:
+        """Whether it takes captions as text, not as vectors."""
+        return all(network.vocabulary is not None for network in self._networks)
 
     def encode_images(
         self,
@@ -86,10 +97,10 @@ class Retriever:
           >>> retriever.encode_images(np.load("regions.npy"), ids=paths)
           EncodedImages(1,000 images, vse, 256 numbers)
         """
-        source = sources.image_source(images, region_counts, ids, self._data_config)
+        source = sources.image_source(images, region_counts, ids, self.data_config)
         with _progress(len(source.ids) * len(self._networks), "encoding images", progress) as done:
             parts = tuple(network.encode_images(source.items, done) for network in self._networks)
-        return EncodedImages(self._maker, parts, source.ids, source.texts, source.items)
+        return EncodedImages(self.maker, parts, source.ids, source.texts, source.items)
 
     def encode_captions(
         self,
@@ -121,7 +132,7 @@ class Retriever:
                 network.encode_captions(network.tokens_of(source.items), done)
                 for network in self._networks
             )
-        return EncodedCaptions(self._maker, parts, source.ids, source.texts, source.items)
+        return EncodedCaptions(self.maker, parts, source.ids, source.texts, source.items)
 
     def similarity(
         self, images: EncodedImages, captions: EncodedCaptions
@@ -261,7 +272,7 @@ class Retriever:
     ) -> tuple[np.ndarray, np.ndarray]:
         if candidates < k:
             raise ConfigError(f"candidates: {candidates}, expected at least top_k={k}")
-        if not all(proposer._maker.metrics):
+        if not all(proposer.maker.metrics):
             raise ConfigError(
                 f"proposer: {proposer.name} has the head {proposer.head}, expected one with vectors"
             )
@@ -291,12 +302,12 @@ class Retriever:
         if isinstance(encodings, EncodedImages):
             with _progress(len(encodings), "encoding images", None) as done:
                 parts = tuple(x.encode_images(encodings.source, done) for x in self._networks)
-            return EncodedImages(self._maker, parts, encodings.ids)
+            return EncodedImages(self.maker, parts, encodings.ids)
         with _progress(len(encodings), "encoding captions", None) as done:
             parts = tuple(
                 x.encode_captions(x.tokens_of(encodings.source), done) for x in self._networks
             )
-        return EncodedCaptions(self._maker, parts, encodings.ids)
+        return EncodedCaptions(self.maker, parts, encodings.ids)
 
     def open(self, path: str | Path) -> EncodedImages | EncodedCaptions:
         """Open encodings that `save` wrote; their arrays stay in the files, memory-mapped.
@@ -313,10 +324,10 @@ class Retriever:
         if not isinstance(encodings, kind):
             found = getattr(encodings, "kind", type(encodings).__name__)
             raise ConfigError(f"{name}: found {found}, expected encoded {kind.kind}")
-        if encodings.maker.fingerprint != self._maker.fingerprint:
+        if encodings.maker.fingerprint != self.maker.fingerprint:
             raise ConfigError(
                 f"{name}: encoded by {encodings.maker.name} ({encodings.maker.fingerprint}), "
-                f"expected encodings of {self.name} ({self._maker.fingerprint})"
+                f"expected encodings of {self.name} ({self.maker.fingerprint})"
             )
 
 

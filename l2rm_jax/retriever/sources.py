@@ -18,7 +18,7 @@ SPLIT = "test"  # of a directory that is named alone
 SCENES = "scenes"
 
 Images = str | Path | np.ndarray
-Captions = str | Sequence[str] | np.ndarray
+Captions = str | Sequence[str] | np.ndarray | RegionFeatures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +75,8 @@ def caption_source(captions: Captions, ids: Sequence[str] | None) -> Source:
     Raises:
       DataError: there is none, an empty one, a wrong shape or dtype, or another number of ids.
     """
+    if isinstance(captions, RegionFeatures):
+        return Source(captions, _checked_ids(ids, len(captions), "captions"))
     if isinstance(captions, np.ndarray) and captions.dtype.kind == "f":
         _check_rows("captions", captions)
         vectors = RegionFeatures.from_array(captions, "captions", vector="word")

@@ -1,0 +1,103 @@
+"""What the modes `search` and `embed` do."""
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.retriever.hits import Hits
+from l2rm_jax.retriever.load import load
+from l2rm_jax.retriever.sources import open_named_split
+from l2rm_jax.run.results import write_json
+
+_log = logging.getLogger(__name__)
+
+
+def search(
+    workdirs: Sequence[str],
+    gallery: str,
+    queries: Sequence[str],
+    top_k: int = 10,
+    proposer: str | None = None,
+    candidates: int | None = None,
+) -> Hits:
+    """Search the images of a split for captions.
+
+    Args:
+      workdirs: work directories of the runs; of several, the mean of their similarities.
+      gallery: the split, `DIR:split`.
+      queries: the captions.
+      top_k: how many images to find for each.
+      proposer: work directory of a run with vectors, which proposes candidates.
+      candidates: how many it proposes for each query; None: 100, or `top_k` if that is more.
+
+    Raises:
+      L2RMError: as `load`, `Retriever.encode_images` and `Retriever.search`.
+    """
+    retriever = load(workdirs)
+    for number, query in enumerate(queries, start=1):
+        if not query.strip():
+            raise DataError(f"--query: number {number} is empty, expected a caption")
+    first = None if proposer is None else load(proposer)
+    began = time.monotonic()
+    encoded = retriever.encode_images(gallery)
+    seconds = time.monotonic() - began
+    _log.info("%s; %s images encoded in %.1f s", retriever.title, f"{len(encoded):,}", seconds)
+    found = {} if first is None else {"candidates": candidates or max(100, top_k)}
+    return retriever.search(list(queries), encoded, top_k, proposer=first, **found)
+
+
+def embed(workdirs: Sequence[str], data: str, out: str | Path) -> str:
+    """Write the vectors of a split's images and captions to a new directory.
+
+    It holds `images.npy` and `captions.npy`, float32 `[N, d]`; `image_ids.txt`, what the user calls
+    each image; `captions.txt`; `pairs.npy`, the image row of each caption; and `about.json`: run,
+    fingerprint, head, data and the metric of the vectors. Without captions, only what is of images.
+
+    Args:
+      workdirs: work directories of the runs.
+      data: the split, `DIR:split`.
+      out: the directory, which appears when it is complete.
+
+    Returns:
+      What was written, in a sentence.
+
+    Raises:
+      ConfigError: `out` exists, or the head has no vectors.
+      L2RMError: as `load` and `Retriever.encode_images`.
+    """
+    out = Path(out)
+    if out.exists():
+        raise ConfigError(f"{out}: already exists, expected a new directory")
+    retriever = load(workdirs)
+    retriever.maker.require_vectors()
+    images = retriever.encode_images(data)
+    stored = open_named_split(data, retriever.data_config)
+    partial = out.with_name(f"{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    partial.mkdir(parents=True)
+    np.save(partial / "images.npy", images.vectors())
+    _write_lines(partial / "image_ids.txt", images.ids)
+    count = len(stored.captions)
+    if count:
+        texts = stored.captions if retriever.in_words or not stored.vectors else stored.vectors
+        captions = retriever.encode_captions(texts)
+        np.save(partial / "captions.npy", captions.vectors())
+        np.save(partial / "pairs.npy", stored.caption_image)
+        _write_lines(partial / "captions.txt", stored.captions)
+    about = {"run": retriever.title, "fingerprint": retriever.maker.fingerprint, "data": data}
+    write_json(partial / "about.json", about | {"head": images.head, "metric": images.metric})
+    os.replace(partial, out)
+    size, metric = images.vectors().shape[1], images.metric
+    return f"{out}: {len(images):,} images, {count:,} captions, {size} numbers each ({metric})"
+
+
+def _write_lines(path: Path, lines: Sequence[str]) -> None:
+    # Lone surrogates, which a file name may hold, are written as they were read.
+    text = "".join(f"{line}\n" for line in lines)
+    path.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
