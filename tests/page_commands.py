@@ -96,9 +96,11 @@ def command_problem(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str | 
 
 
 def _parse_flags() -> None:
-    """Runs the command line's own parser on `sys.argv`, then checks the config's values."""
+    """Runs the command line's own parser on `sys.argv`, then checks the config's values, if any."""
     if answer(sys.argv[1:], MODES) is None:
-        check_settings(parse(sys.argv[1:], MODES).config)
+        command = parse(sys.argv[1:], MODES)
+        if command.config is not None:
+            check_settings(command.config)
 
 
 class _ParsedError(Exception):

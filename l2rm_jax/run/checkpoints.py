@@ -225,6 +225,7 @@ def read_checkpoint(directory: Path, make_abstract: Callable[[dict[str, Any]], P
     Raises:
       CheckpointError: the checkpoint cannot be restored.
     """
+    directory = directory.absolute()  # orbax takes no other path
     try:
         saved = _retry(lambda: ocp.StandardCheckpointHandler().metadata(directory / "state")).tree
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), saved)

@@ -1,6 +1,8 @@
 """The screens of --help and --version."""
 
 import io
+import re
+import shlex
 import sys
 
 import pytest
@@ -48,14 +50,16 @@ def test_help_with_a_config_shows_its_values(tmp_path):
 def test_a_mode_shows_its_flags_alone(mode):
     text = help_of(f"{mode.name} --help")
     assert text == help_of(f"--mode={mode.name} -h")
-    shown = {line.split("=")[0].strip() for line in text.splitlines() if line.startswith("  --")}
+    shown = {
+        re.split("[= ]", line.strip())[0] for line in text.splitlines() if line.startswith("  --")
+    }
     assert shown == {f"--{flag.name}" for flag in mode.flags}
     assert text.endswith(f"example:\n  {mode.example}")
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 def test_the_example_of_a_mode_is_right(mode):
-    given = split_words(mode.example.split()[1:])
+    given = split_words(shlex.split(mode.example)[1:])
     assert (given.mode or "train") == mode.name
     assert all(mode.takes(name) for name, _ in given.flags)
 
