@@ -1,0 +1,132 @@
+"""Encoders that `--encoder` names: photographs and captions become features, by PyTorch models.
+
+* `dual`: CLIP, SigLIP and other models of transformers that compare images with captions;
+* `sentence`: language models of transformers, for captions alone;
+* `backbone`: image models of timm;
+* `captions`: text models, which the first two use;
+* `weights`: the libraries, the weights and the device.
+
+They need the extra `encoders`. May import what `importing` may.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jaxtyping import Float16, Int32
+
+from l2rm_jax.data.importing.encoder import Encoder
+from l2rm_jax.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL.Image import Image
+
+_KINDS = ("transformers", "timm")
+_FORMS = "transformers:NAME, timm:NAME, or timm:NAME+transformers:NAME; NAME may be a directory"
+
+
+class ImageEncoder(Protocol):
+    """The half of an encoder that turns pictures into features."""
+
+    def describe(self) -> dict[str, Any]: ...
+
+    def encode(
+        self, pictures: Sequence["Image"]
+    ) -> 'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"]': ...
+
+
+class CaptionEncoder(Protocol):
+    """The half of an encoder that turns captions into features."""
+
+    def describe(self) -> dict[str, Any]: ...
+
+    def encode(
+        self, texts: Sequence[str]
+    ) -> (
+        'tuple[Float16[np.ndarray, "n D"], None] '
+        '| tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]]'
+    ): ...
+
+
+class _TwoHalves:
+    """An `Encoder` of one model for pictures and one, the same or another, for captions."""
+
+    def __init__(self, name: str, images: ImageEncoder, captions: CaptionEncoder | None):
+        self.name, self._images, self._captions = name, images, captions
+
+    def describe(self) -> dict[str, Any]:
+        captions = None if self._captions is None else self._captions.describe()
+        return {"name": self.name, "images": self._images.describe(), "captions": captions}
+
+    def encode_images(self, pictures: Sequence["Image"]) -> "np.ndarray":
+        return self._images.encode(pictures)
+
+    def encode_captions(
+        self, texts: Sequence[str]
+    ) -> "tuple[np.ndarray, np.ndarray | None] | None":
+        return None if self._captions is None else self._captions.encode(texts)
+
+
+def make_encoder(spec: str, tokens: str | None = None) -> Encoder:
+    """Load the encoder that `--encoder` names.
+
+    `transformers:NAME` is a model that compares images with captions: CLIP, SigLIP, SigLIP 2 and
+    others. It gives one vector an image and a caption. With `tokens="patches"`, CLIP, MetaCLIP 2,
+    SigLIP and SigLIP 2 give the states of patches and tokens too, as regions and words.
+
+    `timm:NAME` is an image model. It gives regions, an average of its feature map in a grid of at
+    most 6 x 6. Captions stay words.
+
+    `A+B` takes pictures from A and captions from B. B may also be a sentence encoder:
+    `timm:NAME+transformers:sentence-transformers/all-MiniLM-L6-v2`.
+
+    Args:
+      spec: the encoder. NAME is a directory with the files of the model, or a name on the Hugging
+        Face hub; the files then come from the user's cache, or from the network if they are not in
+        it.
+      tokens: None, or "patches".
+
+    Raises:
+      ConfigError: `spec` or `tokens` is invalid, or the model cannot do what they ask.
+      DataError: the weights are missing or invalid, or an optional library is missing.
+    """
+    if tokens not in (None, "patches"):
+        raise ConfigError(f"tokens: {tokens!r} is not patches", hint="--tokens=patches")
+    with_tokens = tokens == "patches"
+    kind, name, *of_captions = _parts(spec)
+    if kind == "timm":
+        from l2rm_jax.data.importing.encoders.backbone import load_backbone
+
+        images, captions = load_backbone(name), None
+    else:
+        from l2rm_jax.data.importing.encoders.dual import load_dual
+
+        images, captions = load_dual(name, with_tokens)
+    if of_captions:
+        captions = _load_captions(*of_captions, with_tokens)
+    return _TwoHalves(spec, images, captions)
+
+
+def _parts(spec: str) -> list[str]:
+    """Kind and name of the model of pictures, and then of that of captions if it is another."""
+    kinds = "|".join(_KINDS)
+    parts = re.split(rf"\+(?=(?:{kinds}):)", spec)
+    pairs = [part.partition(":") for part in parts]
+    if len(pairs) > 2 or any(kind not in _KINDS or not name for kind, _, name in pairs):
+        raise ConfigError(f"encoder: {spec!r} is none of {_FORMS}")
+    return [word for kind, _, name in pairs for word in (kind, name)]
+
+
+def _load_captions(kind: str, name: str, with_tokens: bool) -> CaptionEncoder:
+    """Load the model of captions that stands after `+`."""
+    if kind == "timm":
+        raise ConfigError(
+            f"encoder: timm:{name} after + has no text side, expected transformers:NAME"
+        )
+    from l2rm_jax.data.importing.encoders.dual import is_dual, load_dual
+    from l2rm_jax.data.importing.encoders.sentence import load_sentence_encoder
+
+    if is_dual(name):
+        return load_dual(name, with_tokens)[1]
+    return load_sentence_encoder(name, with_tokens)

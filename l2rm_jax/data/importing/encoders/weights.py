@@ -1,0 +1,184 @@
+"""The libraries of the encoders, their weights, and the device that they run on."""
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from jaxtyping import Float, Float16
+
+from l2rm_jax.errors import ConfigError, DataError, StoppedError, first_line
+
+T = TypeVar("T")
+FILES = "config.json, model.safetensors, preprocessor_config.json and the files of the tokenizer"
+
+
+def library(name: str) -> Any:
+    """Import torch, transformers or timm.
+
+    Raises:
+      DataError: it is not installed, or it does not fit the installed PyTorch.
+    """
+    try:
+        if _is_installed("torchvision"):  # transformers and timm would fail with a longer story
+            importlib.import_module("torchvision")
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise DataError(
+            f"encoder: {name} cannot be imported: {error}", hint='pip install "l2rm_jax[encoders]"'
+        ) from error
+    except RuntimeError as error:
+        versions = " and ".join(f"{name} {_version(name)}" for name in ("torch", "torchvision"))
+        raise DataError(
+            f"encoder: {versions} do not fit each other: {first_line(error)}",
+            hint="install both from the same index, or uninstall torchvision if timm is not used",
+        ) from error
+
+
+def _is_installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def _version(name: str) -> str:
+    return importlib.metadata.version(name)
+
+
+def from_directory_cache_or_network(load: Callable[..., T], name: str, files: str = FILES) -> T:
+    """Call a `from_pretrained` of transformers, and say what to do if there are no files.
+
+    Args:
+      load: takes the name, and `local_files_only`.
+      name: a directory, or a name on the hub. The network is only asked for what the cache lacks.
+      files: the files that the directory should hold.
+
+    Raises:
+      DataError: the files are missing or cannot be read.
+    """
+    if not Path(name).is_dir():
+        _refuse_path(name)
+    is_directory = Path(name).is_dir()
+    try:
+        with _silence():
+            return load(name, local_files_only=True)
+    except StoppedError:
+        raise
+    except Exception as error:  # files of others may be wrong in any way
+        if is_directory:
+            message = f"{name}: cannot be loaded, expected {files}: {first_line(error)}"
+            raise DataError(message) from error
+    try:
+        with _silence():
+            return load(name)
+    except StoppedError:
+        raise
+    except Exception as error:
+        raise missing_weights(name, files, error, "transformers") from error
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """No progress bars and warnings of transformers; `check_complete` says what matters."""
+    logging = library("transformers").utils.logging
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        logging.enable_progress_bar()
+
+
+def _refuse_path(name: str) -> None:
+    """Refuse a path that does not exist before a library takes it for a name."""
+    looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name
+    if looks_like_path or Path(name).exists():
+        raise ConfigError(f"encoder: {name} is not a directory")
+
+
+def missing_weights(name: str, files: str, error: Exception, kind: str) -> DataError:
+    """The error of weights that are neither on disk nor reachable."""
+    return DataError(
+        f"encoder: {name} is no directory, it is not in the cache, and it cannot be downloaded: "
+        f"{first_line(error)}",
+        hint=f"put {files} of huggingface.co/{name} into a directory DIR, --encoder={kind}:DIR",
+    )
+
+
+def check_complete(name: str, info: dict[str, Any], unused: tuple[str, ...] = ()) -> None:
+    """Refuse weights that lack arrays of the model, which transformers fills with random numbers.
+
+    Args:
+      name: name of the model, for the message.
+      info: what `from_pretrained` says of the arrays that it loaded.
+      unused: beginnings of the names of arrays that are not used.
+
+    Raises:
+      DataError: an array is missing.
+    """
+    missing = [*info["missing_keys"], *(array for array, *_ in info["mismatched_keys"])]
+    names = sorted(array for array in missing if not array.startswith(unused))
+    if names:
+        raise DataError(
+            f"{name}: {len(names)} arrays of the model are missing from its weights, "
+            f"the first is {names[0]}"
+        )
+
+
+def on_device(model: Any) -> Any:
+    """The model in float32 on the accelerator, if PyTorch has one, ready for inference."""
+    torch = library("torch")
+    accelerator = torch.accelerator
+    device = accelerator.current_accelerator() if accelerator.is_available() else "cpu"
+    return model.float().eval().to(device)
+
+
+@contextmanager
+def exact_inference() -> Iterator[None]:
+    """No gradients, and the same numbers each time."""
+    torch = library("torch")
+    cudnn = torch.backends.cudnn.flags(benchmark=False, deterministic=True, allow_tf32=False)
+    with torch.inference_mode(), cudnn:
+        yield
+
+
+def describe_model(kind: str, name: str, model: Any) -> dict[str, str]:
+    """Name, library versions and a hash of the weights, for `dataset.json`."""
+    versions = {library: _version(library) for library in ("torch", kind)}
+    return {"model": f"{kind}:{name}", **versions, "weights": hash_weights(model)}
+
+
+@functools.lru_cache(maxsize=2)  # the halves of an encoder may share a model
+def hash_weights(model: Any) -> str:
+    """SHA-256 of all arrays of a model with their names; the file that they came in is no part."""
+    digest = hashlib.sha256()
+    for name, array in sorted(model.state_dict().items()):
+        values = np.ascontiguousarray(array.cpu().numpy())
+        digest.update(f"{name} {values.dtype} {values.shape}\n".encode())
+        digest.update(values)
+    return digest.hexdigest()
+
+
+def unit_length(vectors: Float[np.ndarray, "... D"]) -> Float[np.ndarray, "... D"]:
+    """Scale vectors to length 1; zeros stay zeros."""
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(norms, np.finfo(np.float32).tiny)
+
+
+def as_float16(name: str, features: Float[np.ndarray, "..."]) -> Float16[np.ndarray, "..."]:
+    """Round features to float16.
+
+    Raises:
+      DataError: a feature is not finite, or too large for float16.
+    """
+    with np.errstate(over="ignore"):
+        rounded = features.astype(np.float16)
+    if not np.isfinite(rounded).all():
+        largest = np.abs(features).max()
+        raise DataError(f"{name}: a feature is {largest:g}, which float16 cannot hold")
+    return rounded
