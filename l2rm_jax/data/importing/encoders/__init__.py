@@ -37,7 +37,13 @@ class ImageEncoder(Protocol):
 
 
 class CaptionEncoder(Protocol):
-    """The half of an encoder that turns captions into features."""
+    """The half of an encoder that turns captions into features.
+
+    Attributes:
+      cut: number of captions so far that were too long for the model and lost their end.
+    """
+
+    cut: int
 
     def describe(self) -> dict[str, Any]: ...
 
@@ -58,6 +64,11 @@ class _TwoHalves:
     def describe(self) -> dict[str, Any]:
         captions = None if self._captions is None else self._captions.describe()
         return {"name": self.name, "images": self._images.describe(), "captions": captions}
+
+    @property
+    def cut_captions(self) -> int:
+        """Number of captions so far that were too long for the model and lost their end."""
+        return 0 if self._captions is None else self._captions.cut
 
     def encode_images(self, pictures: Sequence["Image"]) -> "np.ndarray":
         return self._images.encode(pictures)

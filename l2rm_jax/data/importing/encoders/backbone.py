@@ -20,7 +20,7 @@ from l2rm_jax.data.importing.encoders.weights import (
     missing_weights,
     on_device,
 )
-from l2rm_jax.errors import ConfigError, DataError, first_line
+from l2rm_jax.errors import ConfigError, DataError, StoppedError, first_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -50,20 +50,19 @@ def load_backbone(name: str) -> "BackboneImages":
         source = name
     else:
         raise ConfigError(
-            f"encoder: {name} is neither a directory nor a model of timm",
-            hint=f"put {_FILES} into a directory DIR, --encoder=timm:DIR",
+            f"encoder: {name} is neither a model of timm nor a directory; "
+            f"expected one with {_FILES}"
         )
     try:
         model = timm.create_model(source, pretrained=True)
-    except OSError as error:
-        if is_directory:
-            raise DataError(f"{name}: {first_line(error)}, expected {_FILES}") from error
-        hub_name = name if "/" in name else f"timm/{name}"
-        raise missing_weights(hub_name, _FILES, error, "timm") from error
-    except (RuntimeError, ValueError, KeyError) as error:  # weights of another model, no weights
-        raise DataError(
-            f"{name}: cannot be loaded, expected {_FILES}: {first_line(error)}"
-        ) from error
+    except StoppedError:
+        raise
+    except Exception as error:  # files of others may be wrong in any way
+        if isinstance(error, OSError) and not is_directory:
+            hub_name = name if "/" in name else f"timm/{name}"
+            raise missing_weights(hub_name, _FILES, error, "timm") from error
+        message = f"{name}: cannot be loaded, expected {_FILES}: {first_line(error)}"
+        raise DataError(message) from error
     return BackboneImages(name, on_device(model))
 
 

@@ -104,9 +104,10 @@ def _refuse_path(name: str) -> None:
 def missing_weights(name: str, files: str, error: Exception, kind: str) -> DataError:
     """The error of weights that are neither on disk nor reachable."""
     return DataError(
-        f"encoder: {name} is no directory, it is not in the cache, and it cannot be downloaded: "
-        f"{first_line(error)}",
-        hint=f"put {files} of huggingface.co/{name} into a directory DIR, --encoder={kind}:DIR",
+        f"encoder: {name} is not a directory, not in the cache, and cannot be downloaded "
+        f"({first_line(error, 100)}); expected a directory DIR with the files of "
+        f"huggingface.co/{name}: {files}",
+        hint=f"--encoder={kind}:DIR",
     )
 
 

