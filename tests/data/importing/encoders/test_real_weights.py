@@ -63,20 +63,21 @@ def test_sentences_of_one_meaning_are_close(encoder):
     np.testing.assert_allclose(cosines[1, 2], 0.1411, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_a_linear_map_finds_new_pictures_by_their_captions(encoder):
-    """The map is fitted to 90 pictures of the built-in data; 30 others are searched."""
-    data = scenes.generate(120, seed=0, split="train")
+    """The map is fitted to 48 pictures of the built-in data; 16 others are searched."""
+    data = scenes.generate(64, seed=0, split="train")
     pictures = [Image.fromarray(scenes.draw(scene)) for scene in data.scenes]
     regions = encoder.encode_images(pictures).astype(np.float32)
     vectors, _ = encoder.encode_captions(data.captions)
-    assert regions.shape == (120, 36, 1280) and vectors.shape == (600, 384)
+    assert regions.shape == (64, 36, 1280) and vectors.shape == (320, 384)
     images = regions.mean(axis=1)
-    captions = vectors.astype(np.float32).reshape(120, 5, 384).mean(axis=1)
-    images, captions = (x - x[:90].mean(axis=0) for x in (images, captions))
-    gram = images[:90] @ images[:90].T
-    ridge = 0.1 * np.trace(gram) / 90 * np.eye(90)
-    predicted = images[90:] @ images[:90].T @ np.linalg.solve(gram + ridge, captions[:90])
-    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (predicted, captions[90:])]
+    captions = vectors.astype(np.float32).reshape(64, 5, 384).mean(axis=1)
+    images, captions = (x - x[:48].mean(axis=0) for x in (images, captions))
+    gram = images[:48] @ images[:48].T
+    ridge = 0.1 * np.trace(gram) / 48 * np.eye(48)
+    predicted = images[48:] @ images[:48].T @ np.linalg.solve(gram + ridge, captions[:48])
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (predicted, captions[48:])]
     scores = unit[0] @ unit[1].T
     ranks = (scores > np.diag(scores)[:, None]).sum(axis=1)
-    assert (ranks < 3).mean() > 0.4  # by chance 0.1
+    assert ranks.mean() < 4  # 7.5 by chance; 1.7 on average over choices of the 48

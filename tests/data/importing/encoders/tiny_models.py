@@ -10,6 +10,8 @@ import pytest
 
 # Without the extra `encoders`, every test module that imports this one is skipped.
 torch = pytest.importorskip("torch")
+torch.set_num_threads(1)  # the tests run in two processes
+
 import tests.data.importing.encoders.torchvision_operators  # noqa: E402, F401
 
 transformers = pytest.importorskip("transformers")

@@ -1,8 +1,8 @@
 """Make torchvision importable beside a PyTorch without CUDA.
 
 The torchvision of PyPI is built for CUDA. Beside a PyTorch for the CPU its compiled part cannot be
-loaded, and importing it fails, as it describes an operator that does not exist then. Declared here,
-that operator lets the import pass; timm uses none of the compiled part.
+loaded, and importing it fails, as it describes two operators that do not exist then. Declared here,
+they let the import pass; timm uses none of the compiled part.
 """
 
 import torch
@@ -13,4 +13,5 @@ except ImportError:
     pass  # not installed
 except RuntimeError:
     OPERATORS = torch.library.Library("torchvision", "DEF")
-    OPERATORS.define("nms(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+    for name in ("nms", "qnms"):
+        OPERATORS.define(f"{name}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
