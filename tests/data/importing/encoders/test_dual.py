@@ -249,9 +249,9 @@ def test_a_torchvision_that_does_not_fit_is_named(models, monkeypatch):
     def fail(name):
         raise RuntimeError("operator torchvision::nms does not exist")
 
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "1.2.3")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
     monkeypatch.setattr("importlib.import_module", fail)
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "1.2.3")
     with pytest.raises(
         DataError, match=r"torch 1\.2\.3 and torchvision 1\.2\.3 do not fit"
     ) as error:
