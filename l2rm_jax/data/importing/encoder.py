@@ -17,9 +17,11 @@ class Encoder(Protocol):
 
     Attributes:
       name: the encoder as the user wrote it: `transformers:openai/clip-vit-base-patch32`.
+      cut_captions: number of captions so far that were too long for the model and lost their end.
     """
 
     name: str
+    cut_captions: int
 
     def describe(self) -> dict[str, Any]:
         """What `dataset.json` records of the encoder, as values that JSON can hold.
