@@ -62,14 +62,17 @@ def matching_plan(
     replicas = Replicas(jax.local_devices()[:1])
     with open_run(config, read_data(config, workdir), workdir, replicas) as run:
         test, vocabulary = run.data.test, run.data.vocabulary
-        if not (0 <= picture < len(test.images) and 0 <= caption < test.captions_per_image):
+        captions = np.flatnonzero(test.caption_image == picture)
+        if not 0 <= picture < len(test.images):
+            raise ConfigError(f"--picture={picture}: expected 0 to {len(test.images) - 1}")
+        if not 0 <= caption < len(captions):
             raise ConfigError(
-                f"--picture={picture} --caption={caption}: expected below {len(test.images)} and "
-                f"{test.captions_per_image}"
+                f"--caption={caption}: expected 0 to {len(captions) - 1}, a caption of picture "
+                f"{picture}"
             )
         run.restore_best()
         model = make_model(config, len(vocabulary))
-        row = picture * test.captions_per_image + caption
+        row = captions[caption]
         tokens, rows = test.tokens[row], np.array([picture], np.int32)
         batch = Batch(
             images=test.images.rows(rows),

@@ -11,6 +11,7 @@ from jaxtyping import Int
 from l2rm_jax.data import scenes, video
 from l2rm_jax.data.captions import CaptionFile, caption_files, open_captions, parse_captions
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.files import open_array
 from l2rm_jax.data.repeats import undo_repeats
 from l2rm_jax.errors import ConfigError, DataError, Problems
 
@@ -61,7 +62,8 @@ def read_files(path: str | Path, split: str, in_words: bool = False) -> StoredSp
     """Open a split in the layout of SCAN and NCR: `{split}_ims.npy` and its captions.
 
     Captions are `{split}_caps.npy` (vectors), if that file exists, else `{split}_caps.txt` or
-    `.tsv`. If there are both, the text is kept for reading.
+    `.tsv`. If there are both, the text is kept for reading. `{split}_pairs.npy`, if it exists, has
+    the image row of each caption; without it, all images have equally many captions.
 
     Args:
       path: directory of the files.
@@ -86,9 +88,14 @@ def read_files(path: str | Path, split: str, in_words: bool = False) -> StoredSp
     captions = attempt(parse_captions, file)
     if as_vectors:
         attempt(_check_vector_count, file, vectors)
-    images = attempt(_described_images, file, images)
+    pair_file = directory / f"{split}_pairs.npy"
+    if pair_file.exists():
+        caption_image = attempt(_read_pairs, file, images, path=pair_file)
+    else:
+        images = attempt(_described_images, file, images)
+        caption_image = attempt(_equal_blocks, file, images)
     problems.raise_all()
-    return StoredSplit(split, images, captions, _equal_blocks(captions, images), vectors)
+    return StoredSplit(split, images, captions, caption_image, vectors)
 
 
 def open_images(data_config: Any, split: str) -> RegionFeatures:
@@ -184,7 +191,8 @@ def _generate_scenes(config: Any, split: str) -> StoredSplit:
         )
     made = scenes.generate(getattr(config, f"scenes_{split}", 0), config.scenes_seed, split)
     images = RegionFeatures.from_array(made.features, f"scenes/{split}")
-    return StoredSplit(split, images, made.captions, _equal_blocks(made.captions, images))
+    caption_image = np.arange(len(made.captions)) // (len(made.captions) // len(images))
+    return StoredSplit(split, images, made.captions, caption_image)
 
 
 def _check_directory(path: str | Path) -> Path:
@@ -234,6 +242,37 @@ def _described_images(file: CaptionFile, images: RegionFeatures) -> RegionFeatur
     return images
 
 
-def _equal_blocks(captions: list[str], images: RegionFeatures) -> Int[np.ndarray, " pairs"]:
+def _equal_blocks(file: CaptionFile, images: RegionFeatures) -> Int[np.ndarray, " pairs"]:
     """Image row of each caption, if all images have the same number of captions."""
-    return np.arange(len(captions)) // (len(captions) // len(images))
+    return np.arange(len(file.lines)) // (len(file.lines) // len(images))
+
+
+def _read_pairs(file: CaptionFile, images: RegionFeatures, path: Path) -> Int[np.ndarray, " pairs"]:
+    """Read the image row of each caption from `{split}_pairs.npy`.
+
+    Raises:
+      DataError: the file is not one integer for each caption, a row is out of range or smaller
+        than the one before it, or an image has no caption; lists every such entry or image.
+    """
+    rows, captions = open_array(path), len(file.lines)
+    if rows.dtype.kind not in "iu" or rows.shape != (captions,):
+        raise DataError(
+            f"{path}: found {rows.dtype} {list(rows.shape)}, expected integers [{captions}], the "
+            f"image row of each caption of {file.path}"
+        )
+    outside = np.flatnonzero((rows < 0) | (rows >= len(images)))
+    if len(outside):
+        expected = f"expected 0 to {len(images) - 1}, a row of {images.name}"
+        raise DataError(*(f"{path}: entry {at} is {rows[at]}, {expected}" for at in outside))
+    rows = rows.astype(np.int64)
+    falls = np.flatnonzero(np.diff(rows) < 0) + 1
+    if len(falls):
+        expected = "expected ascending rows"
+        raise DataError(
+            *(f"{path}: entry {at} is {rows[at]} after {rows[at - 1]}, {expected}" for at in falls)
+        )
+    absent = np.flatnonzero(np.bincount(rows, minlength=len(images)) == 0)
+    if len(absent):
+        expected = f"expected every row of {images.name}"
+        raise DataError(*(f"{path}: row {row} is not in it, {expected}" for row in absent))
+    return rows
