@@ -14,7 +14,7 @@ class Flag(NamedTuple):
       name: the flag without its dashes.
       value: name of the value for the help, in capitals: `DIR`; "" for a flag that is on or off.
       meaning: what the flag does, for the help; a clause without a full stop.
-      kind: type of the value, `str`, `int` or `bool`.
+      kind: type of the value, `str`, `int`, `float` or `bool`.
       many: whether the flag may be repeated; its value is then a list.
       default: what the help shows as the default, in words if need be; "" where there is none.
       was: a name that the flag had in an earlier version.

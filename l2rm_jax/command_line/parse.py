@@ -1,6 +1,7 @@
 """Turn a command line into a `Command`: the mode, the values of its flags, and the config."""
 
 import ast
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,8 +20,11 @@ from l2rm_jax.command_line.mistakes import (
 from l2rm_jax.command_line.mode import FIELD, Command, Flag, Mode
 from l2rm_jax.command_line.words import Words, split_words, with_new_mode
 from l2rm_jax.config import flat
+from l2rm_jax.data.importing import fit
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.run.config_file import CONFIG_FILE, load_config, read_config, with_changes
+
+_log = logging.getLogger(__name__)
 
 _PREFIX = "config."
 _KINDS: dict[type, tuple[absl_flags.ArgumentParser, str]] = {
@@ -140,9 +144,19 @@ def _base_config(
     base = defaults.default(plugins)
     if path:
         base.data.name = os.path.basename(os.path.abspath(path)) or "data"
-        return base, False
+        return _with_fit(base, path), False
     built_in = flat(defaults.get_config())
     return with_changes(base, {**built_in, "plugins": plugins}), True
+
+
+def _with_fit(base: ConfigDict, path: str) -> ConfigDict:
+    """The defaults, with a head and sizes that fit if the data were imported; says which."""
+    record = fit.read_record(path)
+    if record is None:
+        return base
+    fields = fit.fitting_fields(record)
+    _log.info("%s: %s", path, fit.describe_fit(record, fields))
+    return with_changes(base, fields)
 
 
 def _field_values(

@@ -1,0 +1,275 @@
+"""The import: read the source, encode, split, write, and give the directory its name."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import l2rm_jax
+from l2rm_jax.data.files import replace_file
+from l2rm_jax.data.importing import splits, writing
+from l2rm_jax.data.importing.encoder import Encoder
+from l2rm_jax.data.importing.features import (
+    finite_captions,
+    image_features,
+    reject_pairs,
+    write_caption_vectors,
+)
+from l2rm_jax.data.importing.fit import DATASET_FILE
+from l2rm_jax.data.importing.pairs import Pairs
+from l2rm_jax.data.importing.pictures import Pictures
+from l2rm_jax.data.importing.plan import Plan, hash_pairs, read_plan
+from l2rm_jax.data.importing.rejected import Rejected
+from l2rm_jax.data.importing.request import Request
+from l2rm_jax.data.importing.splits import NONE, SPLITS
+from l2rm_jax.data.importing.vectors import open_vectors
+from l2rm_jax.errors import ConfigError, DataError
+
+_log = logging.getLogger(__name__)
+_WORK, _IDENTITY = "work", "import.json"
+
+
+def import_data(request: Request) -> dict[str, Any]:
+    """Import the user's data into a new directory; an import that was stopped is continued.
+
+    Returns:
+      The content of `dataset.json`.
+
+    Raises:
+      DataError: the source cannot be read, or too many rows are rejected.
+      ConfigError: flags contradict each other or the source, or another import is in progress.
+    """
+    request.check()
+    work = request.partial / _WORK
+    work.mkdir(parents=True, exist_ok=True)
+    with _locked(request.partial):
+        encoder = _load_encoder(request)
+        rejected = Rejected(request.partial, request.max_rejected)
+        plan = read_plan(request, work, rejected)
+        rejected.check(len(plan.pairs.row))
+        identity = _identity(request, plan, encoder)
+        record = _finished_record(request.partial, identity)
+        if record is None:
+            _check_identity(request.partial, identity)
+            replace_file(work / _IDENTITY, json.dumps(identity).encode())
+            record = _write(request, plan, encoder, rejected, identity)
+            # The last file: with it, only its name is missing.
+            text = json.dumps(record, indent=2, ensure_ascii=False)
+            replace_file(request.partial / DATASET_FILE, f"{text}\n".encode())
+        for leftover in request.partial.glob("*.unfinished"):
+            leftover.unlink()
+        shutil.rmtree(work)
+        request.partial.rename(request.out)
+    return record
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the lock of a directory; the system releases it when the process ends in any way."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise ConfigError(f"{directory}: another process imports into it") from None
+    finally:
+        os.close(handle)
+
+
+def _load_encoder(request: Request) -> Encoder | None:
+    if not request.is_encoded:
+        return None
+    from l2rm_jax.data.importing.encoders import make_encoder
+
+    return make_encoder(request.encoder, request.tokens or None)
+
+
+def _identity(request: Request, plan: Plan, encoder: Encoder | None) -> dict[str, Any]:
+    """All that the result depends on; an import in progress is continued only if it is equal."""
+    arrays = {}
+    for flag in ("image_vectors", "caption_vectors"):
+        path = getattr(request, flag)
+        if path:
+            state = os.stat(path)
+            arrays[flag] = [os.path.abspath(path), state.st_size, state.st_mtime_ns]
+    return {
+        "source": os.path.abspath(request.source) if request.source else None,
+        "columns": plan.columns and list(plan.columns),
+        "rows": hash_pairs(plan.pairs),
+        "encoder": encoder and encoder.describe(),
+        **arrays,
+        "split": request.split,
+        "seed": request.seed,
+    }
+
+
+def _fingerprint(identity: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
+
+
+def _finished_record(partial: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """`dataset.json` of an import that was stopped just before its directory got its name."""
+    file = partial / DATASET_FILE
+    record = json.loads(file.read_bytes()) if file.exists() else None
+    if record is not None and record["fingerprint"] != _fingerprint(identity):
+        raise _other_import_error(partial, "all is imported")
+    return record
+
+
+def _check_identity(partial: Path, identity: dict[str, Any]) -> None:
+    file = partial / _WORK / _IDENTITY
+    known = json.loads(file.read_bytes()) if file.exists() else None
+    now = json.loads(json.dumps(identity))
+    if known is not None and known != now:
+        names = [name for name in {**known, **now} if known.get(name) != now.get(name)]
+        raise _other_import_error(partial, f"it differs in {', '.join(names)}")
+
+
+def _other_import_error(partial: Path, how: str) -> ConfigError:
+    return ConfigError(
+        f"{partial}: holds another import in progress ({how}), expected the same command again, "
+        "or another --out",
+        hint=f"rm -r {partial}",
+    )
+
+
+def _write(
+    request: Request,
+    plan: Plan,
+    encoder: Encoder | None,
+    rejected: Rejected,
+    identity: dict[str, Any],
+) -> dict[str, Any]:
+    """Encode, split and write all files but `dataset.json`, whose content is returned."""
+    out, work, pairs = request.partial, request.partial / _WORK, plan.pairs
+    images = image_features(plan, encoder, work, rejected)
+    pairs = pairs.take(images.is_right[pairs.image])
+    if plan.caption_vectors is not None:
+        pairs = finite_captions(plan.caption_vectors, pairs, rejected)
+    split, pairs, how = _split(request, images.digest, pairs, rejected)
+    rejected.check(len(pairs.row))
+    layout = writing.make_layout(pairs, split)
+    _check_split_sizes(layout, request, how)
+
+    files = [out / f"{name}_ims.npy" for name in SPLITS]
+    writing.write_rows(files, layout.image_split, layout.image_row, images.blocks)
+    kind = write_caption_vectors(out, work, plan, encoder, pairs, layout)
+    writing.write_texts(out, pairs, layout)
+    return {
+        "l2rm_jax": l2rm_jax.__version__,
+        "fingerprint": _fingerprint(identity),
+        "source": {
+            "path": identity["source"],
+            "kind": plan.source.kind if plan.source else "arrays",
+            "pictures": str(plan.pictures.base.resolve()) if _has_files(plan.pictures) else None,
+            "image_vectors": identity.get("image_vectors", [None])[0],
+            "caption_vectors": identity.get("caption_vectors", [None])[0],
+        },
+        "columns": plan.columns and plan.columns._asdict(),
+        "encoder": identity["encoder"],
+        "split": how,
+        "splits": {
+            name: {"images": count, "captions": len(own)}
+            for name, count, own in zip(SPLITS, layout.image_counts, layout.pairs, strict=True)
+        },
+        "images": _describe_array(files),
+        "captions": {"kind": kind, **_describe_array([out / f"{n}_caps.npy" for n in SPLITS])},
+        "same_content": _count_copies(images.digest, layout),
+        "rejected": rejected.reasons(),
+        "converted": images.done,
+        "files": {
+            file.name: writing.hash_file(file)
+            for file in sorted(out.iterdir())
+            if file.suffix in (".npy", ".txt")
+        },
+    }
+
+
+def _has_files(pictures: Pictures | None) -> bool:
+    return pictures is not None and pictures.cells is None
+
+
+def _split(
+    request: Request, digest: np.ndarray, pairs: Pairs, rejected: Rejected
+) -> tuple[np.ndarray, Pairs, dict[str, Any]]:
+    """The split of each image, the pairs that are left, and how it was split."""
+    if request.split or pairs.split is None:
+        shares = splits.parse_shares(request.split) if request.split else splits.SHARES
+        used = np.unique(pairs.image)
+        split = np.full(len(digest), NONE)
+        split[used] = splits.split_by_shares(digest[used], shares, request.seed)
+        return split, pairs, {"by": "shares", "shares": list(shares), "seed": request.seed}
+    # The same picture under two names, in two splits: the one that comes first stays.
+    used = np.unique(pairs.image)
+    _, first, content = np.unique(
+        np.ascontiguousarray(digest[used]).view("S16").ravel(),
+        return_index=True,
+        return_inverse=True,
+    )
+    original = used[first[content]]
+    leaks = pairs.split[used] != pairs.split[original]
+    bad = np.zeros(len(digest), bool)
+    bad[used[leaks]] = True
+    reasons = {
+        int(image): f"same picture: as {pairs.names[int(other)].as_py()}, which is in "
+        f"{SPLITS[pairs.split[other]]}"
+        for image, other in zip(used[leaks], original[leaks], strict=True)
+    }
+    reject_pairs(rejected, pairs, bad, reasons)
+    return pairs.split, pairs.take(~bad[pairs.image]), {"by": "source"}
+
+
+def _check_split_sizes(layout: writing.Layout, request: Request, how: dict[str, Any]) -> None:
+    wanted = how.get("shares", [1, 1, 1])
+    for name, count, share in zip(SPLITS, layout.image_counts, wanted, strict=True):
+        if share and not count:
+            raise DataError(
+                f"{request.source or request.image_vectors}: found no image for the split {name}, "
+                "expected some in train, dev and test",
+                hint="--split=0.4,0.3,0.3",
+            )
+
+
+def _describe_array(files: list[Path]) -> dict[str, Any]:
+    """Form of a feature file: number of vectors a row, dimensions and type; empty without one."""
+    for file in files:
+        if file.exists():
+            array = open_vectors(file)
+            sets = array.shape[1] if array.ndim == 3 else 1
+            return {"vectors": sets, "dimensions": array.shape[-1], "dtype": str(array.dtype)}
+    return {}
+
+
+def _count_copies(digest: np.ndarray, layout: writing.Layout) -> int:
+    """Number of images whose content is that of another one too."""
+    used = np.ascontiguousarray(digest[layout.image_split != NONE]).view("S16").ravel()
+    return len(used) - len(np.unique(used))
+
+
+def describe_import(record: dict[str, Any], out: Path) -> str:
+    """What was imported, and what to do next, as lines of text."""
+    sizes = record["splits"]
+    total = {what: sum(size[what] for size in sizes.values()) for what in ("images", "captions")}
+    parts = [f"{name} {size['images']:,}" for name, size in sizes.items() if size["images"]]
+    lines = [
+        f"{out}: {total['images']:,} images ({', '.join(parts)}), {total['captions']:,} captions"
+    ]
+    if record["rejected"]:
+        reasons = ", ".join(f"{name} {count:,}" for name, count in record["rejected"].items())
+        lines.append(f"rejected, see {out}/rejected.csv: {reasons}")
+    if record["converted"]:
+        what = ", ".join(f"{name} {count:,}" for name, count in record["converted"].items())
+        lines.append(f"pictures that were converted: {what}")
+    if len(parts) == len(SPLITS):
+        lines += [
+            f"read them through: l2rm check --data={out}",
+            f"train on them:     l2rm --data={out}",
+        ]
+    return "\n".join(lines)

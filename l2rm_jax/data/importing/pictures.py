@@ -1,0 +1,206 @@
+"""Photographs: where they are, and how each kind becomes an upright RGB picture."""
+
+import hashlib
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from l2rm_jax.console import progress_bar
+from l2rm_jax.data.importing.pairs import Columns, row_numbers
+from l2rm_jax.data.importing.sources import Part, Source
+from l2rm_jax.errors import first_line
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+LARGEST_SIDE = 2048  # of a picture that an encoder sees; larger ones are reduced
+DIGEST_BYTES = 16
+_ADDRESSES = ("http://", "https://", "s3://", "gs://")
+
+
+class UnreadableError(Exception):
+    """A picture cannot be used; the message is its reason in `rejected.csv`."""
+
+
+class Pictures(NamedTuple):
+    """The encoded pictures of a source, by image.
+
+    Attributes:
+      base: directory that names of files start from.
+      names: [images] what the user calls each image.
+      cells: [rows] bytes of the pictures and names of their files, if a table holds them.
+      row: [images] row of each image in `cells`.
+    """
+
+    base: Path
+    names: pa.Array
+    cells: pa.ChunkedArray | None = None
+    row: np.ndarray | None = None
+
+    def read(self, image: int) -> bytes:
+        """The bytes of an image's picture.
+
+        Raises:
+          UnreadableError: there is no such file, or it cannot be read.
+        """
+        if self.cells is not None:
+            content, name = _cell(self.cells[int(self.row[image])])
+            if content is not None:
+                return content
+        else:
+            name = self.names[int(image)].as_py()
+        return _read_file(self.base, name)
+
+
+def _read_file(base: Path, name: str) -> bytes:
+    if name.startswith(_ADDRESSES):
+        raise UnreadableError("no file: found a web address, expected a file on this machine")
+    if "\n" in name or "\r" in name:
+        raise UnreadableError("no file: its name holds a line break")
+    try:
+        return (base / name).read_bytes()
+    except FileNotFoundError:
+        raise UnreadableError(f"no file: {base / name}") from None
+    except (OSError, ValueError) as error:
+        raise UnreadableError(f"no file: {first_line(error, 200)}") from None
+
+
+def missing_files(pictures: Pictures, images: np.ndarray) -> np.ndarray:
+    """Which of some images have no file; none if a table holds the pictures."""
+    if pictures.cells is not None:
+        return np.zeros(len(images), bool)
+    names = pictures.names.take(pa.array(images)).to_pylist()
+    return np.array([not (pictures.base / name).is_file() for name in names], bool)
+
+
+def find_pictures(source: Source, columns: Columns) -> tuple[pa.Array, pa.ChunkedArray | None]:
+    """What identifies the image of each row, if pictures lie in the table: the hash of their bytes.
+
+    Returns:
+      [rows] keys, null where a row has no picture; and the cells with the pictures. Both are None
+      if the image column holds names of files.
+    """
+    if not any(_holds_pictures(part, name) for part in source.parts for name in columns.image):
+        return None, None
+    cells = pa.chunked_array(
+        [chunk for part in source.parts for chunk in _first_present(part, columns.image).chunks]
+    )
+    keys: list[str | None] = []
+    with progress_bar(len(cells), "reading the source", unit="rows") as bar:
+        for cell in cells:
+            content, name = _cell(cell)
+            if content is None:
+                keys.append(name or None)
+            else:
+                keys.append(digest_of(content).hex())
+            bar.update(1)
+    return pa.array(keys, pa.large_string()), cells
+
+
+def _holds_pictures(part: Part, name: str) -> bool:
+    kind = part.table.schema.field(name).type
+    return pa.types.is_struct(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _first_present(part: Part, names: Sequence[str]) -> pa.ChunkedArray:
+    """The pictures of several columns: of each row the first that is there."""
+    import pyarrow.compute as pc
+
+    columns = [part.table[name] for name in names if name in part.table.column_names]
+    if len(columns) == 1:
+        return columns[0]
+    return pc.coalesce(*columns)
+
+
+def _cell(cell: pa.Scalar) -> tuple[bytes | None, str]:
+    """The bytes of a picture, None if there are none, and the name of its file."""
+    value = cell.as_py()
+    if isinstance(value, bytes):
+        return value, ""
+    if value is None:
+        return None, ""
+    return value.get("bytes"), value.get("path") or ""
+
+
+def named_cells(
+    source: Source, cells: pa.ChunkedArray, first_row: np.ndarray
+) -> tuple[pa.Array, np.ndarray]:
+    """What the user calls each image whose picture lies in a table, and its row in `cells`.
+
+    The name is that of the picture's file where the table keeps one. Names that occur twice, and
+    missing ones, get the number of the row.
+    """
+    numbers = np.concatenate(row_numbers(source))
+    row = np.searchsorted(numbers, first_row)
+    names, seen = [], set()
+    for at, number in zip(row, first_row, strict=True):
+        name = " ".join(_cell(cells[int(at)])[1].split())
+        name = f"{name} (row {number})" if name and name in seen else name or f"row {number}"
+        seen.add(name)
+        names.append(name)
+    return pa.array(names, pa.large_string()), row
+
+
+def digest_of(content: bytes) -> bytes:
+    """Hash of the bytes of a picture."""
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
+
+
+def open_picture(content: bytes) -> tuple["Image", list[str]]:
+    """Decode a picture to upright RGB.
+
+    * The EXIF orientation is applied.
+    * Of an animated picture, the first frame is taken.
+    * Transparent parts become white.
+    * 16-bit grey is scaled to 8 bits, CMYK and palettes are converted.
+    * A picture with a side above `LARGEST_SIDE` is reduced to it.
+
+    Returns:
+      The picture, and what was done to it, in a word or two each.
+
+    Raises:
+      UnreadableError: it is no picture, damaged, or too large.
+    """
+    from PIL import Image, ImageOps
+
+    try:
+        picture = Image.open(io.BytesIO(content))
+        done = ["first frame"] if getattr(picture, "n_frames", 1) > 1 else []
+        is_large = max(picture.size) > LARGEST_SIDE
+        if is_large:
+            picture.draft(picture.mode, (LARGEST_SIDE, LARGEST_SIDE))  # JPEG: decoded smaller
+        picture.load()
+        if picture.getexif().get(0x0112, 1) in range(2, 9):
+            done.append("turned upright")
+        picture = _as_rgb(ImageOps.exif_transpose(picture), done)
+        if is_large:
+            picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+            done.append("reduced")
+        return picture, done
+    except UnreadableError:
+        raise
+    except Exception as error:  # decoders raise errors of many types
+        raise UnreadableError(f"damaged picture: {first_line(error, 200)}") from None
+
+
+def _as_rgb(picture: "Image", done: list[str]) -> "Image":
+    from PIL import Image
+
+    if picture.mode.startswith("I"):  # grey of 16 bits, also where it is kept in 32
+        done.append("16 bits to 8")
+        values = np.asarray(picture).astype(np.int64).clip(0, 65535) >> 8
+        return Image.fromarray(values.astype(np.uint8)).convert("RGB")
+    if picture.mode == "F":
+        raise UnreadableError("damaged picture: found 32-bit numbers, expected a photograph")
+    if picture.has_transparency_data:
+        done.append("transparent to white")
+        picture = picture.convert("RGBA")
+        white = Image.new("RGBA", picture.size, "white")
+        return Image.alpha_composite(white, picture).convert("RGB")
+    if picture.mode not in ("RGB", "L"):
+        done.append(f"{picture.mode} to RGB")
+    return picture.convert("RGB")

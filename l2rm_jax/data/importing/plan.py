@@ -1,0 +1,117 @@
+"""The plan of an import: which pairs of which pictures or vectors, before anything is encoded."""
+
+import hashlib
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from l2rm_jax.data.importing import pictures as photographs
+from l2rm_jax.data.importing.pairs import (
+    Columns,
+    Pairs,
+    find_columns,
+    image_names,
+    pairs_of_arrays,
+    read_pairs,
+)
+from l2rm_jax.data.importing.rejected import Rejected
+from l2rm_jax.data.importing.request import Request
+from l2rm_jax.data.importing.sources import Source, open_source
+from l2rm_jax.data.importing.vectors import open_vectors
+from l2rm_jax.errors import DataError
+
+_log = logging.getLogger(__name__)
+
+
+class Plan(NamedTuple):
+    """What is imported, as far as the source alone says.
+
+    Attributes:
+      pairs: the pairs.
+      source: the rows; None for arrays alone.
+      columns: the columns that were read; None for arrays alone.
+      pictures: the pictures; None if the image vectors are given.
+      image_vectors: the given vectors, memory-mapped.
+      caption_vectors: likewise.
+    """
+
+    pairs: Pairs
+    source: Source | None
+    columns: Columns | None
+    pictures: photographs.Pictures | None
+    image_vectors: np.ndarray | None
+    caption_vectors: np.ndarray | None
+
+
+def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
+    """Read the source up to pairs; nothing is encoded."""
+    image_vectors = caption_vectors = None
+    if request.image_vectors:
+        image_vectors = open_vectors(request.image_vectors)
+    if request.caption_vectors:
+        caption_vectors = open_vectors(request.caption_vectors)
+    if not request.source:
+        pairs = pairs_of_arrays(len(image_vectors), len(caption_vectors))
+        return Plan(pairs, None, None, None, image_vectors, caption_vectors)
+    source = open_source(request.source, work / "source")
+    columns = find_columns(
+        source, request.image_column, request.caption_columns, by_shares=bool(request.split)
+    )
+    _log.info("%s (%s): %s", source.path, source.kind, _describe_columns(columns))
+    keys, cells = None, None
+    if request.is_encoded:
+        keys, cells = photographs.find_pictures(source, columns)
+    if keys is None:
+        keys = image_names(source, columns.image[0])
+    pairs = read_pairs(source, columns, keys, rejected)
+    pictures = None
+    if request.is_encoded:
+        names, row = pairs.names, None
+        if cells is not None:
+            names, row = photographs.named_cells(source, cells, pairs.first_row)
+        pairs = pairs._replace(names=names)
+        pictures = photographs.Pictures(source.base, names, cells, row)
+        _check_missing(pictures, pairs, request)
+    else:
+        _check_rows("--image_vectors", image_vectors, len(pairs.names), "images")
+        _check_rows("--caption_vectors", caption_vectors, pairs.caption_count, "captions")
+    return Plan(pairs, source, columns, pictures, image_vectors, caption_vectors)
+
+
+def _describe_columns(columns: Columns) -> str:
+    captions = " and ".join(columns.captions)
+    split = f", split from {columns.split}" if columns.split else ""
+    return f"images from {' or '.join(columns.image)}, captions from {captions}{split}"
+
+
+def _check_rows(flag: str, array: np.ndarray | None, count: int, what: str) -> None:
+    if array is not None and len(array) != count:
+        raise DataError(
+            f"{flag}: found {len(array)} rows for the {count} {what} of --source, expected one for "
+            "each"
+        )
+
+
+def _check_missing(pictures: photographs.Pictures, pairs: Pairs, request: Request) -> None:
+    """End at once where too many pictures have no file, rather than after encoding the others."""
+    missing = photographs.missing_files(pictures, pairs.image)
+    rejected = Rejected(request.partial, request.max_rejected)
+    for at in np.flatnonzero(missing):
+        name = pictures.names[int(pairs.image[at])].as_py()
+        rejected.add(pairs.row[at], name, f"no file: {pictures.base / name}")
+    if len(rejected):
+        rejected.check(int(np.count_nonzero(~missing)))
+
+
+def hash_pairs(pairs: Pairs) -> str:
+    """Hash of all that a plan says of its pairs."""
+    digest = hashlib.blake2b(digest_size=16)
+    for array in (pairs.row, pairs.image, pairs.caption, pairs.split):
+        digest.update(b"" if array is None else np.ascontiguousarray(array, np.int64))
+    for texts in (pairs.names, pairs.text):
+        if texts is not None:
+            for start in range(0, len(texts), 1 << 16):
+                digest.update("\n".join(texts[start : start + (1 << 16)].to_pylist()).encode())
+    return digest.hexdigest()

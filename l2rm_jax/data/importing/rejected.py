@@ -1,0 +1,90 @@
+"""Rows that are left out: counted, listed with their reasons, and an error if they are many."""
+
+import csv
+import io
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from l2rm_jax.data.files import replace_file
+from l2rm_jax.errors import DataError
+
+_SHOWN = 10
+FILE = "rejected.csv"
+
+
+class Rejection(NamedTuple):
+    """A row that is left out.
+
+    Attributes:
+      row: number of the row in the source, from 1; the header of a table does not count.
+      image: the image as the row names it; "" if it names none.
+      reason: what was found, and expected if that is not obvious.
+    """
+
+    row: int
+    image: str
+    reason: str
+
+
+class Rejected:
+    """The rejections of an import so far.
+
+    Args:
+      directory: where `rejected.csv` is written.
+      most: largest share of the rows that may be rejected.
+    """
+
+    def __init__(self, directory: Path, most: float):
+        self._file, self.most = directory / FILE, most
+        self._rejections: list[Rejection] = []
+
+    def __len__(self) -> int:
+        return len(self._rejections)
+
+    def add(self, row: int, image: str, reason: str) -> None:
+        """Reject a row, or one of its captions."""
+        self._rejections.append(Rejection(int(row), image, reason))
+
+    def check(self, accepted: int) -> None:
+        """Write the list, and end the import if it is too long.
+
+        Args:
+          accepted: number of captions that have not been rejected.
+
+        Raises:
+          DataError: a larger share was rejected than is allowed, or everything.
+        """
+        self._rejections.sort()
+        self._write()
+        count, total = len(self), len(self) + accepted
+        if accepted and count <= self.most * total:
+            return
+        first = [f"row {each.row}: {each.image}: {each.reason}" for each in self._rejections]
+        raise DataError(
+            "\n  ".join(
+                [
+                    f"{self._file}: {count:,} of {total:,} rows are rejected, expected at most "
+                    f"{self.most:.3g} of them (--max_rejected); the first are",
+                    *first[:_SHOWN],
+                ]
+            ),
+            hint=f"--max_rejected={_rounded_up(count / total)}" if accepted else None,
+        )
+
+    def reasons(self) -> dict[str, int]:
+        """How many rows were rejected for each kind of reason, in alphabetical order."""
+        kinds = Counter(each.reason.partition(":")[0] for each in self._rejections)
+        return dict(sorted(kinds.items()))
+
+    def _write(self) -> None:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(Rejection._fields)
+        writer.writerows(self._rejections)
+        replace_file(self._file, text.getvalue().encode("utf-8", "replace"))
+
+
+def _rounded_up(share: float) -> str:
+    """A share with two digits, not smaller than it is."""
+    return f"{min(1.0, share * 1.05 + 0.001):.2g}"

@@ -1,0 +1,77 @@
+"""Which images are trained on, validated on and tested on."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int, UInt8
+
+from l2rm_jax.errors import ConfigError
+
+SPLITS = ("train", "dev", "test")
+SHARES = (0.8, 0.1, 0.1)
+NONE = -1  # the split of an image that is left out
+# What tables call these splits; restval is the part of COCO's validation that is trained on.
+_NAMES = {
+    "train": ("train", "training", "restval"),
+    "dev": ("dev", "val", "valid", "validation"),
+    "test": ("test", "testing"),
+}
+_SPLIT_OF_NAME = {name: SPLITS.index(split) for split, names in _NAMES.items() for name in names}
+
+
+def split_number(name: str) -> int:
+    """Number of the split that a table calls `name`; `NONE` if it is no name of a split."""
+    return _SPLIT_OF_NAME.get(name.strip().lower(), NONE)
+
+
+def split_in_name(name: str) -> str | None:
+    """The split that the name of a file says: `data/validation-00001.parquet`; None for none."""
+    words = re.split(r"[^a-z]+", name.lower())
+    return next((word for word in words if word in _SPLIT_OF_NAME), None)
+
+
+def parse_shares(text: str) -> tuple[float, float, float]:
+    """The shares of train, dev and test, of `--split=0.8,0.1,0.1`.
+
+    Raises:
+      ConfigError: they are not three numbers of at least 0 that sum to 1.
+    """
+    try:
+        shares = tuple(float(share) for share in text.split(","))
+    except ValueError:
+        shares = ()
+    if len(shares) != 3 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+        raise ConfigError(
+            f"--split: found {text!r}, expected the shares of train, dev and test, which sum to 1",
+            hint="--split=0.8,0.1,0.1",
+        )
+    return shares
+
+
+def split_by_shares(
+    digests: UInt8[np.ndarray, "images 16"], shares: Sequence[float], seed: int
+) -> Int[np.ndarray, " images"]:
+    """Number of the split of each image.
+
+    Images with the same content fall into the same split. The order in which they are dealt out
+    follows from content and seed alone, so the order of a table does not matter, and images that
+    are added later move few others.
+
+    Args:
+      digests: hash of each image's content.
+      shares: the shares of train, dev and test.
+      seed: seed of the order.
+    """
+    contents, content_of, copies = np.unique(
+        np.ascontiguousarray(digests).view("S16").ravel(), return_inverse=True, return_counts=True
+    )
+    salt = str(seed).encode()
+    keys = [hashlib.blake2b(bytes(each), key=salt, digest_size=8).digest() for each in contents]
+    order = np.argsort(np.frombuffer(b"".join(keys), ">u8"), kind="stable")
+    middles = np.cumsum(copies[order]) - copies[order] / 2
+    ends = np.cumsum(shares) * len(digests)
+    split_of_content = np.empty(len(contents), np.int64)
+    split_of_content[order] = np.searchsorted(ends[:-1], middles, side="right")
+    return split_of_content[content_of]

@@ -1,0 +1,138 @@
+"""Small pictures, tables of them, and an encoder without a model, for the tests of the import."""
+
+import csv
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+COUNT = 12  # pictures
+SIDE = 16
+
+
+class PixelEncoder:
+    """Encodes a picture as its pixels, 4 x 4 of them, and a caption as counts of letters."""
+
+    name = "pixels"
+
+    def __init__(self, tokens: str | None = None, words: bool = False):
+        self.tokens, self.words = tokens, words
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": self.name, "tokens": self.tokens, "words": self.words}
+
+    def encode_images(self, pictures) -> np.ndarray:
+        assert {picture.mode for picture in pictures} == {"RGB"}
+        small = [np.asarray(picture.resize((4, 4)), np.float16) / 255 for picture in pictures]
+        sets = np.stack(small).reshape(len(small), 16, 3)
+        return sets if self.tokens else sets.reshape(len(small), 48)
+
+    def encode_captions(self, texts):
+        if self.words:
+            return None
+        words = [[letters(word) for word in text.split()[:5]] for text in texts]
+        if self.tokens is None:
+            return np.stack([np.mean(each, 0) for each in words]).astype(np.float16), None
+        lengths = np.array([len(each) for each in words], np.int32)
+        tokens = np.zeros((len(texts), lengths.max(), 26), np.float16)
+        for row, each in zip(tokens, words, strict=True):
+            row[: len(each)] = each
+        return tokens, lengths
+
+
+def letters(word: str) -> np.ndarray:
+    return np.bincount([(ord(c) - 97) % 26 for c in word.lower()], minlength=26)
+
+
+def picture(number: int) -> Image.Image:
+    """A picture of its own for each number: a block of colour on grey."""
+    pixels = np.full((SIDE, SIDE, 3), 128, np.uint8)
+    pixels[: 4 + number % 9, : 4 + number % 7] = (20 * number % 256, 90, 255 - 17 * number % 256)
+    return Image.fromarray(pixels)
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **settings: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **settings)
+    return file.getvalue()
+
+
+def write_pictures(directory: Path, count: int = COUNT) -> list[str]:
+    """Write pictures to `directory/images`; return their names from `directory`."""
+    (directory / "images").mkdir(parents=True)
+    names = [f"images/{number:03}.png" for number in range(count)]
+    for number, name in enumerate(names):
+        (directory / name).write_bytes(encoded(picture(number)))
+    return names
+
+
+def captions_of(number: int) -> list[str]:
+    """One to three captions of a picture."""
+    colours = ("red", "blue", "green", "pale")
+    place = f"in place {number}"
+    return [f"a {colours[number % 4]} block {place}", f"block {place}", f"das {place}"][
+        : 1 + number % 3
+    ]
+
+
+def rows_of(names: list[str]) -> list[tuple[str, str]]:
+    """Rows of name and caption, those of an image apart from each other."""
+    captions = [captions_of(number) for number in range(len(names))]
+    return [
+        (name, own[place])
+        for place in range(3)
+        for name, own in zip(names, captions, strict=True)
+        if place < len(own)
+    ]
+
+
+def write_csv(path: Path, rows, header=("filepath", "title"), separator=",") -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, delimiter=separator)
+        writer.writerow(header)
+        writer.writerows(rows)
+    return path
+
+
+def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def write_tar(path: Path, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def read_directory(path: Path) -> dict[str, Any]:
+    """The files of an imported directory, for comparison: texts as lines, arrays as arrays."""
+    found: dict[str, Any] = {}
+    for file in sorted(path.iterdir()):
+        if file.suffix == ".npy":
+            found[file.name] = np.load(file)
+        elif file.suffix == ".json":
+            found[file.name] = json.loads(file.read_text())
+        else:
+            found[file.name] = file.read_text().splitlines()
+    return found
+
+
+def pairs_by_image(path: Path) -> dict[str, list[str]]:
+    """The captions of each image of an imported directory, over all splits."""
+    content = read_directory(path)
+    pairs: dict[str, list[str]] = {}
+    for split in ("train", "dev", "test"):
+        ids = content.get(f"{split}_ids.txt", [])
+        rows = content.get(f"{split}_pairs.npy", np.zeros(0, int))
+        assert (np.diff(rows) >= 0).all()
+        for row, caption in zip(rows, content.get(f"{split}_caps.txt", []), strict=True):
+            pairs.setdefault(ids[row], []).append(caption)
+    return pairs
