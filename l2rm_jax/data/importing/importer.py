@@ -32,7 +32,6 @@ from l2rm_jax.data.importing.splits import NONE, SPLITS
 from l2rm_jax.data.importing.vectors import open_vectors
 from l2rm_jax.errors import ConfigError, DataError
 
-_log = logging.getLogger(__name__)
 _WORK, _IDENTITY = "work", "import.json"
 
 

@@ -4,32 +4,20 @@ All of it works on whole columns, as a table can have millions of rows.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, UInt8
 
 from l2rm_jax.data.captions import MAX_CHARACTERS
+from l2rm_jax.data.importing.columns import Columns, text_column
 from l2rm_jax.data.importing.rejected import Rejected
 from l2rm_jax.data.importing.sources import Part, Source
 from l2rm_jax.data.importing.splits import NONE, SPLITS, split_number
 from l2rm_jax.errors import ConfigError
-
-# Usual names of columns, the most specific first.
-_IMAGE_NAMES = (
-    *("filepath", "file_path", "image_path", "image_file", "file_name", "filename", "image", "img"),
-    *("path", "file", "picture", "photo", "jpg", "jpeg", "png", "webp", "image_id", "id"),
-)
-_CAPTION_NAMES = (
-    *("title", "caption", "captions", "text", "txt", "sentence", "sentences", "description"),
-    *("raw", "alt_text", "alt", "json.caption", "json.captions", "json.text", "comment"),
-)
-_SPLIT_NAMES = ("split",)
-_ARCHIVED_PICTURES = ("jpg", "jpeg", "png", "webp")  # a sample of an archive has one of these
-
 
 # What can be wrong with a row, as far as the table says; 0 is nothing.
 _REASONS = (
@@ -45,18 +33,11 @@ _REASONS = (
 _OTHER_SPLIT, _UNKNOWN_SPLIT, _LONG, _BROKEN, _EMPTY, _NO_IMAGE, _DUPLICATE = range(1, 8)
 
 
-class Columns(NamedTuple):
-    """The columns of a source that an import reads.
-
-    Attributes:
-      image: columns with the image; of several, the first that is not empty counts.
-      captions: columns with captions, one or several.
-      split: column with the name of the split; None if there is none.
-    """
-
-    image: tuple[str, ...]
-    captions: tuple[str, ...]
-    split: str | None
+# White space at an end, twice, or other than a space: control characters and spaces of Unicode.
+_UNEVEN = (
+    r"^ | $|  |[\x00-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}"
+    r"\x{3000}]"
+)
 
 
 class Pairs(NamedTuple):
@@ -96,46 +77,12 @@ def _select(array: pa.Array, kept: np.ndarray) -> pa.Array:
     return array.filter(pa.array(kept)) if kept.dtype == bool else array.take(pa.array(kept))
 
 
-def find_columns(source: Source, image: str, captions: Sequence[str], by_shares: bool) -> Columns:
-    """Find the columns to read: those that the flags name, else those with usual names.
-
-    Args:
-      source: the rows.
-      image: value of `--image_column`; "" guesses.
-      captions: values of `--caption_column`.
-      by_shares: ignore a column of splits, as `--split` was given.
-
-    Raises:
-      ConfigError: a column does not exist, or none has a usual name.
-    """
-    names = list(dict.fromkeys(name for part in source.parts for name in part.table.column_names))
-    for flag, name in [("image", image), *(("caption", name) for name in captions)]:
-        if name and name not in names:
-            raise _column_error(source, f"--{flag}_column: no column {name!r}", names)
-    by_name = {name.lower(): name for name in reversed(names)}
-    usual = [by_name[name] for name in _IMAGE_NAMES if name in by_name and by_name[name] != image]
-    image_columns = (image,) if image else tuple(usual[:1])
-    if not image and source.kind == "webdataset":
-        image_columns = tuple(name for name in usual if name in _ARCHIVED_PICTURES)
-    if not image_columns:
-        raise _column_error(source, "--image_column: none looks like the image's", names)
-    usual = [by_name[name] for name in _CAPTION_NAMES if name in by_name]
-    caption_columns = tuple(captions) or tuple(n for n in usual if n not in image_columns)[:1]
-    if not caption_columns:
-        raise _column_error(source, "--caption_column: none looks like the captions'", names)
-    split = next((by_name[name] for name in _SPLIT_NAMES if name in by_name), None)
-    return Columns(image_columns, caption_columns, None if by_shares else split)
-
-
-def _column_error(source: Source, problem: str, names: Sequence[str]) -> ConfigError:
-    return ConfigError(f"{problem}, expected one of those of {source.path}: {', '.join(names)}")
-
-
 def row_numbers(source: Source) -> list[Int[np.ndarray, " rows"]]:
     """Numbers of the rows of each part, from 1 over all parts, with gaps for skipped ones."""
     total = sum(len(part.table) for part in source.parts) + len(source.skipped)
-    skipped = np.array([row for row, _ in source.skipped], np.int64)
-    numbers = np.setdiff1d(np.arange(1, total + 1), skipped, assume_unique=True)
+    is_read = np.ones(total, bool)
+    is_read[[row - 1 for row, _ in source.skipped]] = False
+    numbers = np.flatnonzero(is_read) + 1
     ends = np.cumsum([len(part.table) for part in source.parts])
     return np.split(numbers, ends[:-1])
 
@@ -145,6 +92,7 @@ def read_pairs(
     columns: Columns,
     images: pa.Array,
     rejected: Rejected,
+    name_images: Callable[[Int[np.ndarray, " images"]], pa.Array] | None = None,
 ) -> Pairs:
     """Read captions and splits, and group the rows by image.
 
@@ -153,6 +101,8 @@ def read_pairs(
       columns: which columns to read.
       images: [rows] what identifies the image of each row, as text; null if it has none.
       rejected: takes the rows that are left out.
+      name_images: what the user calls images, given the row in which each appears first; None if
+        that is what identifies them.
     """
     for row, reason in source.skipped:
         rejected.add(row, "", reason)
@@ -163,6 +113,7 @@ def read_pairs(
     names = grouped.dictionary
     first_row = np.zeros(len(names), np.int64)
     first_row[image_of_row[has_image][::-1]] = row_number[has_image][::-1]
+    names = names if name_images is None else name_images(first_row)
 
     text, table_row = _caption_cells(source, columns.captions)
     text = _on_one_line(text)
@@ -178,7 +129,9 @@ def read_pairs(
     def reject(at_row: int, at_image: int, reason: str) -> None:
         rejected.add(at_row, names[int(at_image)].as_py() if at_image >= 0 else "", reason)
 
-    for at in np.setdiff1d(np.arange(len(row_number)), table_row):
+    has_caption = np.zeros(len(row_number), bool)
+    has_caption[table_row] = True
+    for at in np.flatnonzero(~has_caption):
         reject(row_number[at], image_of_row[at], "no caption")
     for at in np.flatnonzero(problem):
         which = f" of row {row[first[at]]}" if problem[at] == _DUPLICATE else ""
@@ -200,23 +153,6 @@ def pairs_of_arrays(images: int, captions: int) -> Pairs:
     return Pairs(caption + 1, image, caption, None, names, first_row, None, captions)
 
 
-def text_column(part: Part, name: str) -> pa.Array:
-    """A column as text; a column that the part lacks is empty.
-
-    Raises:
-      ConfigError: the column holds neither text nor numbers.
-    """
-    if name not in part.table.column_names:
-        return pa.nulls(len(part.table), pa.large_string())
-    column = part.table[name].combine_chunks()
-    try:
-        return column.cast(pa.large_string())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        raise ConfigError(
-            f"column {name}: found {column.type}, expected text, or lists of text for captions"
-        ) from None
-
-
 def image_names(source: Source, column: str) -> pa.Array:
     """What identifies the image of each row, of a column of text; null where it is empty."""
     columns = []
@@ -224,9 +160,15 @@ def image_names(source: Source, column: str) -> pa.Array:
         names = pc.utf8_trim_whitespace(text_column(part, column))
         names = pc.if_else(pc.equal(pc.utf8_length(names), 0), None, names)
         if part.folder:
-            names = pc.binary_join_element_wise(part.folder, names, "")
+            folder, nothing = (pa.scalar(text, names.type) for text in (part.folder, ""))
+            names = pc.binary_join_element_wise(folder, names, nothing)
         columns.append(names)
-    return pa.concat_arrays(columns)
+    return _joined(columns)
+
+
+def _joined(arrays: Sequence[pa.Array]) -> pa.Array:
+    """The arrays one after the other; a single one is not copied."""
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 def _caption_cells(
@@ -236,14 +178,14 @@ def _caption_cells(
     texts, places, start = [], [], 0
     for part in source.parts:
         cells = [_flat_captions(part, name) for name in names]
-        text, place = pa.concat_arrays([c[0] for c in cells]), np.concatenate([c[1] for c in cells])
+        text, place = _joined([c[0] for c in cells]), np.concatenate([c[1] for c in cells])
         if len(cells) > 1:
             order = np.argsort(place, kind="stable")
             text, place = text.take(pa.array(order)), place[order]
         texts.append(text)
         places.append(start + place)
         start += len(part.table)
-    return pa.concat_arrays(texts), np.concatenate(places)
+    return _joined(texts), np.concatenate(places)
 
 
 def _flat_captions(part: Part, name: str) -> tuple[pa.Array, Int[np.ndarray, " captions"]]:
@@ -255,7 +197,7 @@ def _flat_captions(part: Part, name: str) -> tuple[pa.Array, Int[np.ndarray, " c
             flat = part._replace(table=pa.table({name: pc.list_flatten(column)}))
             return text_column(flat, name), rows
     text = text_column(part, name)
-    is_list = pc.and_(pc.starts_with(text, '["'), pc.ends_with(text, '"]')).fill_null(False)
+    is_list = pc.or_(pc.starts_with(text, '["'), pc.equal(text, "[]"))
     if not pc.any(is_list).as_py():
         return text, np.arange(len(text))
     cells = [_as_list(cell) for cell in text.to_pylist()]
@@ -265,7 +207,7 @@ def _flat_captions(part: Part, name: str) -> tuple[pa.Array, Int[np.ndarray, " c
 
 def _as_list(cell: str | None) -> list[str | None]:
     """The captions of a cell that may be a JSON list of text."""
-    if cell and cell.startswith('["'):
+    if cell and cell.startswith(('["', "[]")):
         try:
             values = json.loads(cell)
         except (ValueError, RecursionError):
@@ -277,22 +219,38 @@ def _as_list(cell: str | None) -> list[str | None]:
 
 def _on_one_line(text: pa.Array) -> pa.Array:
     """Captions without white space at their ends, and with single spaces inside."""
-    text = pc.utf8_trim_whitespace(text.fill_null(""))
-    uneven = np.zeros(len(text), bool)
-    for space in ("  ", "\n", "\r", "\t"):
-        uneven |= pc.match_substring(text, space).to_numpy(zero_copy_only=False)
-    if not uneven.any():
+    text = text.fill_null("")
+    uneven = pc.match_substring_regex(text, _UNEVEN)
+    if not pc.any(uneven).as_py():
         return text
-    mended = [" ".join(caption.split()) for caption in _select(text, uneven).to_pylist()]
-    return pc.replace_with_mask(text, pa.array(uneven), pa.array(mended, text.type))
+    mended = [" ".join(caption.split()) for caption in text.filter(uneven).to_pylist()]
+    return pc.replace_with_mask(text, uneven, pa.array(mended, text.type))
+
+
+def _bytes_of(text: pa.Array) -> tuple[Int[np.ndarray, " captions_and_1"], UInt8[np.ndarray, " n"]]:
+    """Where each caption starts in the bytes of all, with the end of the last; and these bytes."""
+    _, offsets, data = text.buffers()
+    starts = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
+    first, end = int(starts[0]), int(starts[-1])
+    if data is None:
+        return starts - first, np.zeros(0, np.uint8)
+    return starts - first, np.frombuffer(data, np.uint8)[first:end]
 
 
 def _caption_problems(text: pa.Array) -> Iterator[tuple[int, Bool[np.ndarray, " captions"]]]:
     """The captions of each kind of problem, the most telling kind last."""
-    length = pc.utf8_length(text).to_numpy()
-    yield _LONG, length > MAX_CHARACTERS
-    yield _BROKEN, pc.match_substring(text, "\ufffd").to_numpy(zero_copy_only=False)
+    length = pc.binary_length(text).to_numpy()
+    long = np.flatnonzero(length > MAX_CHARACTERS)  # in bytes; characters are not more
+    too_long = np.zeros(len(text), bool)
+    too_long[long] = pc.utf8_length(text.take(pa.array(long))).to_numpy() > MAX_CHARACTERS
+    yield _LONG, too_long
+    if (_bytes_of(text)[1] == 0xEF).any():  # the first byte of the replacement character
+        yield _BROKEN, pc.match_substring(text, "\ufffd").to_numpy(zero_copy_only=False)
     yield _EMPTY, length == 0
+
+
+# Odd numbers whose products spread over all bits.
+_MIX = (0x9E3779B1, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB86659FD93)
 
 
 def _first_of_equals(
@@ -300,13 +258,30 @@ def _first_of_equals(
 ) -> Int[np.ndarray, " captions"]:
     """Number of the first caption without a problem that has the same image and text."""
     first = np.arange(len(problem))
+    # Few captions repeat another one. So texts are compared only where image, length and some bytes
+    # are the same.
+    starts, data = _bytes_of(text)
+    sizes = np.diff(starts)
+    keys = (image * _MIX[0] + sizes).astype(np.uint64)
+    long = np.flatnonzero(sizes >= 8)
+    if len(long):
+        words = np.ndarray(len(data) - 7, np.uint64, data, strides=(1,))  # from every byte on
+        begin, last = starts[long], starts[long] + sizes[long] - 8
+        for mix, place in zip(_MIX[1:], (begin, (begin + last) // 2, last), strict=True):
+            keys[long] += words[place] * np.uint64(mix)
     good = np.flatnonzero(problem == 0)
-    code = text.dictionary_encode()
-    keys = image[good] * len(code.dictionary) + code.indices.to_numpy()[good]
-    order = np.argsort(keys, kind="stable")
-    starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
-    sizes = np.diff(starts, append=len(order))
-    first[good[order]] = np.repeat(good[order[starts]], sizes)
+    keys = keys[good]
+    ordered = np.sort(keys)
+    again = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(again):
+        return first
+    alike = good[again[np.searchsorted(again, keys).clip(max=len(again) - 1)] == keys]
+    code = text.take(pa.array(alike)).dictionary_encode()
+    pair = image[alike] * len(code.dictionary) + code.indices.to_numpy()
+    order = np.argsort(pair, kind="stable")
+    begins = np.flatnonzero(np.diff(pair[order], prepend=-1))
+    copies = np.diff(begins, append=len(order))
+    first[alike[order]] = np.repeat(alike[order[begins]], copies)
     return first
 
 
@@ -316,9 +291,9 @@ def _splits_of_images(
     """The split of each image by its first row, and the problem of each row with its split."""
     rows = len(image_of_row)
     if columns.split is not None:
-        names = pa.concat_arrays([text_column(part, columns.split) for part in source.parts])
+        names = _joined([text_column(part, columns.split) for part in source.parts])
     elif any(part.split for part in source.parts):
-        names = pa.concat_arrays(
+        names = _joined(
             [
                 pa.repeat(pa.scalar(part.split, pa.large_string()), len(part.table))
                 for part in source.parts

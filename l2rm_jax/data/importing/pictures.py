@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.data.importing.pairs import Columns, row_numbers
+from l2rm_jax.data.importing.columns import Columns
+from l2rm_jax.data.importing.pairs import row_numbers
 from l2rm_jax.data.importing.sources import Part, Source
 from l2rm_jax.errors import first_line
 
@@ -126,23 +127,24 @@ def _cell(cell: pa.Scalar) -> tuple[bytes | None, str]:
     return value.get("bytes"), value.get("path") or ""
 
 
-def named_cells(
-    source: Source, cells: pa.ChunkedArray, first_row: np.ndarray
-) -> tuple[pa.Array, np.ndarray]:
-    """What the user calls each image whose picture lies in a table, and its row in `cells`.
+def name_cells(source: Source, cells: pa.ChunkedArray, first_row: np.ndarray) -> pa.Array:
+    """What the user calls each image whose picture lies in a table.
 
-    The name is that of the picture's file where the table keeps one. Names that occur twice, and
+    It is the name of the picture's file where the table keeps one. Names that occur twice, and
     missing ones, get the number of the row.
     """
-    numbers = np.concatenate(row_numbers(source))
-    row = np.searchsorted(numbers, first_row)
     names, seen = [], set()
-    for at, number in zip(row, first_row, strict=True):
+    for at, number in zip(cells_of_rows(source, first_row), first_row, strict=True):
         name = " ".join(_cell(cells[int(at)])[1].split())
         name = f"{name} (row {number})" if name and name in seen else name or f"row {number}"
         seen.add(name)
         names.append(name)
-    return pa.array(names, pa.large_string()), row
+    return pa.array(names, pa.large_string())
+
+
+def cells_of_rows(source: Source, rows: np.ndarray) -> np.ndarray:
+    """Places of rows, which are numbered from 1 with gaps, among all cells of a column."""
+    return np.searchsorted(np.concatenate(row_numbers(source)), rows)
 
 
 def digest_of(content: bytes) -> bytes:

@@ -2,16 +2,16 @@
 
 import hashlib
 import logging
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from l2rm_jax.data.importing import pictures as photographs
+from l2rm_jax.data.importing.columns import Columns, find_columns
 from l2rm_jax.data.importing.pairs import (
-    Columns,
     Pairs,
-    find_columns,
     image_names,
     pairs_of_arrays,
     read_pairs,
@@ -65,14 +65,12 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
         keys, cells = photographs.find_pictures(source, columns)
     if keys is None:
         keys = image_names(source, columns.image[0])
-    pairs = read_pairs(source, columns, keys, rejected)
+    name_images = None if cells is None else partial(photographs.name_cells, source, cells)
+    pairs = read_pairs(source, columns, keys, rejected, name_images)
     pictures = None
     if request.is_encoded:
-        names, row = pairs.names, None
-        if cells is not None:
-            names, row = photographs.named_cells(source, cells, pairs.first_row)
-        pairs = pairs._replace(names=names)
-        pictures = photographs.Pictures(source.base, names, cells, row)
+        row = None if cells is None else photographs.cells_of_rows(source, pairs.first_row)
+        pictures = photographs.Pictures(source.base, pairs.names, cells, row)
         _check_missing(pictures, pairs, request)
     else:
         _check_rows("--image_vectors", image_vectors, len(pairs.names), "images")

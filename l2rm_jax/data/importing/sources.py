@@ -216,7 +216,7 @@ def _skipped_lines(file: Path, messages: Sequence[str]) -> Skipped:
             "text that holds a separator must stand in quotes"
         )
     lines = re.findall(r"Skipping line (\d+): (.*)", "\n".join(messages))
-    return [(int(line) - 1, reason) for line, reason in lines]
+    return [(int(line) - 1, f"too many fields: {reason}") for line, reason in lines]
 
 
 def _read_tsv(file: Path, cache: Path) -> tuple[pa.Table, Skipped]:
@@ -245,7 +245,7 @@ def _read_jsonl(file: Path, cache: Path) -> tuple[pa.Table, Skipped]:
         if isinstance(row, dict):
             rows.append(row)
         else:
-            skipped.append((number, f"found {type(row).__name__} in JSON, expected an object"))
+            skipped.append((number, f"no JSON object: found {type(row).__name__}"))
     return text_table(rows), skipped
 
 
@@ -334,7 +334,12 @@ def _json_object(text: str | None) -> Mapping[str, Any]:
 
 
 def _load(read: Callable[..., Any], file: Path, cache: Path, **settings: Any) -> pa.Table:
-    return _stored_rows(read(_as_pattern(file), cache_dir=str(cache), **settings))
+    try:
+        return _stored_rows(read(_as_pattern(file), cache_dir=str(cache), **settings))
+    except ValueError as error:
+        if "corresponds to no data" in str(error):
+            raise DataError(f"{file}: holds no rows, expected at least one") from error
+        raise
 
 
 def _as_pattern(file: Path) -> str:
