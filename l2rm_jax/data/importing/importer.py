@@ -25,7 +25,7 @@ from l2rm_jax.data.importing.features import (
 from l2rm_jax.data.importing.fit import DATASET_FILE
 from l2rm_jax.data.importing.pairs import Pairs
 from l2rm_jax.data.importing.pictures import Pictures
-from l2rm_jax.data.importing.plan import Plan, hash_pairs, read_plan
+from l2rm_jax.data.importing.plan import Plan, check_missing, hash_pairs, read_plan
 from l2rm_jax.data.importing.rejected import Rejected
 from l2rm_jax.data.importing.request import Request
 from l2rm_jax.data.importing.splits import NONE, SPLITS
@@ -52,10 +52,11 @@ def import_data(request: Request) -> dict[str, Any]:
         encoder = _load_encoder(request)
         rejected = Rejected(request.partial, request.max_rejected)
         plan = read_plan(request, work, rejected)
-        rejected.check(len(plan.pairs.row))
         identity = _identity(request, plan, encoder)
         record = _finished_record(request.partial, identity)
         if record is None:
+            rejected.check(len(plan.pairs.row))
+            check_missing(plan, request)
             _check_identity(request.partial, identity)
             replace_file(work / _IDENTITY, json.dumps(identity).encode())
             record = _write(request, plan, encoder, rejected, identity)

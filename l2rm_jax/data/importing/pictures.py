@@ -167,7 +167,7 @@ def open_picture(content: bytes) -> tuple["Image", list[str]]:
     Raises:
       UnreadableError: it is no picture, damaged, or too large.
     """
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         picture = Image.open(io.BytesIO(content))
@@ -185,6 +185,8 @@ def open_picture(content: bytes) -> tuple["Image", list[str]]:
         return picture, done
     except UnreadableError:
         raise
+    except UnidentifiedImageError:
+        raise UnreadableError("damaged picture: of no kind that Pillow knows") from None
     except Exception as error:  # decoders raise errors of many types
         raise UnreadableError(f"damaged picture: {first_line(error, 200)}") from None
 

@@ -71,7 +71,6 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
     if request.is_encoded:
         row = None if cells is None else photographs.cells_of_rows(source, pairs.first_row)
         pictures = photographs.Pictures(source.base, pairs.names, cells, row)
-        _check_missing(pictures, pairs, request)
     else:
         _check_rows("--image_vectors", image_vectors, len(pairs.names), "images")
         _check_rows("--caption_vectors", caption_vectors, pairs.caption_count, "captions")
@@ -92,8 +91,15 @@ def _check_rows(flag: str, array: np.ndarray | None, count: int, what: str) -> N
         )
 
 
-def _check_missing(pictures: photographs.Pictures, pairs: Pairs, request: Request) -> None:
-    """End at once where too many pictures have no file, rather than after encoding the others."""
+def check_missing(plan: Plan, request: Request) -> None:
+    """End at once where too many pictures have no file, rather than after encoding the others.
+
+    Raises:
+      DataError: more than `max_rejected` of the pairs have none.
+    """
+    pictures, pairs = plan.pictures, plan.pairs
+    if pictures is None:
+        return
     missing = photographs.missing_files(pictures, pairs.image)
     rejected = Rejected(request.partial, request.max_rejected)
     for at in np.flatnonzero(missing):

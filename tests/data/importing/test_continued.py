@@ -50,7 +50,8 @@ class SlowEncoder(PixelEncoder):
 importer._load_encoder = lambda request: SlowEncoder("patches")
 shards.SHARD, shards.CAPTION_SHARD = {small}, 2 * {small}
 print("begin", flush=True)
-import_data(Request(Path({out!r}), {source!r}, encoder="pixels", tokens="patches", max_rejected=0.2))
+settings = dict(encoder="pixels", tokens="patches", max_rejected=0.2)
+import_data(Request(Path({out!r}), {source!r}, **settings))
 """
 
 
@@ -122,7 +123,7 @@ STEPS = [
     ("l2rm_jax.data.importing.writing.replace_file", 2),
     ("l2rm_jax.data.importing.writing.write_array", 1),
     ("l2rm_jax.data.importing.features.writing.write_rows", 2),
-    ("l2rm_jax.data.importing.importer.shutil.rmtree", 1),
+    ("l2rm_jax.data.importing.importer.shutil.rmtree", 2),
     ("l2rm_jax.data.importing.importer.Path.rename", 1),
 ]
 

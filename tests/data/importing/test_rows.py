@@ -118,7 +118,7 @@ def test_broken_lines_of_json(root):
     rows = [line.split(",", 2) for line in rejected[1:]]
     assert [row for row, *_ in rows] == ["1", "2", "3", "4", "7", "8", "9"]
     reasons = [reason.strip('"') for *_, reason in rows]
-    assert reasons[:2] == ["empty caption", "empty caption"] and reasons[2] == "no image"
+    assert reasons[:3] == ["empty caption", "no caption", "no image"]
     assert reasons[3].startswith("broken text") and reasons[4].startswith("no JSON")
     assert reasons[5] == "no JSON object: found list"
     assert pairs_by_image(root / "out") == {
@@ -151,6 +151,10 @@ def transparent() -> bytes:
     return encoded(image)
 
 
+def white() -> Image.Image:
+    return Image.new("RGB", (16, 16), "white")
+
+
 PICTURES = {
     "plain": (encoded(picture(2)), [], lambda: picture(2)),
     "grey": (encoded(picture(2).convert("L")), [], lambda: picture(2).convert("L")),
@@ -163,7 +167,7 @@ PICTURES = {
     "transparent": (
         transparent(),
         ["transparent to white"],
-        lambda: Image.new("RGB", (16, 16), "white"),
+        white,
     ),
 }
 
@@ -222,10 +226,8 @@ def test_the_same_picture_stays_in_one_split(root):
     names = []
     for number in range(6):
         for copy in "abc":
-            (root / f"{number}{copy}.png").write_bytes(
-                (root / f"images/{number:03}.png").read_bytes()
-            )
             names.append(f"{number}{copy}.png")
+            (root / names[-1]).write_bytes(encoded(picture(number)))
     source = write_csv(root / "a.csv", [(name, f"caption of {name}") for name in names])
     for seed in range(4):
         record, _, _ = imported(root, source, f"out{seed}", seed=seed, split="0.5,0.2,0.3")
