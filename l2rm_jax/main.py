@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from l2rm_jax.command_line import Command, Flag, Mode
 from l2rm_jax.command_line.error_lines import error_lines
 from l2rm_jax.command_line.help import answer, show
+from l2rm_jax.command_line.import_mode import IMPORT
 from l2rm_jax.command_line.mistakes import missing_flag_error
 from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD
 from l2rm_jax.console import LogLines
@@ -123,20 +124,6 @@ def _evaluate(command: Command) -> None:
         print(recall_table(rows))
 
 
-def _import(command: Command) -> None:
-    from l2rm_jax.data.importing.request import Request
-
-    if not command["out"]:
-        raise missing_flag_error("out", command.mode)
-    flags = dict(command.flags)
-    columns = tuple(flags.pop("caption_column", ()))
-    request = Request(**{**flags, "out": Path(flags["out"])}, caption_columns=columns)
-    request.check()  # before libraries are loaded
-    from l2rm_jax.data.importing.importer import describe_import, import_data
-
-    print(describe_import(import_data(request), request.out))
-
-
 def _adopt(command: Command) -> None:
     from l2rm_jax.evaluation.recall import recall_table
     from l2rm_jax.published.adopt import adopt_checkpoint
@@ -182,45 +169,9 @@ def _checkpoint_config(command: Command) -> ConfigDict:
     return command.config
 
 
-_IMPORT_FLAGS = (
-    Flag("source", "PATH", "a .csv, .tsv, .jsonl, .parquet or .tar file, or a directory"),
-    Flag(
-        "image_column",
-        "NAME",
-        "column with the image: a file, the picture itself, or an id",
-        default="guessed",
-    ),
-    Flag(
-        "caption_column",
-        "NAME",
-        "column with a caption, or with a list of them; repeat the flag for several",
-        many=True,
-        default="guessed",
-    ),
-    Flag("encoder", "KIND:NAME", "what turns pictures and captions into vectors; none with arrays"),
-    Flag("tokens", "patches", "take the states of patches and tokens instead of one vector each"),
-    Flag("image_vectors", "FILE.npy", "instead of an encoder: one row an image"),
-    Flag("caption_vectors", "FILE.npy", "with --image_vectors: one row a caption"),
-    Flag(
-        "split",
-        "SHARES",
-        "shares of train, dev and test",
-        default="the source's own split, else 0.8,0.1,0.1",
-    ),
-    Flag("seed", "N", "seed of the split", kind=int, default="0"),
-    Flag("max_rejected", "SHARE", "rows that may be rejected", kind=float, default="0.01"),
-    Flag("out", "DIR", "the new directory, which every mode reads as --data=DIR"),
-)
-
 # In the order of the work. A new mode is an entry here, and the function that the entry names.
 MODES = (
-    Mode(
-        "import",
-        "table, photographs -> data",
-        "l2rm import --source=pairs.csv --encoder=transformers:DIR --out=D",
-        _IMPORT_FLAGS,
-        _import,
-    ),
+    IMPORT,
     Mode(
         "check",
         "what the data hold",

@@ -237,7 +237,9 @@ def test_error_for_a_device_out_of_memory_names_what_would_help(refused, monkeyp
         ):
             return jnp.zeros((2**20, 2**28)) + 1
 
-    monkeypatch.setattr(main, "MODES", [main.MODES[1]._replace(run=train)])
+    monkeypatch.setattr(
+        main, "MODES", [next(m for m in main.MODES if m.name == "train")._replace(run=train)]
+    )
     first, second = refused("").splitlines()
     assert first.startswith("error: RESOURCE_EXHAUSTED") and first.endswith("It was training")
     assert second == "  try: --config.train.batch_size=32"

@@ -5,10 +5,11 @@
 - `parse`: turns them into a `Command` with its config;
 - `mistakes`: the errors of a wrong mode, flag or field, with the nearest right one;
 - `help`: the screens of `--help` and `--version`;
+- `import_mode`: the mode that imports the user's own data;
 - `field_comments`: the fields of the config with the comments of `config.py`;
 - `error_lines`: an error as the lines that a person sees.
 
-The modes themselves are the table in `main.py`. May import `run` and the packages that `run` may
+The other modes are the table in `main.py`. May import `run` and the packages that `run` may
 import (see `l2rm_jax/README.md`). `help` and what it needs start no JAX, so that they answer at
 once.
 """

@@ -1,0 +1,59 @@
+"""The mode that imports the user's own data: its flags, and what runs it."""
+
+from pathlib import Path
+
+from l2rm_jax.command_line.mistakes import missing_flag_error
+from l2rm_jax.command_line.mode import Command, Flag, Mode
+
+
+def _import(command: Command) -> None:
+    from l2rm_jax.data.importing.request import Request
+
+    if not command["out"]:
+        raise missing_flag_error("out", command.mode)
+    flags = dict(command.flags)
+    columns = tuple(flags.pop("caption_column", ()))
+    request = Request(**{**flags, "out": Path(flags["out"])}, caption_columns=columns)
+    request.check()  # before libraries are loaded
+    from l2rm_jax.data.importing.importer import describe_import, import_data
+
+    print(describe_import(import_data(request), request.out))
+
+
+_FLAGS = (
+    Flag("source", "PATH", "a .csv, .tsv, .jsonl, .parquet or .tar file, or a directory"),
+    Flag(
+        "image_column",
+        "NAME",
+        "column with the image: a file, the picture itself, or an id",
+        default="guessed",
+    ),
+    Flag(
+        "caption_column",
+        "NAME",
+        "column with a caption, or with a list of them; repeat the flag for several",
+        many=True,
+        default="guessed",
+    ),
+    Flag("encoder", "KIND:NAME", "what turns pictures and captions into vectors; none with arrays"),
+    Flag("tokens", "patches", "take the states of patches and tokens instead of one vector each"),
+    Flag("image_vectors", "FILE.npy", "instead of an encoder: one row an image"),
+    Flag("caption_vectors", "FILE.npy", "with --image_vectors: one row a caption"),
+    Flag(
+        "split",
+        "SHARES",
+        "shares of train, dev and test",
+        default="the source's own split, else 0.8,0.1,0.1",
+    ),
+    Flag("seed", "N", "seed of the split", kind=int, default="0"),
+    Flag("max_rejected", "SHARE", "rows that may be rejected", kind=float, default="0.01"),
+    Flag("out", "DIR", "the new directory, which every mode reads as --data=DIR"),
+)
+
+IMPORT = Mode(
+    "import",
+    "table, photographs -> data",
+    "l2rm import --source=pairs.csv --encoder=transformers:DIR --out=D",
+    _FLAGS,
+    _import,
+)
