@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -91,8 +91,13 @@ def finite_captions(array: np.ndarray, pairs: Pairs, rejected: Rejected) -> Pair
 
 def write_caption_vectors(
     out: Path, work: Path, plan: Plan, encoder: Encoder | None, pairs: Pairs, layout: writing.Layout
-) -> str:
-    """Write the captions' vectors, if there are any; return what captions are."""
+) -> dict[str, Any]:
+    """Write the captions' vectors, if there are any.
+
+    Returns:
+      What captions are: words, vectors, or tokens (vectors of words); and how many were cut as they
+      are too long for the encoder.
+    """
     order = np.concatenate(layout.pairs)
     split, row = np.full(pairs.caption_count, NONE), np.zeros(pairs.caption_count, np.int64)
     for number, own in enumerate(layout.pairs):
@@ -101,12 +106,12 @@ def write_caption_vectors(
     files = [out / f"{name}_caps.npy" for name in SPLITS]
     if plan.caption_vectors is not None:
         writing.write_rows(files, split, row, _blocks(plan.caption_vectors))
-        return "vectors"
+        return {"kind": "vectors"}
     encoded = None
     if encoder is not None:
         encoded = shards.encode_captions(encoder, pairs.text, order, work)
     if encoded is None:
-        return "words"
+        return {"kind": "words"}
     lengths = encoded.column("lengths")
     numbered = encoded._replace(numbers=pairs.caption[order])
     width = int(lengths.max()) if len(lengths) else None
@@ -115,7 +120,8 @@ def write_caption_vectors(
     for name, own in zip(SPLITS, np.split(lengths, ends[:-1]), strict=True):
         if len(own):
             writing.write_array(out / f"{name}_lengths.npy", own.astype(np.int32))
-    return "tokens" if len(lengths) else "vectors"
+    cut = int(encoded.column("cut").sum())
+    return {"kind": "tokens" if len(lengths) else "vectors", "cut": cut}
 
 
 def _cut(blocks: Iterator[shards.Block], width: int | None) -> Iterator[shards.Block]:

@@ -160,7 +160,7 @@ def _write(
 
     files = [out / f"{name}_ims.npy" for name in SPLITS]
     writing.write_rows(files, layout.image_split, layout.image_row, images.blocks)
-    kind = write_caption_vectors(out, work, plan, encoder, pairs, layout)
+    captions = write_caption_vectors(out, work, plan, encoder, pairs, layout)
     writing.write_texts(out, pairs, layout)
     return {
         "l2rm_jax": l2rm_jax.__version__,
@@ -180,7 +180,7 @@ def _write(
             for name, count, own in zip(SPLITS, layout.image_counts, layout.pairs, strict=True)
         },
         "images": _describe_array(files),
-        "captions": {"kind": kind, **_describe_array([out / f"{n}_caps.npy" for n in SPLITS])},
+        "captions": {**captions, **_describe_array([out / f"{n}_caps.npy" for n in SPLITS])},
         "same_content": _count_copies(images.digest, layout),
         "rejected": rejected.reasons(),
         "converted": images.done,
@@ -267,6 +267,11 @@ def describe_import(record: dict[str, Any], out: Path) -> str:
     if record["converted"]:
         what = ", ".join(f"{name} {count:,}" for name, count in record["converted"].items())
         lines.append(f"pictures that were converted: {what}")
+    if record["captions"].get("cut"):
+        lines.append(
+            "captions that are too long for the encoder and lost their end: "
+            f"{record['captions']['cut']:,}"
+        )
     if len(parts) == len(SPLITS):
         lines += [
             f"read them through: l2rm check --data={out}",

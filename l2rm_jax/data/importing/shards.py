@@ -183,7 +183,7 @@ def encode_captions(
 def _encode_caption_shard(
     encoder: Encoder, texts: Sequence[str], update: Callable[[int], None]
 ) -> dict[str, np.ndarray] | None:
-    features, lengths = [], []
+    features, lengths, cut_before = [], [], encoder.cut_captions
     for start in range(0, len(texts), _CAPTION_BATCH):
         batch = texts[start : start + _CAPTION_BATCH]
         encoded = encoder.encode_captions(batch)
@@ -195,7 +195,11 @@ def _encode_caption_shard(
     if features[0].ndim == 3:  # batches may be padded to different numbers of words
         words = max(each.shape[1] for each in features)
         features = [np.pad(x, ((0, 0), (0, words - x.shape[1]), (0, 0))) for x in features]
-    return {"features": np.concatenate(features), "lengths": np.concatenate(lengths)}
+    return {
+        "features": np.concatenate(features),
+        "lengths": np.concatenate(lengths),
+        "cut": np.array([encoder.cut_captions - cut_before]),
+    }
 
 
 def _checked(encoder: Encoder, features: np.ndarray, rows: int) -> np.ndarray:

@@ -18,6 +18,7 @@ class PixelEncoder:
     """Encodes a picture as its pixels, 4 x 4 of them, and a caption as counts of letters."""
 
     name = "pixels"
+    cut_captions = 0
 
     def __init__(self, tokens: str | None = None, words: bool = False):
         self.tokens, self.words = tokens, words
@@ -34,6 +35,7 @@ class PixelEncoder:
     def encode_captions(self, texts):
         if self.words:
             return None
+        self.cut_captions += sum(len(text.split()) > 5 for text in texts)
         words = [[letters(word) for word in text.split()[:5]] for text in texts]
         if self.tokens is None:
             return np.stack([np.mean(each, 0) for each in words]).astype(np.float16), None

@@ -170,7 +170,15 @@ def test_tokens_are_sets_with_their_lengths(root):
     assert content["train_ims.npy"].shape == (6, 16, 3)
     vectors, _ = PixelEncoder("patches").encode_captions(captions)
     np.testing.assert_array_equal(content["train_caps.npy"][:, : vectors.shape[1]], vectors)
-    assert content["dataset.json"]["captions"]["kind"] == "tokens"
+    own = content["dataset.json"]["captions"]
+    whole = sum(len(caption.split()) > 5 for own in EXPECTED.values() for caption in own)
+    assert own == {
+        "kind": "tokens",
+        "cut": whole,
+        "vectors": 5,
+        "dimensions": 26,
+        "dtype": "float16",
+    }
 
 
 def test_captions_may_stay_words(root):
