@@ -7,11 +7,14 @@ import os
 # the tests read the environment too.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
+import sys
+from functools import partial
 from pathlib import Path
 
 import jax
 import pytest
 
+from l2rm_jax.crossfit import judge
 from l2rm_jax.devices.programs import set_compiler_flags
 
 set_compiler_flags()
@@ -43,6 +46,24 @@ def free_compiled_programs():
     """
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def few_draws():
+    """The interval of the rate of mismatch takes few draws: a module that does not look at it."""
+    module = sys.modules[judge.__module__]  # the package's `judge` is the function
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "bootstrap_rates", partial(module.bootstrap_rates, draws=2))
+        yield
+
+
+@pytest.fixture(scope="module")
+def shared_programs():
+    """Runs of this module share what they trace and compile, as `tests/shared_programs.py` says."""
+    from tests.shared_programs import shared_programs
+
+    with shared_programs():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ from l2rm_jax.run.run import Run
 from l2rm_jax.train import train
 from tests.run.tiny_runs import records, tiny_config
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
 RNG = np.random.default_rng(0)
 IMAGES, VOCABULARY = 30, 12
 

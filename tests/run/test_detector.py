@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import sys
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 
 from l2rm_jax import config as defaults
-from l2rm_jax.crossfit import judge
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, StoppedError
@@ -29,16 +27,8 @@ from l2rm_jax.run.run import Run
 from l2rm_jax.train import train
 from tests.run.tiny_runs import records
 
+pytestmark = pytest.mark.usefixtures("few_draws", "shared_programs")
 FOLDS, EPOCHS = 3, 2
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_draws():
-    """The interval of the rate is not looked at here, and takes most of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        module = sys.modules[judge.__module__]  # the package's `judge` is the function
-        patch.setattr(module, "bootstrap_rates", partial(module.bootstrap_rates, draws=2))
-        yield
 
 
 @pytest.fixture(scope="module")

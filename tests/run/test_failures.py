@@ -14,6 +14,8 @@ from l2rm_jax.run import log as run_log
 from l2rm_jax.run.run import Run
 from tests.run.tiny_runs import records, run, states, traced
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_while_logging_names_the_last_checkpoint(tmp_path, monkeypatch):

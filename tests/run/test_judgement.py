@@ -5,12 +5,14 @@ import shutil
 import threading
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.loading import load_data
+from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
@@ -19,11 +21,14 @@ from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.run.judgement import CROSSFIT_FILE, draw_pairs, judge_data
 from l2rm_jax.train import train
 
+pytestmark = pytest.mark.usefixtures("few_draws", "shared_programs")
+
 
 @pytest.fixture(scope="module")
 def config():
     config = defaults.get_config("quick")
     config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 60, 6, 6
+    config.data.max_words = 8  # a single shape to compile for
     config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 16, 8, 8
     config.split.by, config.split.level = "crossfit", "image"
     return config
@@ -220,7 +225,7 @@ def test_a_run_logs_it_and_draws(config, draw, tmp_path):
     drawn.method, drawn.model.head, drawn.split.by = "infonce", "vse", "loss"
     drawn.train.draw, drawn.train.warmup_epochs, drawn.train.epochs = draw, 0, 1
     drawn.train.batch_size = 20
-    train(drawn, tmp_path)
+    train(drawn, tmp_path, Replicas(jax.devices()[:1]))
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     first, *_, last = records
     assert (first["kind"], first["step"], first["level"]) == ("crossfit", 0, "image")

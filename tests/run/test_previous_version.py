@@ -18,6 +18,7 @@ from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.run.config_file import read_config
 from l2rm_jax.train import train
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
 ARCHIVE = Path(__file__).with_name("run_of_0.1.0.tar.xz")
 STOPPED_AT = 9  # the last step that version 0.1.0 took in `run/`
 

@@ -31,6 +31,7 @@ from tests.run.tiny_runs import (
     states,
     traced,
 )
+from tests.shared_programs import shared_programs
 
 
 @contextlib.contextmanager
@@ -69,6 +70,7 @@ def endless_compilation(after: int) -> Iterator[None]:
 
 
 @pytest.mark.slow
+@shared_programs()
 def test_a_killed_run_continues_to_the_same_numbers(tmp_path):
     """Send SIGKILL during a save in a rematching epoch."""
     fields = {"warmup_epochs": 0, "epochs": 2}
@@ -85,6 +87,7 @@ def test_a_killed_run_continues_to_the_same_numbers(tmp_path):
 
 
 @pytest.mark.slow
+@shared_programs()
 def test_a_run_that_is_stopped_and_given_more_epochs_equals_one_with_all_at_once(tmp_path, capsys):
     """SIGTERM during a step, two more epochs when it is finished, Ctrl-C during a validation.
 
