@@ -17,6 +17,7 @@ from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.train import train
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
 WALL_CLOCK = ("seconds",)
 
 

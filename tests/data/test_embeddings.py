@@ -15,6 +15,7 @@ from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.evaluation.recall import DIRECTIONS
 from l2rm_jax.train import train
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
 SIZES = {"train": 40, "dev": 10, "test": 12}
 
 

@@ -134,12 +134,19 @@ def test_of_epochs_with_equal_recalls_the_latest_is_the_best():
     assert saved == [14]
 
 
+SEVERAL_LENGTHS = {"method": "triplet", "max_words": 32, "batch_size": 5, "epochs": 0}
+
+
+@pytest.fixture(scope="module")
+def whole_of_several_lengths(tmp_path_factory):
+    return run_whole(tmp_path_factory.mktemp("lengths"), **SEVERAL_LENGTHS)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 1])
-def test_sigterm_ends_the_wait_for_a_compilation(tmp_path, after):
+def test_sigterm_ends_the_wait_for_a_compilation(whole_of_several_lengths, tmp_path, after):
     """Compile the first step, or one in the middle of an epoch with longer captions."""
-    fields = {"method": "triplet", "max_words": 32, "batch_size": 5, "epochs": 0}
-    whole = run_whole(tmp_path, **fields)
+    fields, whole = SEVERAL_LENGTHS, whole_of_several_lengths
     workdir, trace = tmp_path / "stopped", tmp_path / "stopped.trace"
     message = "step 0; nothing to save" if after == 0 else r"step \d+; saved"
     with traced(trace), endless_compilation(after), pytest.raises(StoppedError, match=message):
