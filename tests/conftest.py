@@ -1,20 +1,19 @@
 """Shared fixtures, and settings that must precede any computation."""
 
 import gc
+import importlib
 import os
 
 # Most of the suite's time is compilation, so the costly compiler passes are off. Child processes of
 # the tests read the environment too.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
-import sys
 from functools import partial
 from pathlib import Path
 
 import jax
 import pytest
 
-from l2rm_jax.crossfit import judge
 from l2rm_jax.devices.programs import set_compiler_flags
 
 set_compiler_flags()
@@ -51,7 +50,7 @@ def free_compiled_programs():
 @pytest.fixture(scope="module")
 def few_draws():
     """The interval of the rate of mismatch takes few draws: a module that does not look at it."""
-    module = sys.modules[judge.__module__]  # the package's `judge` is the function
+    module = importlib.import_module("l2rm_jax.crossfit.judge")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "bootstrap_rates", partial(module.bootstrap_rates, draws=2))
         yield
