@@ -120,6 +120,19 @@ def region_weights(
     return jnp.exp(SMOOTHING * (scores + 1)) * region_mask[..., None, None]
 
 
+def align_regions(
+    weights: Float[Array, "I R C L"], word_weights: Float[Array, "I C L"]
+) -> Float[Array, "C I R L"]:
+    """Share out the weight of each word over the regions, in proportion to its attention.
+
+    Args:
+      weights: attention of each word over the regions, as `region_weights` returns it.
+      word_weights: 0 at padded words.
+    """
+    shares = weights / jnp.sum(weights, axis=1, keepdims=True)
+    return jnp.moveaxis(shares * word_weights[:, None], 2, 0)
+
+
 def alignments(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "I C L+1 S"]:
     """Unit alignment vectors of each caption with each image: entry 0 is global, then the words.
 

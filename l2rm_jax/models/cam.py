@@ -10,8 +10,13 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.attention import mixture_norms, region_weights, region_word_cosines
-from l2rm_jax.models.chunks import map_captions
+from l2rm_jax.models.attention import (
+    align_regions,
+    mixture_norms,
+    region_weights,
+    region_word_cosines,
+)
+from l2rm_jax.models.chunks import map_captions, pairwise
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import SimilarityHead, register_head
 
@@ -37,6 +42,13 @@ class CAM(SimilarityHead):
         sparse = self.sparse_gradient
         return map_captions(score, (), images, texts, self.chunk, sparse, vectors=False).T
 
+    def alignment(self, images: ImageCode, texts: TextCode) -> Float[Array, "P R L"]:
+        """Attention of each word, divided by the number of words; see `SimilarityHead`.
+
+        The weights of a pair sum to 1; with `matching="partial"` to less, as dustbins attract some.
+        """
+        return pairwise(partial(_align, self.matching == "partial"))((), images, texts)
+
 
 register_head("cam", lambda config: CAM(config.model.matching))
 
@@ -57,17 +69,39 @@ def word_similarities(
     cosines, the weight of the mean is added to the weight of each region, and `mixture_norms` needs
     only the `products` of the regions.
     """
-    weights = region_weights(cosines, mask, word_mask)
+    weights, mixture = _attend(cosines, mask, word_mask, dustbin)
     inner_products = jnp.sum(weights * cosines, axis=1)
-    if dustbin:
-        shares = (mask / jnp.sum(mask, axis=1, keepdims=True))[..., None, None]
-        mean_cosine = jnp.sum(shares * cosines, axis=1, keepdims=True)
-        weights += shares * region_weights(mean_cosine, jnp.ones_like(mask[:, :1]), word_mask)
-    return inner_products / (mixture_norms(weights, products) + 1e-8)
+    return inner_products / (mixture_norms(mixture, products) + 1e-8)
+
+
+def _attend(
+    cosines: Float[Array, "I R C L"],
+    mask: Float[Array, "I R"],
+    word_mask: Float[Array, "C L"],
+    dustbin: bool,
+) -> tuple[Float[Array, "I R C L"], Float[Array, "I R C L"]]:
+    """Attention to the regions, without and with the part that comes through the dustbin."""
+    weights = region_weights(cosines, mask, word_mask)
+    if not dustbin:
+        return weights, weights
+    shares = (mask / jnp.sum(mask, axis=1, keepdims=True))[..., None, None]
+    mean_cosine = jnp.sum(shares * cosines, axis=1, keepdims=True)
+    mean_weight = region_weights(mean_cosine, jnp.ones_like(mask[:, :1]), word_mask)
+    return weights, weights + shares * mean_weight
 
 
 def _score(dustbin: bool, _, images: ImageCode, texts: TextCode) -> Float[Array, "C I"]:
     cosines = region_word_cosines(images, texts)
     sims = word_similarities(cosines, images.products, images.mask, texts.mask, dustbin)
-    shares = texts.mask / jnp.sum(texts.mask, axis=1, keepdims=True)
-    return jnp.einsum("icl,cl->ci", sims, shares)
+    return jnp.einsum("icl,cl->ci", sims, _word_shares(texts))
+
+
+def _align(dustbin: bool, _, images: ImageCode, texts: TextCode) -> Float[Array, "C I R L"]:
+    cosines = region_word_cosines(images, texts)
+    weights, mixture = _attend(cosines, images.mask, texts.mask, dustbin)
+    without_dustbin = jnp.sum(weights, axis=1) / jnp.sum(mixture, axis=1)
+    return align_regions(weights, without_dustbin * _word_shares(texts))
+
+
+def _word_shares(texts: TextCode) -> Float[Array, "C L"]:
+    return texts.mask / jnp.sum(texts.mask, axis=1, keepdims=True)

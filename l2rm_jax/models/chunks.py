@@ -49,6 +49,22 @@ def map_captions(
     return forward(params, images, texts)
 
 
+def pairwise(score: Callable) -> Callable:
+    """Apply `score` to pairs: image p with caption p alone.
+
+    Args:
+      score: `score(params, images, texts)`, which returns an array `[J, I, ...]`.
+
+    Returns:
+      A function of the same arguments with P images and P captions, which returns `[P, ...]`.
+    """
+
+    def score_pair(params, image, text) -> Array:
+        return score(params, *jax.tree.map(lambda x: x[None], (image, text)))[0, 0]
+
+    return jax.vmap(score_pair, (None, 0, 0))
+
+
 def keep_for_backward(x: Array, axis: int, texts: TextCode) -> Array:
     """Mark `x` as expensive: the backward pass finds it stored and does not recompute it.
 
@@ -125,10 +141,7 @@ def _with_sparse_gradient(score: Callable, forward: Callable) -> Callable:
     pairs with `score`, J pairs at a time.
     """
 
-    def score_pair(params, image, text) -> Float[Array, ""]:
-        return score(params, *jax.tree.map(lambda x: x[None], (image, text)))[0, 0]
-
-    score_pairs = jax.vmap(score_pair, (None, 0, 0))
+    score_pairs = pairwise(score)
 
     @jax.custom_vjp
     def scores(*inputs):

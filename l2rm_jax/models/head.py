@@ -33,6 +33,13 @@ class SimilarityHead(nn.Module, kw_only=True):
     `embed_images(images) -> [I, D]` and `embed_texts(texts) -> [J, D]`. Searching, proposing and
     mining then cost one matrix product (see `is_product`).
 
+    A head that compares regions with words defines `alignment(images, texts) -> [P, R, L]`, which
+    tells what matched what: for image p with caption p, in evaluation mode, the weight of each
+    region with each word, from the numbers that the score itself is computed from. Weights are >= 0
+    and zero in the padding. The sum over the regions is the word's weight in the score; all weights
+    of a pair sum to at most 1, and what is missing went to dustbins or global vectors. See
+    `has_alignment`.
+
     Attributes, which the model sets:
       chunk: number of captions scored at once, or 0 to choose it for the device (`chunks.py`);
         changes only speed and memory.
@@ -62,6 +69,11 @@ class SimilarityHead(nn.Module, kw_only=True):
     def is_product(self) -> bool:
         """Whether a similarity is one inner product of an image vector and a caption vector."""
         return self.metric == "ip"
+
+    @property
+    def has_alignment(self) -> bool:
+        """Whether the head tells which regions and words of a pair matched, by `alignment`."""
+        return hasattr(type(self), "alignment")
 
     @classmethod
     def make_encoders(

@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.chunks import map_captions
+from l2rm_jax.models.chunks import map_captions, pairwise
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import SimilarityHead, register_head
 from l2rm_jax.models.layers import l2_normalise, masked_mean
@@ -56,11 +56,32 @@ class OMIT(SimilarityHead):
 
         return self._map(plan_chunk, images, texts)
 
-    @nn.compact
+    def alignment(self, images: ImageCode, texts: TextCode) -> Float[Array, "P R L"]:
+        """The plan between regions and words; see `SimilarityHead`.
+
+        The weights of a pair sum to 1 without dustbins (`matching="naive"`), else to less.
+        """
+
+        def align(*inputs):
+            plan, _ = _plan(*inputs)
+            return jnp.swapaxes(plan, 0, 1)[..., 1:, 1:]
+
+        return pairwise(self._with_settings(align))((), *self._with_dustbins(images, texts))
+
     def _map(
         self, function: Callable, images: ImageCode, texts: TextCode, sparse_gradient: bool = False
     ) -> Array:
-        """Apply `function` to all captions with all images, after adding the dustbins.
+        """Apply `function` to all captions with all images, after adding the dustbins."""
+        codes = self._with_dustbins(images, texts)
+        function = self._with_settings(function)
+        return map_captions(function, (), *codes, self.chunk, sparse_gradient, vectors=False)
+
+    def _with_settings(self, function: Callable) -> Callable:
+        return partial(function, self.matching, self.margins, self.epsilon)
+
+    @nn.compact
+    def _with_dustbins(self, images: ImageCode, texts: TextCode) -> tuple[ImageCode, TextCode]:
+        """Codes with dustbins.
 
         The dustbin of an image becomes its first region, that of a caption its global vector.
         "naive" has dustbins too, without weight.
@@ -75,9 +96,7 @@ class OMIT(SimilarityHead):
         # Concatenated here, once for all chunks: in each chunk, this copy would take as long as the
         # scores. The mask of the regions does not include the dustbin.
         regions = jnp.concatenate([bins[0][:, None], images.regions], axis=1)
-        images, texts = images.replace(regions=regions), texts.replace(overall=bins[1])
-        function = partial(function, self.matching, self.margins, self.epsilon)
-        return map_captions(function, (), images, texts, self.chunk, sparse_gradient, vectors=False)
+        return images.replace(regions=regions), texts.replace(overall=bins[1])
 
 
 def _make(config) -> OMIT:

@@ -56,6 +56,11 @@ class RetrievalModel(nn.Module):
         """How `embed_images` and `embed_captions` are compared, as `SimilarityHead.metric`."""
         return make_head(self.config).metric
 
+    @property
+    def has_alignment(self) -> bool:
+        """Whether the head tells which regions and words of a pair matched, by `alignment`."""
+        return make_head(self.config).has_alignment
+
     def encode_images(
         self,
         images: Float[Array, "I R Dv"],
@@ -110,6 +115,13 @@ class RetrievalModel(nn.Module):
     ) -> Float[Array, "I J"]:
         """Similarities of this device's encoded images and captions."""
         return self.similarity_head(images, texts, train)
+
+    def alignment(self, images: ImageCode, texts: TextCode) -> Float[Array, "P R L"]:
+        """Weights of the regions of encoded image p with the words of encoded caption p.
+
+        Needs a head whose `has_alignment` is True; `SimilarityHead` says what the weights mean.
+        """
+        return self.similarity_head.alignment(images, texts)
 
     def global_similarity(
         self,

@@ -7,8 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.attention import alignments
-from l2rm_jax.models.chunks import map_captions
+from l2rm_jax.models.attention import (
+    align_regions,
+    alignments,
+    region_weights,
+    region_word_cosines,
+)
+from l2rm_jax.models.chunks import map_captions, pairwise
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import SimilarityHead, register_head
 from l2rm_jax.models.layers import l2_normalise, linear, linear_init
@@ -29,8 +34,29 @@ class SAF(SimilarityHead):
 
     sim_dim: int  # size of an alignment vector
 
-    @nn.compact
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
+        params, running_mean, running_var = self._variables(images)
+        if train:
+            params["running"] = None
+        sims, mean, var = map_captions(_score, params, images, texts, self.chunk)
+        if train and not self.is_initializing():
+            keep, mean = _running_update(mean, self.axis_name)
+            _, var = _running_update(var, self.axis_name)
+            running_mean.value = keep * running_mean.value + mean
+            running_var.value = keep * running_var.value + var
+        return sims.T
+
+    def alignment(self, images: ImageCode, texts: TextCode) -> Float[Array, "P R L"]:
+        """Gate of each word, shared out over the regions; see `SimilarityHead`.
+
+        The weights of a pair and the gate of its global vectors sum to 1.
+        """
+        params, *_ = self._variables(images)
+        return pairwise(_align)(params, images, texts)
+
+    @nn.compact
+    def _variables(self, images: ImageCode) -> tuple[dict, nn.Variable, nn.Variable]:
+        """Parameters with the running statistics, and the variables of these."""
         embed_dim = images.regions.shape[-1]
         params: dict[str, Any] = {
             "local": self.param("local", linear_init, embed_dim, self.sim_dim),
@@ -42,14 +68,8 @@ class SAF(SimilarityHead):
         }
         running_mean = self.variable("batch_stats", "mean", jnp.zeros, ())
         running_var = self.variable("batch_stats", "var", jnp.ones, ())
-        params["running"] = None if train else (running_mean.value, running_var.value)
-        sims, mean, var = map_captions(_score, params, images, texts, self.chunk)
-        if train and not self.is_initializing():
-            keep, mean = _running_update(mean, self.axis_name)
-            _, var = _running_update(var, self.axis_name)
-            running_mean.value = keep * running_mean.value + mean
-            running_var.value = keep * running_var.value + var
-        return sims.T
+        params["running"] = running_mean.value, running_var.value
+        return params, running_mean, running_var
 
 
 register_head("saf", lambda config: SAF(config.model.sim_dim))
@@ -60,6 +80,16 @@ def _score(
 ) -> tuple[Float[Array, "C I"], Float[Array, " C"], Float[Array, " C"]]:
     """Scores of captions against every image, mean and unbiased variance of each one's gates."""
     vectors = alignments(params, images, texts)
+    weights, mean, var = _gate(params, vectors, texts)
+    filtered = l2_normalise(jnp.einsum("icn,icns->ics", weights, vectors))
+    sims = jax.nn.sigmoid(linear(params["score"], filtered)[..., 0])
+    return sims.T, mean, var
+
+
+def _gate(
+    params: dict, vectors: Float[Array, "I C N S"], texts: TextCode
+) -> tuple[Float[Array, "I C N"], Float[Array, " C"], Float[Array, " C"]]:
+    """Gates with a sum of 1 per image and caption, and the statistics that `_score` returns."""
     valid = jnp.pad(texts.mask, ((0, 0), (1, 0)), constant_values=1.0)
     logits = linear(params["gate"], vectors)[..., 0]
     count = len(logits) * jnp.sum(valid, axis=1)
@@ -70,9 +100,14 @@ def _score(
     gates = params["gate_scale"] * (logits - mean) * jax.lax.rsqrt(var + EPSILON)
     gates = jax.nn.sigmoid(gates + params["gate_shift"]) * valid
     weights = gates / (jnp.sum(gates, axis=2, keepdims=True) + 1e-8)
-    filtered = l2_normalise(jnp.einsum("icn,icns->ics", weights, vectors))
-    sims = jax.nn.sigmoid(linear(params["score"], filtered)[..., 0])
-    return sims.T, batch_mean, batch_var * (count / (count - 1))
+    return weights, batch_mean, batch_var * (count / (count - 1))
+
+
+def _align(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "C I R L"]:
+    gates, _, _ = _gate(params, alignments(params, images, texts), texts)
+    cosines = region_word_cosines(images, texts)
+    weights = region_weights(cosines, images.mask, texts.mask)
+    return align_regions(weights, gates[:, :, 1:])
 
 
 def _running_update(

@@ -5,8 +5,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.attention import alignments
-from l2rm_jax.models.chunks import keep_for_backward, map_captions
+from l2rm_jax.models.attention import (
+    align_regions,
+    alignments,
+    region_weights,
+    region_word_cosines,
+)
+from l2rm_jax.models.chunks import keep_for_backward, map_captions, pairwise
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import SimilarityHead, register_head
 from l2rm_jax.models.layers import linear, linear_init
@@ -21,10 +26,22 @@ class SGR(SimilarityHead):
     sim_dim: int  # size of an alignment vector
     steps: int  # rounds of reasoning
 
-    @nn.compact
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
+        params = self._params(images)
+        return map_captions(_score, params, images, texts, self.chunk, self.sparse_gradient).T
+
+    def alignment(self, images: ImageCode, texts: TextCode) -> Float[Array, "P R L"]:
+        """Weight of each word in the last step, shared out over the regions; see `SimilarityHead`.
+
+        The weights of a pair and that of its global vectors sum to 1. The earlier steps mix words
+        with each other, so a word also carries what it took from others there.
+        """
+        return pairwise(_align)(self._params(images), images, texts)
+
+    @nn.compact
+    def _params(self, images: ImageCode) -> dict:
         embed_dim = images.regions.shape[-1]
-        params = {
+        return {
             "local": self.param("local", linear_init, embed_dim, self.sim_dim),
             "overall": self.param("overall", linear_init, embed_dim, self.sim_dim),
             "graph": [
@@ -32,7 +49,6 @@ class SGR(SimilarityHead):
             ],
             "score": self.param("score", linear_init, self.sim_dim, 1),
         }
-        return map_captions(_score, params, images, texts, self.chunk, self.sparse_gradient).T
 
 
 register_head("sgr", lambda config: SGR(config.model.sim_dim, config.model.sgr_steps))
@@ -49,21 +65,37 @@ def _score(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "C 
 
     Only the global node is read out, so the last step updates only that one.
     """
-    nodes = alignments(params, images, texts)
-    *steps, last = params["graph"]
-    for step in steps:
-        nodes = jax.nn.relu(keep_for_backward(_reason(step, nodes, nodes, texts), 2, texts))
-    whole = jax.nn.relu(_reason(last, nodes[:, :, :1], nodes, texts))
+    nodes, edges = _reason(params, images, texts)
+    whole = jax.nn.relu(_update(params["graph"][-1], edges, nodes))
     return jax.nn.sigmoid(linear(params["score"], whole[:, :, 0])[..., 0]).T
 
 
+def _align(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "C I R L"]:
+    _, edges = _reason(params, images, texts)
+    cosines = region_word_cosines(images, texts)
+    weights = region_weights(cosines, images.mask, texts.mask)
+    return align_regions(weights, edges[:, :, 0, 1:])
+
+
 def _reason(
+    params: dict, images: ImageCode, texts: TextCode
+) -> tuple[Float[Array, "I C N S"], Float[Array, "I C 1 N"]]:
+    """Nodes before the last step, and the edges of the global node in the last step."""
+    nodes = alignments(params, images, texts)
+    *steps, last = params["graph"]
+    for step in steps:
+        updated = _update(step, _edges(step, nodes, nodes, texts), nodes)
+        nodes = jax.nn.relu(keep_for_backward(updated, 2, texts))
+    return nodes, _edges(last, nodes[:, :, :1], nodes, texts)
+
+
+def _edges(
     params: dict,
     queries: Float[Array, "I C N S"],
     nodes: Float[Array, "I C M S"],
     texts: TextCode,
-) -> Float[Array, "I C N S"]:
-    """One step of reasoning over the graph of a caption's alignments, without the final ReLU.
+) -> Float[Array, "I C N M"]:
+    """Weights of all nodes for each query, with a sum of 1; 0 at padded words.
 
     The graph is fully connected. The edge logits `(x_n Wq + bq) . (x_m Wk + bk)` are computed as
     `(x_n Wq Wk' + bq Wk') . x_m`: one product with a matrix of the parameters instead of two with
@@ -75,5 +107,11 @@ def _reason(
     folded += key_kernel @ params["query"]["bias"]
     edges = inner_products(folded, nodes)
     mask = jnp.pad(texts.mask > 0, ((0, 0), (1, 0)), constant_values=True)
-    edges = jax.nn.softmax(edges, axis=-1, where=mask[:, None, :])
+    return jax.nn.softmax(edges, axis=-1, where=mask[:, None, :])
+
+
+def _update(
+    params: dict, edges: Float[Array, "I C N M"], nodes: Float[Array, "I C M S"]
+) -> Float[Array, "I C N S"]:
+    """Mixture of the nodes by the edges, projected, without the final ReLU."""
     return linear(params["update"], products(edges, nodes))

@@ -1,0 +1,179 @@
+"""Weights of regions with words: against a plain loop over pairs, which also computes the scores.
+
+The loop reads its weights off the numbers that its score is computed from. So where both its scores
+and its weights agree with a head's, the weights are those that the head scores with.
+"""
+
+import jax
+import numpy as np
+import pytest
+
+from l2rm_jax import config as defaults
+from l2rm_jax.models import HEADS, make_model
+from l2rm_jax.models.cam import CAM
+from l2rm_jax.models.encoders import ImageCode, TextCode, region_products
+from l2rm_jax.models.omit import OMIT
+from l2rm_jax.models.saf import SAF
+from l2rm_jax.models.sgr import SGR
+
+PAIRS, DIM, SIM_DIM, STEPS, EPSILON = 4, 6, 5, 3, 0.1
+REGIONS, WORDS = np.array([3, 5, 1, 4]), np.array([2, 6, 4, 1])
+
+
+def make_codes() -> tuple[ImageCode, TextCode]:
+    """Unit vectors, which are zero in the padding."""
+    rng = np.random.default_rng(0)
+
+    def unit(*shape):
+        x = rng.normal(size=shape) + 0.3
+        return np.float32(x / np.linalg.norm(x, axis=-1, keepdims=True))
+
+    parts = []
+    for counts in (REGIONS, WORDS):
+        mask = np.float32(np.arange(counts.max()) < counts[:, None])
+        vectors = unit(PAIRS, counts.max(), DIM) * mask[..., None]
+        parts.append((vectors, mask, unit(PAIRS, DIM), rng.uniform(1, 2, mask.shape) * mask))
+    return ImageCode(*parts[0], region_products(parts[0][0])), TextCode(*parts[1])
+
+
+CODES = make_codes()
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def linear(params, x):
+    return x @ params["kernel"] + params.get("bias", 0)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(x):
+    return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+
+
+def attention(v, t):
+    """SCAN's attention of each word over the regions [R, L], before it is scaled to a sum of 1."""
+    cosines = v @ t.T
+    return np.exp(9 * unit(np.where(cosines > 0, cosines, 0.1 * cosines)))
+
+
+def alignment_vectors(params, v, t, whole_v, whole_t):
+    """The alignment vectors of SGRAF, the global one first, and the attention of the words."""
+    shares = attention(v, t) / attention(v, t).sum(0)
+    local = linear(params["local"], (unit(shares.T @ v) - t) ** 2)
+    whole = linear(params["overall"], (whole_v - whole_t) ** 2)
+    return unit(np.vstack([whole, local])), shares
+
+
+def cam_pair(variables, v, t, whole_v, whole_t, *, dustbin):
+    weights, mean = attention(v, t), v.mean(0)
+    mean_weight = attention(mean[None], t)[0] if dustbin else 0
+    mixtures = weights.T @ v + np.outer(mean_weight, mean) if dustbin else weights.T @ v
+    score = ((weights.T @ v) * t).sum(1) / np.linalg.norm(mixtures, axis=1)
+    return score.mean(), weights / (weights.sum(0) + mean_weight) / len(t)
+
+
+def saf_pair(variables, *pair):
+    params, running = variables["params"], variables["batch_stats"]
+    vectors, shares = alignment_vectors(params, *pair)
+    logits = linear(params["gate"], vectors)[:, 0]
+    logits = (logits - running["mean"]) / np.sqrt(running["var"] + 1e-5)
+    gates = sigmoid(params["gate_scale"] * logits + params["gate_shift"])
+    gates /= gates.sum()
+    return sigmoid(linear(params["score"], unit(gates @ vectors)))[0], shares * gates[1:]
+
+
+def sgr_pair(variables, *pair):
+    params = variables["params"]
+    nodes, shares = alignment_vectors(params, *pair)
+    for step in range(STEPS):
+        graph = params[f"graph_{step}"]
+        edges = softmax(linear(graph["query"], nodes) @ linear(graph["key"], nodes).T)
+        nodes = np.maximum(linear(graph["update"], edges @ nodes), 0)
+    return sigmoid(linear(params["score"], nodes[0]))[0], shares * edges[0, 1:]
+
+
+def omit_pair(variables, v, t, whole_v, whole_t, *, matching):
+    a, b = np.ones(len(v)) / len(v), np.ones(len(t)) / len(t)
+    if matching != "naive":
+        bins = variables["params"]["dustbins"] if matching == "prompt" else (v.mean(0), t.mean(0))
+        bin_v, bin_t = unit(bins) if matching == "prompt" else bins
+        v, t = np.vstack([v, bin_v]), np.vstack([t, bin_t])
+        a, b = np.ones(len(v)) / len(v), np.ones(len(t)) / len(t)
+    plan = np.exp(-(1 - v @ t.T) / EPSILON)
+    for _ in range(3):
+        plan = plan * (a / plan.sum(1))[:, None]
+        plan = plan * (b / plan.sum(0))
+    inner = np.s_[:] if matching == "naive" else np.s_[:-1, :-1]
+    return (plan * (v @ t.T))[inner].sum(), plan[inner]
+
+
+CASES = {
+    "cam-naive": (CAM("naive"), cam_pair, {"dustbin": False}),
+    "cam-partial": (CAM("partial"), cam_pair, {"dustbin": True}),
+    "omit-naive": (OMIT("naive", "uniform", EPSILON), omit_pair, {"matching": "naive"}),
+    "omit-partial": (OMIT("partial", "uniform", EPSILON), omit_pair, {"matching": "partial"}),
+    "omit-prompt": (OMIT("prompt", "uniform", EPSILON), omit_pair, {"matching": "prompt"}),
+    "saf": (SAF(SIM_DIM), saf_pair, {}),
+    "sgr": (SGR(SIM_DIM, STEPS), sgr_pair, {}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_weights_are_those_of_a_loop_over_pairs(name):
+    head, pair, settings = CASES[name]
+    shapes = jax.eval_shape(lambda: head.init(jax.random.key(0), *CODES, False))
+    rng = np.random.default_rng(1)
+    variables = jax.tree.map(lambda x: rng.normal(size=x.shape) / 2, shapes)
+    if "batch_stats" in variables:
+        variables["batch_stats"]["var"] = np.array(0.5)
+
+    @jax.jit
+    def run(variables, images, texts):
+        return (
+            head.apply(variables, images, texts, False),
+            head.apply(variables, images, texts, method="alignment"),
+        )
+
+    scores, weights = map(np.asarray, run(jax.tree.map(np.float32, variables), *CODES))
+    images, texts = jax.tree.map(np.float64, CODES)
+    assert weights.shape == (PAIRS, REGIONS.max(), WORDS.max())
+    for p, (r, w) in enumerate(zip(REGIONS, WORDS, strict=True)):
+        codes = images.regions[p, :r], texts.words[p, :w], images.overall[p], texts.overall[p]
+        score, expected = pair(variables, *codes, **settings)
+        np.testing.assert_allclose(scores[p, p], score, rtol=1e-4)
+        np.testing.assert_allclose(weights[p, :r, :w], expected, rtol=2e-3, atol=1e-6)
+        assert not weights[p, r:].any() and not weights[p, :, w:].any()
+    totals = weights.sum((1, 2))
+    assert np.all(weights >= 0) and np.all(totals > 0)
+    if name.endswith("naive"):
+        np.testing.assert_allclose(totals, 1, rtol=1e-5)
+    else:
+        assert totals.mean() < 0.99 and totals.max() < 1 + 1e-5
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_model_says_whether_it_has_them(name):
+    config = defaults.default()
+    config.model.head = name
+    config.model.embed_dim = config.model.word_dim = 8
+    if name == "cam":
+        config.model.matching = "partial"
+    model = make_model(config, vocabulary_size=9)
+    assert model.has_alignment == (name in {"cam", "omit", "saf", "sgr"})
+    if not model.has_alignment:
+        return
+    inputs = np.ones((3, 7, 10), np.float32), np.ones((3, 5), np.int32), np.full(3, 5, np.int32)
+
+    def align(model, images, tokens, lengths):
+        return model.alignment(model.encode_images(images), model.encode_captions(tokens, lengths))
+
+    def run():
+        variables = model.init(jax.random.key(0), *inputs)
+        return model.apply(variables, *inputs, method=align)
+
+    assert jax.eval_shape(run).shape == (3, 7, 5)
