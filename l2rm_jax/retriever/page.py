@@ -1,0 +1,264 @@
+"""The page of a search: one HTML file with the pictures in it, which opens from disk.
+
+The page needs no server and no network. A policy in its head (`Content-Security-Policy`) lets only
+the style and the script of this package run, by their hashes, and nothing be loaded. Every text is
+escaped, so the policy is a second lock.
+"""
+
+import base64
+import hashlib
+import html
+import os
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.retriever.thumbnails import Thumbnail, make_thumbnail
+
+LEVELS = 9  # shades of a word, besides none
+STRONGEST = 3  # a word with this many times its even share of the weight has the strongest shade
+
+
+class PageAlignment(NamedTuple):
+    """Which words of a pair matched which regions.
+
+    Attributes:
+      words: the words, in their order.
+      weights: weight of each region with each word, >= 0, as `RetrievalModel.alignment` returns it
+        without the padding. The sum over the regions shades the word.
+      grid: rows and columns, if the regions are a grid over the whole picture, row by row from the
+        top left. None for other regions, which the page lists by number, from 1.
+    """
+
+    words: Sequence[str]
+    weights: Float[np.ndarray, "R L"]
+    grid: tuple[int, int] | None = None
+
+
+class PageHit(NamedTuple):
+    """An image or a caption that a search found.
+
+    Attributes:
+      rank: its place, from 1.
+      score: its similarity with the query.
+      id: what the user calls it.
+      caption: the caption; of an image, one of its captions, or None.
+      picture: file of the image. None for a caption, or if there is no file.
+      alignment: which words of the query and the hit matched which regions; None without.
+    """
+
+    rank: int
+    score: float
+    id: str
+    caption: str | None = None
+    picture: str | Path | None = None
+    alignment: PageAlignment | None = None
+
+
+class PageQuery(NamedTuple):
+    """A query with its hits.
+
+    Attributes:
+      text: the caption that was searched for, or the id of the image.
+      hits: best first.
+      picture: file of the image that was searched with. None for a caption.
+    """
+
+    text: str
+    hits: Sequence[PageHit]
+    picture: str | Path | None = None
+
+
+def render_page(queries: Sequence[PageQuery], *, title: str, subtitle: str = "") -> str:
+    """Return the page of some queries as HTML that holds all it needs.
+
+    Pictures are embedded, reduced if Pillow is installed. In place of a picture that cannot be
+    shown, the page has the id and the reason.
+
+    Args:
+      queries: at least one.
+      title, subtitle: first lines of the page, such as the gallery and the model.
+
+    Raises:
+      DataError: there is no query, or an alignment does not fit its words or its grid.
+    """
+    if not queries:
+        raise DataError("the page of a search: no queries, expected at least one")
+    thumbnail = cache(make_thumbnail)
+    sections = [_query(number, query, thumbnail) for number, query in enumerate(queries, 1)]
+    style, script = _part("page.css"), _part("page.js")
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+        f"style-src {_hash(style)}; script-src {_hash(script)}"
+    )
+    aligned = any(hit.alignment for query in queries for hit in query.hits)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{_text(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+<header class="page">
+<h1 dir="auto">{_text(title)}</h1>
+{f'<p dir="auto">{_text(subtitle)}</p>' if subtitle else ""}
+{_LEGEND if aligned else ""}
+</header>
+{_contents(queries) if len(queries) > 1 else ""}
+<main>
+{"".join(sections)}</main>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def write_page(
+    path: str | Path, queries: Sequence[PageQuery], *, title: str, subtitle: str = ""
+) -> None:
+    """Write `render_page` to a new file, which appears when it is complete.
+
+    Raises:
+      ConfigError: `path` exists already.
+      DataError: as `render_page`.
+    """
+    path = Path(path)
+    taken = ConfigError(f"{path}: already exists, expected the name of a new page")
+    if os.path.lexists(path):
+        raise taken
+    page = render_page(queries, title=title, subtitle=subtitle)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    try:
+        unfinished.write_bytes(page.encode())
+        os.link(unfinished, path)  # unlike a renaming, it fails if the name is taken by now
+    except FileExistsError:
+        raise taken from None
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+_LEGEND = """<p class="legend">The more a word weighs in a score, the stronger its colour and the
+thicker its underline. Point at a word, tap it, or go to it by <kbd>Tab</kbd> and the arrow keys, to see the
+regions that it matched; <kbd>Esc</kbd> ends that.</p>"""
+
+
+def _contents(queries: Sequence[PageQuery]) -> str:
+    links = (
+        f'<li><a href="#query-{number}" dir="auto">{_text(query.text)}</a></li>\n'
+        for number, query in enumerate(queries, 1)
+    )
+    return f'<nav aria-label="Queries"><ol>\n{"".join(links)}</ol></nav>'
+
+
+def _query(number: int, query: PageQuery, thumbnail: Callable[[Path], Thumbnail | str]) -> str:
+    """Section of a query: hits with pictures are cards, captions are rows."""
+    has_pictures = any(hit.picture for hit in query.hits)
+    asked = ""
+    if query.picture:
+        stage = _stage(query.picture, query.text, "", thumbnail)
+        asked = f'<div class="asked">{stage}<p class="regions" aria-live="polite"></p></div>'
+    hits = "".join(_hit(hit, query, thumbnail) for hit in query.hits)
+    kinds = f"{' by-picture' if asked else ''}{'' if has_pictures else ' rows'}"
+    return f"""<section class="query{kinds}" id="query-{number}" aria-labelledby="text-{number}">
+<h2 id="text-{number}" dir="auto">{_text(query.text)}</h2>
+{asked}<ol class="hits">
+{hits or "<li>nothing found</li>"}</ol>
+</section>
+"""
+
+
+def _hit(hit: PageHit, query: PageQuery, thumbnail: Callable[[Path], Thumbnail | str]) -> str:
+    stage = _stage(hit.picture, hit.id, hit.caption or "", thumbnail) if hit.picture else ""
+    # A caption with an alignment is shown word by word, so not a second time as a whole.
+    caption = hit.caption if hit.picture or not hit.alignment else None
+    parts = [
+        stage,
+        f'<p class="facts"><span class="rank"><span class="hidden">rank </span>{hit.rank}</span> '
+        f'<span class="score"><span class="hidden">score </span>{hit.score:.3f}</span> '
+        f'<bdi class="id">{_text(hit.id)}</bdi></p>',
+        f'<p class="caption" dir="auto">{_text(caption)}</p>' if caption else "",
+    ]
+    if hit.alignment:
+        parts.append(_words(hit))
+        if hit.picture or not query.picture:  # else the regions are told below the query's picture
+            parts.append('<p class="regions" aria-live="polite"></p>')
+    return f'<li class="hit">{"".join(part for part in parts if part)}</li>\n'
+
+
+def _stage(
+    picture: str | Path, id_: str, caption: str, thumbnail: Callable[[Path], Thumbnail | str]
+) -> str:
+    """A picture, or the reason why it is not shown."""
+    shown = thumbnail(Path(picture))
+    if isinstance(shown, str):
+        note = f'<p><bdi>{_text(id_)}</bdi></p><p class="reason">{_text(shown)}</p>'
+        return f'<div class="stage missing">{note}</div>'
+    size = f' width="{shown.size[0]}" height="{shown.size[1]}"' if shown.size else ""
+    # `uri` is a media type of ours and base64, so there is nothing to escape in it.
+    image = f'<img src="{shown.uri}" alt="{_text(caption or id_)}"{size} decoding="async">'
+    return f'<div class="stage"><div class="frame">{image}</div></div>'
+
+
+def _words(hit: PageHit) -> str:
+    """The words as buttons that hold their regions; `page.js` shows these."""
+    words, weights, grid = hit.alignment
+    weights = np.asarray(weights, np.float64)
+    regions = grid[0] * grid[1] if grid else len(weights)
+    if weights.shape != (regions, len(words)):
+        raise DataError(
+            f"alignment of {hit.id!a}: found weights {list(weights.shape)}, expected "
+            f"[{regions}, {len(words)}] for {regions} regions and {len(words)} words"
+        )
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise DataError(f"alignment of {hit.id!a}: found negative or infinite weights or NaN")
+    of_word = weights.sum(0)
+    shares = of_word / max(of_word.sum(), 1e-30)
+    levels = np.minimum(shares * len(words) / STRONGEST, 1) * LEVELS
+    places = weights / np.maximum(of_word, 1e-30)
+    buttons = " ".join(
+        f'<button type="button" class="word w{level:.0f}" tabindex="{min(n, 1) * -1}" '
+        f'data-share="{share:.3f}" data-regions="{_digits(place)}">{_text(word)}</button>'
+        for n, (word, level, share, place) in enumerate(
+            zip(words, levels, shares, places.T, strict=True)
+        )
+    )
+    size = f' data-grid="{grid[0]} {grid[1]}"' if grid else ""
+    label = f"words and regions of hit {hit.rank}"
+    return f'<p class="words" role="group" aria-label="{label}" dir="auto"{size}>{buttons}</p>'
+
+
+def _digits(shares: Iterable[float]) -> str:
+    """Shares in [0, 1] in thousandths, two digits of base 36 each."""
+    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+    return "".join(
+        digits[number // 36] + digits[number % 36]
+        for number in (round(share * 1000) for share in map(float, shares))
+    )
+
+
+def _text(text: str) -> str:
+    """Escape a text for HTML; characters that a page cannot hold become U+FFFD."""
+    valid = (
+        "\ufffd" if unicodedata.category(x) in ("Cc", "Cs") and x not in "\t\n" else x for x in text
+    )
+    return html.escape("".join(valid), quote=True)
+
+
+def _part(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def _hash(content: str) -> str:
+    """The name of an inline style or script in a `Content-Security-Policy`."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

@@ -1,0 +1,87 @@
+"""Pictures as data URIs, small enough for a page with hundreds of them."""
+
+import base64
+import io
+from pathlib import Path
+from typing import NamedTuple
+
+from l2rm_jax.errors import first_line
+
+SIDE = 360  # longer side in pixels; pages show them at about half, which is sharp on dense screens
+QUALITY = 80  # of JPEG
+SMALL = 24 * 1024  # a file of so many bytes, of a format that browsers show, is embedded as it is
+LARGEST = 4 * 2**20  # without Pillow, larger files are not shown
+PREFIXES = {
+    "png": b"\x89PNG\r\n\x1a\n",
+    "jpeg": b"\xff\xd8\xff",
+    "gif": b"GIF8",
+    "webp": b"RIFF",
+}
+
+
+class Thumbnail(NamedTuple):
+    """A picture for a page.
+
+    Attributes:
+      uri: the data URI.
+      size: width and height in pixels; None if the file is embedded as it is.
+    """
+
+    uri: str
+    size: tuple[int, int] | None = None
+
+
+def make_thumbnail(path: Path) -> Thumbnail | str:
+    """Read a picture for a page; or return the reason why it cannot be shown.
+
+    Pillow reduces it to `SIDE`. Small files are embedded as they are, and without Pillow all files
+    of the formats that browsers show, if they are not too large.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return "no such file"
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
+        return f"cannot be read ({first_line(error, 80)})"
+    kind = next((kind for kind, prefix in PREFIXES.items() if content.startswith(prefix)), None)
+    if kind == "webp" and content[8:12] != b"WEBP":
+        kind = None
+    if kind and len(content) <= SMALL:
+        return _as_uri(kind, content)
+    try:
+        import PIL
+    except ImportError:
+        PIL = None
+    if PIL:
+        return _reduced(content)
+    if kind is None:
+        return "browsers do not show this format; install Pillow"
+    if len(content) > LARGEST:
+        return f"too large ({len(content) / 2**20:.0f} MiB); install Pillow, which reduces it"
+    return _as_uri(kind, content)
+
+
+def _reduced(content: bytes) -> Thumbnail | str:
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(content)) as picture:
+            picture.draft("RGB", (2 * SIDE, 2 * SIDE))  # a large JPEG is decoded smaller
+            upright = ImageOps.exif_transpose(picture)
+        if upright.has_transparency_data:
+            upright = upright.convert("RGBA")
+            ground = Image.new("RGBA", upright.size, "white")
+            upright = Image.alpha_composite(ground, upright)
+        upright = upright.convert("RGB")
+        upright.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+        file = io.BytesIO()
+        upright.save(file, "JPEG", quality=QUALITY, optimize=True)
+    except UnidentifiedImageError:
+        return "not a picture"
+    except Exception as error:  # decoders raise errors of many types
+        return f"damaged ({first_line(error, 80)})"
+    return _as_uri("jpeg", file.getvalue())._replace(size=upright.size)
+
+
+def _as_uri(kind: str, content: bytes) -> Thumbnail:
+    return Thumbnail(f"data:image/{kind};base64,{base64.b64encode(content).decode()}")
