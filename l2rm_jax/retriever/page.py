@@ -149,8 +149,8 @@ def write_page(
 
 
 _LEGEND = """<p class="legend">The more a word weighs in a score, the stronger its colour and the
-thicker its underline. Point at a word, tap it, or go to it by <kbd>Tab</kbd> and the arrow keys, to see the
-regions that it matched; <kbd>Esc</kbd> ends that.</p>"""
+thicker its underline. Point at a word, tap it, or go to it by <kbd>Tab</kbd> and the arrow keys,
+to see the regions that it matched; <kbd>Esc</kbd> ends that.</p>"""
 
 
 def _contents(queries: Sequence[PageQuery]) -> str:
