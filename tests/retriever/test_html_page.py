@@ -120,9 +120,7 @@ def test_texts_stay_texts(text, picture):
     page = Page(render_page(queries, title=text, subtitle=text))
     assert [tag for tag, *_ in page.elements].count("script") == 1 and not page.comments
     assert {name for _, attributes, _ in page.elements for name in attributes} <= ATTRIBUTES
-    assert all(
-        image["src"].startswith("data:image/png;base64,") for image in page.attributes("img")
-    )
+    assert page.attributes("img")[0]["src"].startswith("data:image/png;base64,")
     for found in ("h1", "title", "h2", "a"):
         assert set(page.texts(found)) == {text}
     assert page.texts("bdi", "id") == page.texts("p", "caption") == [text, text]

@@ -52,8 +52,10 @@ def opened(browser):
 
 
 def test_pictures_are_visible_and_texts_are_texts(browser):
-    sizes = browser.run("Promise.all([...document.images].map(async image => {"
-                        "await image.decode(); return [image.naturalWidth, image.width]; }))")  # fmt: skip
+    sizes = browser.run(
+        "Promise.all([...document.images].map(async image => {"
+        "await image.decode(); return [image.naturalWidth, image.width]; }))"
+    )
     assert len(sizes) == 5 and all(natural == 192 and shown > 100 for natural, shown in sizes)
     assert browser.run("document.querySelector('h1').textContent") == "<b>scenes</b>"
     assert browser.run("document.querySelector('.caption').textContent") == "a <script>"
