@@ -23,11 +23,10 @@ from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.evaluation.two_stage import Shortlist
 from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabulary, weights_for_data
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
-from l2rm_jax.run.config_file import read_config, with_changes
 from l2rm_jax.run.fields import check_fields
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.memory_hints import scoring_hints
-from l2rm_jax.run.opening import open_run
+from l2rm_jax.run.opening import open_run, read_trained_config
 from l2rm_jax.run.results import chance_of, result_rows
 from l2rm_jax.run.run import Run
 
@@ -142,12 +141,7 @@ def _same_vectors(one: RegionFeatures, other: RegionFeatures) -> bool:
 @contextlib.contextmanager
 def _open_trained(workdir: str | Path, changes: Mapping[str, Any]) -> Iterator[Run]:
     """Open the run in `workdir` with these changes to its config."""
-    config = with_changes(read_config(workdir), changes)
-    if config.data.path and not Path(config.data.path).is_dir():
-        raise ConfigError(
-            f"{workdir}: its data are in {config.data.path}, where no directory is now",
-            hint=f"l2rm evaluate --workdir={workdir} --data=DIR",
-        )
+    config = read_trained_config(workdir, changes, "evaluate")
     with open_run(config, read_data(config, workdir), workdir, Replicas()) as run:
         yield run
 

@@ -40,7 +40,9 @@ class BetaMixture(NamedTuple):
     converged: bool
     log_likelihood: float  # mean over pairs, for scaled losses
 
-    def posterior(self, losses: Float[np.ndarray, " pairs"]) -> Float[np.ndarray, " pairs"]:
+    def mismatched_posterior(
+        self, losses: Float[np.ndarray, " pairs"]
+    ) -> Float[np.ndarray, " pairs"]:
         """Posterior probability that each pair is mismatched (component 1), in [0, 1]."""
         return self._scaled_posterior(_scale(losses, self.low, self.high))
 

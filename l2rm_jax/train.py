@@ -28,6 +28,7 @@ from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.results import chance_of, result_rows, versions, write_results
 from l2rm_jax.run.run import Run
 from l2rm_jax.run.screen import describe, epoch_table
+from l2rm_jax.run.split_file import keep_split
 from l2rm_jax.run.stop_signal import StopSignal
 
 
@@ -218,6 +219,8 @@ def _plan_epoch(
         return
     with stop.interruptible():
         plan = run.make_plan(epoch)
+    if plan.split is not None and is_primary():
+        keep_split(run.workdir, epoch + 1, run.data.train.stored_image, plan.split)
     run.plan, warnings = plan, plan.warnings
     if crossfit:
         log.say(crossfit.sentence)

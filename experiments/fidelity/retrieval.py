@@ -33,5 +33,5 @@ def beta_mixture(arrays: Arrays) -> Errors:
     for case in arrays.cases("losses"):
         stored = arrays.under(f"{case}/")
         losses, is_clean = stored["losses"], stored["clean"] == 1
-        accuracy = np.mean((mixture.fit(losses).posterior(losses) <= 0.5) == is_clean)
+        accuracy = np.mean((mixture.fit(losses).mismatched_posterior(losses) <= 0.5) == is_clean)
         yield "accuracy below the stored fit's", stored["own/accuracy_arazo10"] - accuracy

@@ -1,12 +1,16 @@
-"""Open `.npy` files and replace files safely; every reader and writer uses these two functions."""
+"""Open arrays and write files safely; every reader and writer uses these functions."""
 
+import contextlib
+import io
 import math
 import os
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from l2rm_jax.errors import DataError, first_line
+from l2rm_jax.errors import ConfigError, DataError, first_line
 
 
 def open_array(path: Path) -> np.ndarray:
@@ -53,6 +57,64 @@ def open_array(path: Path) -> np.ndarray:
         raise DataError(f"{path}: found no data, shape {list(shape)}; expected at least one row")
     # A plain ndarray on the same map: slices of an np.memmap would be np.memmap again.
     return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+@contextlib.contextmanager
+def open_arrays(path: str | Path, what: str, hint: str) -> Iterator[Mapping[str, np.ndarray]]:
+    """Open the arrays of a `.npz` file that a run keeps.
+
+    Args:
+      path: the file.
+      what: what the file should be, for the message: "a judgement of pairs".
+      hint: what to do about a damaged file, as the end of the message.
+
+    Raises:
+      DataError: the file is missing or damaged, or an array that is asked for is missing.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            yield file
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: not {what} ({type(error).__name__}); {hint}") from error
+
+
+def replace_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays to a `.npz` file as `replace_file` does."""
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    replace_file(path, content.getvalue())
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Write a file that may not exist yet, and that appears only when it is complete.
+
+    Yields:
+      The empty file beside it that the caller fills; if the caller fails, it is removed.
+
+    Raises:
+      ConfigError: the file exists already.
+      OSError: it cannot be written there; raised before the caller has done any work.
+    """
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    check_new(path)
+    unfinished.touch()
+    try:
+        yield unfinished
+        check_new(path)  # again, as the work may have taken hours
+        unfinished.rename(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def check_new(path: Path) -> None:
+    """Check that no file would be overwritten.
+
+    Raises:
+      ConfigError: the file exists already.
+    """
+    if path.exists():
+        raise ConfigError(f"{path}: already exists, expected the name of a new file")
 
 
 def replace_file(path: Path, content: bytes) -> None:

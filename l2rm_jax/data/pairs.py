@@ -127,6 +127,19 @@ class PairDataset:
         kept = (new_row[caption] >= 0) & np.isin(image, self.stored_image[pairs])
         return Rematched(image[kept], new_row[caption[kept]], weight[kept])
 
+    def cross(
+        self, images: Int[np.ndarray, " I"], captions: Int[np.ndarray, " M"]
+    ) -> "PairDataset":
+        """Return some images and some captions, without saying which belong together."""
+        nothing = np.zeros(len(captions), np.int64)
+        return replace(
+            self.take(captions),
+            images=self.images.take(images),
+            caption_image=nothing,
+            stored_image=nothing,
+            unpaired=None,
+        )
+
     def with_mismatch(self, mismatch: Mismatch) -> "PairDataset":
         """Return the same captions, stored with the images that `mismatch` assigns to them.
 

@@ -2,16 +2,17 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from l2rm_jax.devices import parallel
+from l2rm_jax.losses import ranking
 from l2rm_jax.models.retrieval import RetrievalModel
 
 # Each use of random numbers has its own stream of keys, so a new use does not change the others.
@@ -30,6 +31,20 @@ class TrainState(flax.struct.PyTreeNode):
     key: Array  # the run's PRNG key; constant: `step_key` folds the step into it
 
 
+class LossSplit(NamedTuple):
+    """The loss of each pair before an epoch, and what the split made of it.
+
+    Attributes:
+      loss: [N] loss of each pair, in the order of the pairs.
+      mismatched_posterior: [N] probability that the pair is mismatched, in [0, 1].
+      called_matched: [N] whether the split calls the pair matched.
+    """
+
+    loss: Float[np.ndarray, " N"]
+    mismatched_posterior: Float[np.ndarray, " N"]
+    called_matched: Bool[np.ndarray, " N"]
+
+
 @dataclasses.dataclass(frozen=True)
 class EpochPlan:
     """The pairs that one epoch trains on.
@@ -41,11 +56,14 @@ class EpochPlan:
         are exhausted.
       report: numbers to log with the epoch.
       warnings: messages for the user, by the name of the warning (see `l2rm_jax.run.health`).
+      split: how the pairs were split by their losses, to be kept in the work directory; None if
+        they were not.
     """
 
     streams: dict[str, np.ndarray]
     report: dict[str, float] = dataclasses.field(default_factory=dict)
     warnings: dict[str, str] = dataclasses.field(default_factory=dict)
+    split: "LossSplit | None" = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +141,13 @@ def evaluate(model: RetrievalModel, state: TrainState, batch: Any) -> Float[Arra
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     inputs = (batch.images, batch.tokens, batch.lengths, batch.regions)
     return model.apply(variables, *inputs, method="global_similarity")
+
+
+def pair_losses(
+    model: RetrievalModel, margin: float, state: TrainState, batch: Any
+) -> Float[Array, " B"]:
+    """Loss of each pair, by which pairs are split: mean hinge over all negatives of its batch."""
+    return ranking.per_pair_hinge(evaluate(model, state, batch), margin=margin)
 
 
 def step_key(state: TrainState, use: int) -> Array:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float
 from l2rm_jax.data.mismatch import SEMI_PAIRED
 from l2rm_jax.devices import parallel
 from l2rm_jax.errors import ConfigError, Problems, check_names
-from l2rm_jax.losses import ranking, semi_paired
+from l2rm_jax.losses import semi_paired
 from l2rm_jax.methods import base
 from l2rm_jax.methods.base import EpochPlan, Method, TrainState
 from l2rm_jax.methods.mining import SEARCHES, pseudo_pairs, recombine
@@ -68,9 +68,7 @@ def make_rcsl_nc(model, config) -> Method:
     check_names("split", config.split, {"by": SPLITS})
 
     def score(state, batch) -> dict[str, Array]:
-        hinges = ranking.per_pair_hinge(
-            base.evaluate(model, state, batch), margin=config.loss.margin
-        )
+        hinges = base.pair_losses(model, config.loss.margin, state, batch)
         return {"hinge": hinges, **embed(model, state, batch)}
 
     def plan(score_pairs, dataset, epoch: int) -> EpochPlan:
@@ -82,7 +80,8 @@ def make_rcsl_nc(model, config) -> Method:
         sides = split(config.split.by, dataset, lambda: hinges)
         paired = np.isin(np.arange(len(dataset)), sides.streams.get("matched", ()))
         plan = _mining_plan(config, dataset, epoch, paired, embeddings)
-        return EpochPlan(plan.streams, {**sides.report, **plan.report}, sides.warnings)
+        report = {**sides.report, **plan.report}
+        return EpochPlan(plan.streams, report, sides.warnings, sides.split)
 
     return dataclasses.replace(_make(model, config, plan), splits=True)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from l2rm_jax import mixture
 from l2rm_jax.data import PairDataset
-from l2rm_jax.methods.base import EpochPlan
+from l2rm_jax.methods.base import EpochPlan, LossSplit
 
 SPLITS = ("loss", "crossfit")  # values of `split.by`
 THRESHOLD = 0.5  # a pair with a higher posterior of being mismatched is called mismatched
@@ -44,15 +44,17 @@ def split_pairs(losses: np.ndarray, truth: np.ndarray) -> EpochPlan:
     Returns:
       A plan with the streams "matched" and "mismatched" (an empty one is left out). The report has
       their sizes, the separation of the mixture's components, and the quality of the split. The
-      warnings say why the split is doubtful.
+      warnings say why the split is doubtful. `split` has the losses and posteriors themselves.
     """
     fitted = mixture.fit(losses)
-    probability = fitted.posterior(losses)
+    probability = fitted.mismatched_posterior(losses)
+    called_matched = probability <= THRESHOLD
     plan = split_by_posterior(probability, truth)
     return EpochPlan(
         plan.streams,
         {**plan.report, "split_separation": fitted.separation},
-        split_warnings(fitted, probability <= THRESHOLD),
+        split_warnings(fitted, called_matched),
+        LossSplit(losses, probability, called_matched),
     )
 
 

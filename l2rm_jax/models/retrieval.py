@@ -164,14 +164,26 @@ class RetrievalModel(nn.Module):
         The head is not used. As an ablation (L2RM Tab. 3), 1 minus these cosines replaces the
         learned transport cost.
         """
-        image_code = self.encode_images(images, regions, train=True)
-        text_code = self.encode_captions(tokens, lengths, train=True)
+        image, text = self.mean_vectors(images, tokens, lengths, regions, train=True)
+        return image @ text.T
+
+    def mean_vectors(
+        self,
+        images: Float[Array, "I/n R Dv"],
+        tokens: Tokens,
+        lengths: Int[Array, " J/n"],
+        regions: Int[Array, " I/n"] | None = None,
+        train: bool = False,
+    ) -> tuple[Float[Array, "I D"], Float[Array, "J D"]]:
+        """Mean region vectors and mean word vectors of the global batch, as unit vectors."""
+        image_code = self.encode_images(images, regions, train)
+        text_code = self.encode_captions(tokens, lengths, train)
         image = l2_normalise(masked_mean(image_code.regions, image_code.mask))
         text = l2_normalise(masked_mean(text_code.words, text_code.mask))
         if self.axis_name is not None:
             image = jax.lax.all_gather(image, self.axis_name, tiled=True)
             text = jax.lax.all_gather(text, self.axis_name, tiled=True)
-        return image @ text.T
+        return image, text
 
     def __call__(self, images: Array, tokens: Array, lengths: Array) -> Array:
         return self.global_similarity(images, tokens, lengths)

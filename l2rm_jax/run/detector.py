@@ -8,7 +8,6 @@ detector, cross-fitted among them, calls matched.
 import contextlib
 import gc
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -205,23 +204,11 @@ def _fold_evidence(
     stored = pairs.stored_image
     if run.model.is_product:
         images = np.unique(stored[part])
-        codes = run.score(_unpaired(pairs, images, part), Scorer.embeddings)
+        codes = run.score(pairs.cross(images, part), Scorer.embeddings)
         similarity = product_similarity(images, codes[0], part, codes[1])
     else:
 
         def similarity(images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-            return run.score(_unpaired(pairs, images, captions))
+            return run.score(pairs.cross(images, captions))
 
     return fold_evidence(similarity, stored, part, groups, [0, seed], temperature)
-
-
-def _unpaired(pairs: PairDataset, images: np.ndarray, captions: np.ndarray) -> PairDataset:
-    """Some images and some captions, without saying which belong together."""
-    nothing = np.zeros(len(captions), np.int64)
-    return replace(
-        pairs.take(captions),
-        images=pairs.images.take(images),
-        caption_image=nothing,
-        stored_image=nothing,
-        unpaired=None,
-    )

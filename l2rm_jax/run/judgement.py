@@ -4,11 +4,8 @@
 linear detector is called here; the trained one (`detector`) is handed in.
 """
 
-import contextlib
-import io
 import math
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +22,7 @@ from l2rm_jax.crossfit import (
     rematch,
 )
 from l2rm_jax.data import filters
-from l2rm_jax.data.files import replace_file
+from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.pairs import Data, PairDataset, Rematched
 from l2rm_jax.devices.hosts import is_primary, on_any_host, wait_for_file
 from l2rm_jax.errors import ConfigError, DataError, check_names
@@ -39,6 +36,7 @@ LINEAR = "linear"  # the other values of `split.detector` are a method and a hea
 # Below this AUROC of matched pairs against known negatives, posteriors are close to a guess.
 MIN_SEPARATION = 0.65
 _AGAIN = "remove the file to have the pairs judged again"
+_KEPT = ("a judgement of pairs", _AGAIN)
 
 
 class Summary(NamedTuple):
@@ -101,12 +99,17 @@ def image_folds(split: ConfigDict, train: PairDataset) -> np.ndarray:
     return assign_folds(np.arange(len(train.images)), split.folds, seed=0)
 
 
+def pairs_outside_fold(split: ConfigDict, train: PairDataset) -> np.ndarray:
+    """Rows of the training pairs that are not in the fold `split.held_out`; all if it is none."""
+    return np.flatnonzero(image_folds(split, train)[train.stored_image] != split.held_out)
+
+
 def leave_out_fold(split: ConfigDict, data: Data) -> Data:
     """Return the data without the training pairs of the fold `split.held_out`, if it is one."""
     if split.held_out < 0:
         return data
     train = data.train
-    pairs = np.flatnonzero(image_folds(split, train)[train.stored_image] != split.held_out)
+    pairs = pairs_outside_fold(split, train)
     mismatch = replace(data.mismatch, left_out=len(train) - len(pairs))
     return replace(data, train=train.take(pairs), mismatch=mismatch)
 
@@ -155,21 +158,15 @@ def judge_data(
     if not uses_crossfit(config):
         return data, None
     split, path = config.split, judgement_file(workdir, epoch)
-    folds = _own_folds(split, data.train)
-    key = {
-        "image": data.train.stored_image,
-        "fold": folds[data.train.stored_image],
-        "asked_level": np.array(split.level),
-        "detector": np.array(split.detector),
-    }
-    judgement = None
+    folds, judgement = _own_folds(split, data.train), None
+    key = _key(split, data.train, folds)
     if split.detector != LINEAR:
         if on_any_host(not path.exists()):
             judgement = detect(data, epoch)
     elif is_primary() and not path.exists():
         judgement = _judge(data.train, folds, asked_level(split))
     if judgement is not None and is_primary():
-        _write(path, judgement._asdict() | key)
+        replace_arrays(path, judgement._asdict() | key)
     wait_for_file(path)
     judgement = read_judgement(path, key)
     summary = Summary(_sentence(judgement), _report(judgement, data.train), _warnings(judgement))
@@ -177,6 +174,39 @@ def judge_data(
     if config.train.draw == REMATCHED:
         train = replace(train, rematched=_rematched(path, train, judgement))
     return _filtered(config.data, replace(data, train=train)), summary
+
+
+def _key(split: ConfigDict, train: PairDataset, folds: np.ndarray) -> dict[str, np.ndarray]:
+    """Arrays that say which pairs a judgement is of, and how they were judged."""
+    return {
+        "image": train.stored_image,
+        "fold": folds[train.stored_image],
+        "asked_level": np.array(split.level),
+        "detector": np.array(split.detector),
+    }
+
+
+def last_judgement(
+    config: ConfigDict, train: PairDataset, workdir: str | Path
+) -> tuple[Judgement, np.ndarray]:
+    """Read the newest judgement that a run keeps; nothing is judged.
+
+    Args:
+      config: config of a run that uses cross-fitting.
+      train: the training pairs, not filtered by crossfit.
+      workdir: work directory of the run.
+
+    Returns:
+      The judgement, and the fold of each pair.
+
+    Raises:
+      DataError: the file is missing or damaged, or of other pairs.
+    """
+    name = judgement_file(workdir)
+    later = [path.stem.rpartition("-")[2] for path in Path(workdir).glob(f"{name.stem}-*.npz")]
+    epoch = max((int(number) for number in later if number.isdecimal()), default=0)
+    key = _key(config.split, train, _own_folds(config.split, train))
+    return read_judgement(judgement_file(workdir, epoch), key), key["fold"]
 
 
 def asked_level(split: ConfigDict) -> str | None:
@@ -203,7 +233,7 @@ def _judge(train: PairDataset, folds: np.ndarray, level: str | None) -> Judgemen
 
 def _rematched(path: Path, train: PairDataset, judgement: Judgement) -> Rematched:
     """The rematched pairs that are kept with a judgement; computed and added if they are not."""
-    with _open(path) as file:
+    with open_arrays(path, *_KEPT) as file:
         stored = dict(file)
     names = [f"{REMATCHED}_{field}" for field in Rematched._fields]
     if set(names) <= set(stored):
@@ -211,26 +241,8 @@ def _rematched(path: Path, train: PairDataset, judgement: Judgement) -> Rematche
     vectors = image_vectors(train).rows, caption_vectors(train).rows
     rematched = rematch(*vectors, train.stored_image, judgement.posterior, judgement.level)
     if is_primary():
-        _write(path, stored | dict(zip(names, rematched, strict=True)))
+        replace_arrays(path, stored | dict(zip(names, rematched, strict=True)))
     return rematched
-
-
-def _write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    replace_file(path, content.getvalue())
-
-
-@contextlib.contextmanager
-def _open(path: str | Path) -> Iterator[Mapping[str, np.ndarray]]:
-    """The arrays of a file; an array that is damaged or missing is a `DataError`."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            yield file
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise DataError(
-            f"{path}: not a judgement of pairs ({type(error).__name__}); {_AGAIN}"
-        ) from error
 
 
 def read_judgement(path: str | Path, key: Mapping[str, np.ndarray]) -> Judgement:
@@ -243,7 +255,7 @@ def read_judgement(path: str | Path, key: Mapping[str, np.ndarray]) -> Judgement
     Raises:
       DataError: the file is damaged, or holds another array of `key`.
     """
-    with _open(path) as file:
+    with open_arrays(path, *_KEPT) as file:
         # A file of a version without other detectors does not name its own.
         stored = {"detector": np.array(LINEAR), **file}
         values = {name: stored[name] for name in (*Judgement._fields, *key)}

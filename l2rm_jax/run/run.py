@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -46,9 +47,11 @@ class Run:
         validation rSum), `seconds` (training time at the last save), and within an epoch
         `epoch_start` (training time at its start), `step_in_epoch` and the keys of `Means.state`.
       health: the warnings so far.
-      checkpoints: checkpoints of the work directory; set by `open_run`.
+      workdir: its work directory; set by `open_run`, as are its checkpoints.
+      checkpoints: checkpoints of the work directory.
     """
 
+    workdir: Path
     checkpoints: RunCheckpoints
 
     def __init__(self, config: ConfigDict, data: Data, replicas: Replicas):
@@ -91,6 +94,11 @@ class Run:
     def step(self) -> int:
         """Number of training steps so far."""
         return int(self._replicas.unreplicate(self.state.step))
+
+    @property
+    def own_state(self) -> Any:
+        """The state of the method itself (L2RM: the learned cost), on this host's first device."""
+        return self._replicas.unreplicate(self.state.own)
 
     @property
     def total_epochs(self) -> int:
@@ -291,18 +299,19 @@ class Run:
             share=self._replicas.share,
         )
 
-    def score_pairs(self, epoch: int) -> Callable:
+    def score_pairs(self, epoch: int, pairs: PairDataset | None = None) -> Callable:
         """Make the function `score_pairs(score)` that `Method.plan` calls.
 
         It maps `score(state, batch)`, which returns an array `[B, ...]` or a tree of such arrays,
-        over all training pairs, each exactly once, in batches shuffled by (seed, epoch). It returns
-        arrays `[N, ...]` in the order of the pairs.
+        over all training pairs (or the given ones), each exactly once, in batches shuffled by
+        (seed, epoch). It returns arrays `[N, ...]` in the order of the pairs.
         """
+        pairs = self.data.train if pairs is None else pairs
 
         def score_pairs(score: Callable) -> Any:
-            total, values = len(self.data.train), None
+            total, values = len(pairs), None
             batches = scoring_batches(
-                self.data.train,
+                pairs,
                 batch_size=self.config.train.batch_size,
                 seed=self.config.seed,
                 epoch=epoch,

@@ -1,0 +1,49 @@
+"""What the user calls the images and captions of a split, where the files say it."""
+
+from pathlib import Path
+
+from l2rm_jax.errors import DataError
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_image_ids(path: str | Path, split: str, images: int) -> list[str] | None:
+    """Read `{split}_ids.txt`, one line an image; None if there is no such file.
+
+    Args:
+      path: directory of the data.
+      split: name of the split.
+      images: number of images that the split has.
+
+    Raises:
+      DataError: the file is not UTF-8, or has another number of lines.
+    """
+    file = Path(path) / f"{split}_ids.txt"
+    if not file.is_file():
+        return None
+    ids = _lines(file)
+    if len(ids) != images:
+        raise DataError(
+            f"{file}: found {len(ids)} lines, expected {images}, one for each image of {split}"
+        )
+    return ids
+
+
+def read_caption_ids(path: str | Path, split: str) -> list[str] | None:
+    """Read the first column of `{split}_caps.tsv`; None if there is no such file.
+
+    The lines are those that `captions.parse_captions` has checked.
+    """
+    file = Path(path) / f"{split}_caps.tsv"
+    return [line.partition("\t")[0] for line in _lines(file)] if file.is_file() else None
+
+
+def _lines(file: Path) -> list[str]:
+    """The lines of a text file; only a newline ends one, as in a file of captions."""
+    try:
+        text = file.read_bytes().removeprefix(_BOM).decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{file}: byte {error.start + 1} is not UTF-8, expected text in UTF-8"
+        ) from error
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]

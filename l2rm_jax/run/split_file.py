@@ -1,0 +1,65 @@
+"""The file of the last split by loss, `split.npz`: what it made of each training pair."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from l2rm_jax.data.files import open_arrays, replace_arrays
+from l2rm_jax.errors import DataError
+from l2rm_jax.methods import LossSplit
+
+SPLIT_FILE = "split.npz"
+_KEPT = ("a split of pairs", "the next epoch that the run trains writes it again")
+
+
+class KeptSplit(NamedTuple):
+    """A split by loss, and when it was made.
+
+    Attributes:
+      epoch: the epoch before which it was made, from 1.
+      split: loss, posterior and side of each pair.
+    """
+
+    epoch: int
+    split: LossSplit
+
+
+def keep_split(
+    workdir: Path, epoch: int, stored_image: Int[np.ndarray, " N"], split: LossSplit
+) -> None:
+    """Write the split that was made before an epoch (counted from 1); it replaces an earlier one.
+
+    Args:
+      workdir: work directory of the run.
+      epoch: the epoch.
+      stored_image: image row of each pair; tells the pairs from those of other data.
+      split: the split.
+    """
+    arrays = {"epoch": np.array(epoch), "image": stored_image, **split._asdict()}
+    replace_arrays(workdir / SPLIT_FILE, arrays)
+
+
+def last_split(workdir: str | Path, stored_image: Int[np.ndarray, " N"]) -> KeptSplit | None:
+    """Read the last split of a run; None if the run has made none.
+
+    Args:
+      workdir: work directory of the run.
+      stored_image: image row of each pair that the run trains on.
+
+    Raises:
+      DataError: the file is damaged, or of other pairs.
+    """
+    path = Path(workdir) / SPLIT_FILE
+    if not path.exists():
+        return None
+    with open_arrays(path, *_KEPT) as file:
+        image, epoch = file["image"], int(file["epoch"])
+        split = LossSplit(*(file[name] for name in LossSplit._fields))
+    if not np.array_equal(image, stored_image):
+        raise DataError(
+            f"{path}: found a split of {len(image)} other pairs, expected the "
+            f"{len(stored_image)} that the run trains on"
+        )
+    return KeptSplit(epoch, split)
