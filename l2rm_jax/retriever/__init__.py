@@ -3,6 +3,8 @@
 * `load` opens runs and published checkpoints as a `Retriever`, of one or more `network`s.
 * `retriever` encodes and searches; `sources` reads what it is given, `encodings` and `hits` are
   what it returns, `saved` keeps encodings on disk, `top` finds the best of a large gallery.
+* `pairs` lists the training pairs of a run: `pairs_kept` is what the run says of them,
+  `pairs_proposals` rematches the mismatched ones, `pairs_table` writes the file.
 
 May import `published`, `run` and all that these use.
 """

@@ -15,16 +15,16 @@ from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.data.stored import open_split
 from l2rm_jax.devices.parallel import Replicas
-from l2rm_jax.errors import CheckpointError, ConfigError
+from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.base import pair_losses
 from l2rm_jax.retriever.pairs_kept import MISMATCHED, Kept, give_verdict, read_kept
 from l2rm_jax.retriever.pairs_proposals import propose
 from l2rm_jax.retriever.pairs_table import Column, check_ending, write_table
 from l2rm_jax.run import Run
-from l2rm_jax.run.checkpoints import has_best
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.run.opening import open_run, read_trained_config
+from l2rm_jax.run.trained import find_checkpoint
 
 _CHANGEABLE = ("data.path", "model.chunk", "evaluation.batch_size")
 _ALL_PAIRS = {  # neither filtered nor left out
@@ -66,12 +66,7 @@ def list_pairs(
                 f"with; only {', '.join(_CHANGEABLE)} can be changed"
             )
     config = read_trained_config(workdir, changes, "pairs")
-    if not has_best(workdir):
-        raise CheckpointError(
-            f"{workdir}: no epoch is finished, expected at least one, as its model scores the "
-            "pairs",
-            hint=f"l2rm --workdir={workdir}",
-        )
+    find_checkpoint(workdir)  # an error at once if there is none
     with new_file(out) as unfinished:
         columns = pair_columns(config, workdir)
         write_table(unfinished, out.suffix, columns)

@@ -3,9 +3,10 @@
 A step of L2RM rematches the mismatched pairs of one batch. Here the images of all pairs called
 mismatched meet the captions of all these pairs. An image has as much mass as it has such pairs, a
 caption has one unit. Costs are those of the step (learned, or `1 - cosine`) without dropout; of a
-learned cost, the part that treats all captions alike counts (`even_part`). The share of the mass
-that moves is `l2rm.rho`, raised by the rule of `share_of_batch` from a batch to the number of
-captions. No caption goes to the image that it is stored with, whatever `l2rm.mask` says.
+learned cost, the part that treats all captions alike counts (`even_part`). Half of the mass moves:
+`l2rm.rho`, the share in a batch, would be too little here, where more images meet a caption that
+fits; if all of it moved, the shares would not say which proposals are the better ones. No caption
+goes to the image that it is stored with, whatever `l2rm.mask` says.
 
 A plan is dense. A set too large for one plan of `ENTRIES` entries (some 0.4 GB) is divided into
 groups that are solved one by one. Similar images form a group, and a caption joins the group of the
@@ -23,17 +24,16 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from ml_collections import ConfigDict
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.methods.cost import MINIMUM, cost_of_set
-from l2rm_jax.methods.l2rm import share_of_batch
 from l2rm_jax.methods.rcsl import embed
 from l2rm_jax.ot import partial_sinkhorn
 from l2rm_jax.run import Run
 
 ENTRIES = 4096**2  # largest size of a plan, images x captions
+MOVED = 0.5  # share of the mass that moves, of what can
 SMALLEST_SHARE = 0.01  # of a caption: a caption of which less goes to an image is not proposed
 _ROOM = 1.5  # most captions of a group, as a multiple of the mean
 _ERROR = 1e-4  # of the marginals of a plan, as a share of the mass
@@ -108,7 +108,7 @@ def propose(
                 np.maximum(costs(group), MINIMUM),
                 mass[group.images],
                 allowed,
-                _share(run.config, len(group.captions)),
+                MOVED,
                 settings.epsilon,
                 shape,
             )
@@ -130,13 +130,6 @@ def _mean(model, state, batch) -> dict[str, jax.Array]:
 
 
 _cost_of_set = jax.jit(cost_of_set)
-
-
-def _share(config: ConfigDict, captions: int) -> float:
-    """Share of the mass to move; `l2rm.rho` is that of a batch."""
-    if not config.l2rm.rho:
-        return share_of_batch(captions)
-    return share_of_batch(captions, config.l2rm.rho, config.train.batch_size)
 
 
 def transport(

@@ -46,11 +46,6 @@ class Resumed(NamedTuple):
     position: dict[str, Any]
 
 
-def has_best(workdir: str | Path) -> bool:
-    """Whether a run has a best checkpoint: one epoch is finished, or a model was adopted."""
-    return any(path.name.isdecimal() for path in Path(workdir, "checkpoints/best").glob("*"))
-
-
 class RunCheckpoints:
     """The checkpoints in `directory`: the newest two in `latest/<step>`, the best in `best/<step>`.
 

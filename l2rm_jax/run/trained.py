@@ -46,6 +46,19 @@ def read_trained(workdir: str | Path, which: str = "best") -> Trained:
       CheckpointError: no epoch is finished yet, or the checkpoint is damaged.
     """
     config = read_config(workdir)
+    state = read_checkpoint(find_checkpoint(workdir, which), _abstract_state)
+    epoch = _epoch_record(workdir, int(state.step))
+    file = Path(workdir) / VOCABULARY_FILE
+    vocabulary = Vocabulary.read(file) if file.exists() else None
+    return Trained(config, vocabulary, state, epoch.get("epoch", 0), epoch.get("rsum"))
+
+
+def find_checkpoint(workdir: str | Path, which: str = "best") -> Path:
+    """Find the directory of a checkpoint of the run in `workdir`; `which` as in `read_trained`.
+
+    Raises:
+      CheckpointError: no epoch is finished yet.
+    """
     directory = Path(workdir) / "checkpoints" / {"best": "best", "last": "latest"}[which]
     steps = [int(name) for name in _names(directory) if name.isdecimal()]
     if not steps:
@@ -53,12 +66,7 @@ def read_trained(workdir: str | Path, which: str = "best") -> Trained:
             f"{workdir}: no epoch is finished yet, so there is no {which} model",
             hint=f"l2rm --workdir={workdir}",
         )
-    step = max(steps)
-    state = read_checkpoint(directory / str(step), _abstract_state)
-    epoch = _epoch_record(workdir, int(state.step))
-    file = Path(workdir) / VOCABULARY_FILE
-    vocabulary = Vocabulary.read(file) if file.exists() else None
-    return Trained(config, vocabulary, state, epoch.get("epoch", 0), epoch.get("rsum"))
+    return directory / str(max(steps))
 
 
 def _names(directory: Path) -> list[str]:
