@@ -23,12 +23,12 @@ from l2rm_jax.run.inputs import check_train_size, check_values, read_data
 from l2rm_jax.run.judgement import Summary, judge_data
 from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.run.log import RunLog, require_tensorboard
+from l2rm_jax.run.loss_split import keep_split
 from l2rm_jax.run.means import Means
 from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.results import chance_of, result_rows, versions, write_results
 from l2rm_jax.run.run import Run
 from l2rm_jax.run.screen import describe, epoch_table
-from l2rm_jax.run.split_file import keep_split
 from l2rm_jax.run.stop_signal import StopSignal
 
 

@@ -76,7 +76,7 @@ def test_degenerate_losses_stay_finite(losses):
 
 
 def test_equal_losses_are_all_matched():
-    assert not fit(np.full(5, 0.7)).posterior(np.full(5, 0.7)).any()
+    assert not fit(np.full(5, 0.7)).mismatched_posterior(np.full(5, 0.7)).any()
 
 
 def test_is_consistent_compares_at_the_low_end():

@@ -2,7 +2,8 @@
 
 * `loading` reads the three splits of a run; `pairs` defines what a split holds.
 * `stored` opens the files of one split in any layout, with the help of `captions`, `features`,
-  `repeats`, `video`, `pickles` and `files`; `scenes/` generates the built-in data set.
+  `repeats`, `video`, `pickles` and `files`; `scenes/` generates the built-in data set. `ids` reads
+  what the user calls the images and captions.
 * `text` turns captions into word indices, `mismatch` swaps training pairs, `filters` drops them.
 * `streams` builds the batches of training, `batches` those of scoring and evaluation.
 

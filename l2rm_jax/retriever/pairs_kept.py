@@ -13,7 +13,7 @@ from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.methods import LossSplit
 from l2rm_jax.methods.split import THRESHOLD
 from l2rm_jax.run.judgement import last_judgement, pairs_outside_fold, uses_crossfit
-from l2rm_jax.run.split_file import last_split
+from l2rm_jax.run.loss_split import last_split
 
 MATCHED, MISMATCHED = "matched", "mismatched"
 

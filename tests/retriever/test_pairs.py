@@ -21,8 +21,8 @@ from l2rm_jax.retriever.pairs import list_pairs
 from l2rm_jax.retriever.pairs_kept import give_verdict, read_kept
 from l2rm_jax.run.config_file import read_config, with_changes, write_config
 from l2rm_jax.run.judgement import judge_data, leave_out_fold
+from l2rm_jax.run.loss_split import SPLIT_FILE, last_split
 from l2rm_jax.run.opening import open_run
-from l2rm_jax.run.split_file import SPLIT_FILE, last_split
 from l2rm_jax.train import train
 from tests.run.tiny_runs import tiny_config
 

@@ -1,4 +1,4 @@
-"""The file of the last split by loss, `split.npz`: what it made of each training pair."""
+"""The file of the last split by loss, `loss_split.npz`: what it made of each training pair."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.errors import DataError
 from l2rm_jax.methods import LossSplit
 
-SPLIT_FILE = "split.npz"
+SPLIT_FILE = "loss_split.npz"
 _KEPT = ("a split of pairs", "the next epoch that the run trains writes it again")
 
 
