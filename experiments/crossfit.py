@@ -12,9 +12,10 @@ the result. With --in_sample, one model that has seen all pairs judges them inst
 With --train=METHOD-HEAD, as --train=infonce-aggregate, a model is then trained with the judgement:
 l2rm and rcsl_nc split by it, cca weights by it, and others train on the pairs above a posterior of
 0.5. Epochs are more where fewer pairs are kept, so that the updates are about as many as on all
-pairs. With --draw=rematched, cca also takes doubted pairs, combined anew. The results have its rSum
-too: of the best epoch on the first 200 validation images, and of that model on the test images.
-Runs are kept in --workdir, and continue if stopped.
+pairs. With --draw=rematched, cca also takes doubted pairs, combined anew; --train=infonce-linear
+trains its model further, as the config flickr8k:linear. The results have its rSum too: of the best
+epoch on the first 200 validation images, and of that model on the test images. Runs are kept in
+--workdir, and continue if stopped.
 
 With --detector=METHOD-HEAD, trained models judge in place of the linear detector: one for each of
 --folds folds, of --epochs epochs. They are kept in --workdir too.
@@ -60,6 +61,7 @@ from l2rm_jax.train import train
 FOLDS = 5
 ECE_BINS = 15
 DEV_IMAGES = 200  # as in the tables of Flickr8k
+LINEAR = ("cca", "linear"), ("infonce", "linear")  # values of --train that take --draw
 KEPT = {"data.filter": "crossfit", "data.filter_value": 0.5}
 
 
@@ -74,7 +76,7 @@ def main() -> None:
     parser.add_argument("--seed", type=values_of(int), default=[0], help="seeds of the mismatch")
     parser.add_argument("--in_sample", action="store_true", help="judge by a model of these pairs")
     parser.add_argument("--train", type=_method_and_head, metavar="METHOD-HEAD")
-    parser.add_argument("--draw", type=values_of(_draw), help="of --train=cca-linear: train.draw")
+    parser.add_argument("--draw", type=values_of(_draw), help="of a linear --train: train.draw")
     parser.add_argument("--detector", metavar="METHOD-HEAD", help="what judges the pairs")
     parser.add_argument("--folds", type=int, default=FOLDS, help="of --detector")
     parser.add_argument("--epochs", type=int, default=10, help="of --detector, after no warm-up")
@@ -86,13 +88,15 @@ def main() -> None:
     flags = parser.parse_args()
     if flags.detector and (flags.train or flags.in_sample):
         parser.error("--detector: expected without --train and --in_sample")
-    fits = flags.train and flags.train[0] == "cca"
-    if flags.draw and not fits:
-        parser.error("--draw: expected with --train=cca-linear")
+    draws = flags.train in LINEAR
+    if flags.draw and not draws:
+        names = " or ".join("-".join(names) for names in LINEAR)
+        parser.error(f"--draw: expected with --train={names}")
+    name = "flickr8k:linear" if flags.train == ("infonce", "linear") else "flickr8k"
     rows = []
-    draws = flags.draw or ["posterior"]
-    for protocol, rate, seed, draw in product(flags.protocol, flags.rate, flags.seed, draws):
-        config = make_config(flags.path, flags.images, protocol, rate, seed)
+    cells = product(flags.protocol, flags.rate, flags.seed, flags.draw or ["posterior"])
+    for protocol, rate, seed, draw in cells:
+        config = make_config(flags.path, flags.images, protocol, rate, seed, name)
         train_set = load_train(config)
         judge_train = judge_in_sample if flags.in_sample else judge_out_of_fold
         if flags.detector:
@@ -106,8 +110,9 @@ def main() -> None:
             "asked": rate,
             "seed": seed,
         }
-        if fits:
-            described["draw"] = config.train.draw = draw
+        if draws:
+            described["method"], described["draw"] = flags.train[0], draw
+            config.train.draw = draw
         if flags.train:
             result |= train_with_judgement(config, *flags.train, result["rate"], flags.workdir)
         row = (described | result).items()
@@ -122,8 +127,10 @@ def main() -> None:
             writer.writerows(rows)
 
 
-def make_config(path: Path, images: int, protocol: str, rate: float, seed: int) -> ConfigDict:
-    """Return the config of Flickr8k with a mismatch."""
+def make_config(
+    path: Path, images: int, protocol: str, rate: float, seed: int, name: str = "flickr8k"
+) -> ConfigDict:
+    """Return the config of Flickr8k, or a variant of it, with a mismatch."""
     changes = {
         "data.path": str(path),
         "data.train_images": images,
@@ -132,7 +139,7 @@ def make_config(path: Path, images: int, protocol: str, rate: float, seed: int) 
         "mismatch.seed": seed,
         "seed": seed,
     }
-    return with_changes(load_config("flickr8k"), changes)
+    return with_changes(load_config(name), changes)
 
 
 def load_train(config: ConfigDict) -> PairDataset:
@@ -146,7 +153,7 @@ def train_with_judgement(
     """Train with the posterior of cross-fitting.
 
     Args:
-      config: config of the data; for `cca`, with the field `train.draw`.
+      config: config of the data; for a fit in closed form, with the field `train.draw`.
       method: method to train.
       head: head to train.
       rate: estimated rate of mismatch; a method without a split trains longer by it.
@@ -159,7 +166,7 @@ def train_with_judgement(
     sizes = {"split.folds": FOLDS, "data.dev_images": DEV_IMAGES}
     config = with_changes(config, {**named, **sizes})
     names = ["data.train_images"]
-    if method == "cca":
+    if (method, head) in LINEAR:
         use = {}
         names.append("train.draw")
     elif make_method(make_model(config, 0), config).splits:

@@ -116,8 +116,11 @@ def train(
             try:
                 if resume_step is None and run.method.fit and run.method.plan:
                     with stop.interruptible():
-                        rsum = run.start_from_fit()
-                    log.say(f"starts from a fit in closed form: validation rSum {rsum:.1f}")
+                        start, best = run.start_from_fit()
+                    log.say(
+                        f"starts from a fit in closed form: validation rSum {start:.1f} (best fit: "
+                        f"{best:.1f})"
+                    )
                 _train_epochs(run, log, stop, judge, on_epoch)
                 with stop.interruptible():
                     sims = run.score_test()

@@ -81,7 +81,7 @@ class Method:
         once per set of shapes.
       fit: `(state, dataset) -> [(state, report), ...]`, runs on the host: fits the model to the
         training pairs in several ways; a report says how. None for heads that cannot be fitted. A
-        method with steps starts from the fit that is best on the validation split.
+        method with steps starts from one of them (see `closed_form`).
       epochs: number of fits of a method in closed form: each is one epoch.
       streams: names of the streams that a step uses after the warm-up, with the number of
         batches that it takes from each.

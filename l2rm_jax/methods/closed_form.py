@@ -1,6 +1,8 @@
 """The head `linear` fitted to the training pairs in closed form (see `crossfit/cca.py`).
 
-The method `cca` is this fit alone. Any other method with this head starts from it.
+The method `cca` is this fit alone. Any other method with this head starts from one with more ridge
+than is best by itself: a fit with less has learned the training pairs so closely that gradients of
+the same pairs gain nothing more.
 """
 
 from typing import Any
@@ -18,6 +20,7 @@ from l2rm_jax.methods.base import TrainState
 
 FITTED_HEAD = NEEDED_HEADS["cca"]
 RIDGES = (Ridge(0.1, 0.1), Ridge(0.3, 0.3), Ridge(1, 1), Ridge(3, 1), Ridge(10, 3), Ridge(30, 10))
+START = RIDGES.index(Ridge(3, 1))  # the fit from which other methods train on
 
 
 def fit_states(

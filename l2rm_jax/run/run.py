@@ -26,6 +26,7 @@ from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.methods.base import skip_non_finite
+from l2rm_jax.methods.closed_form import START
 from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.health import Health, make_reference, require_finite
@@ -184,11 +185,11 @@ class Run:
         self._replicas.require_same_on_hosts([s.params for s, _ in fits], "fitted models")
         return fits
 
-    def start_from_fit(self) -> float:
-        """Start from the fit that is best on the validation split, and save it as the best so far.
+    def start_from_fit(self) -> tuple[float, float]:
+        """Start from the fit `START`; the best one on the validation split is the best so far.
 
         Returns:
-          Its validation rSum.
+          The validation rSum of the start, and of the best fit.
 
         Raises:
           ConfigError: the hosts fitted different models.
@@ -197,10 +198,14 @@ class Run:
         for state, _ in self._fits:
             self.state = self._replicas.replicate(state)
             rsums.append(self.validate()["rsum"])
-        state, _ = self._fits[int(np.argmax(rsums))]
-        self.state = self._replicas.replicate(state)
-        self.finish_epoch(0, max(rsums))
-        return max(rsums)
+        best, start = (
+            self._replicas.replicate(self._fits[i][0]) for i in (int(np.argmax(rsums)), START)
+        )
+        self.checkpoints.save_best(self.step, self._replicas.unreplicate_for_checkpoint(best))
+        self.position["best_rsum"] = max(rsums)
+        self.state = start
+        self.save()
+        return rsums[START], max(rsums)
 
     def fit(self, epoch: int) -> None:
         """Take the fit that is an epoch (counted from 0) of a method in closed form.

@@ -13,7 +13,7 @@ from l2rm_jax.data.pairs import Rematched
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.methods import make_method
-from l2rm_jax.methods.closed_form import RIDGES
+from l2rm_jax.methods.closed_form import RIDGES, START
 from l2rm_jax.models import make_model
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.inputs import check_settings
@@ -121,36 +121,43 @@ def test_a_run_is_evaluated_and_proposes(run):
     assert own == pytest.approx([results["rsum"]] * 2)  # all 10 images are candidates
 
 
-def test_a_run_that_was_killed_continues(run, tmp_path, monkeypatch):
+def train_killed(config, workdir, monkeypatch, epochs: int) -> dict:
+    """Results of a run that is killed at the end of its epoch `epochs`, and continues."""
     real = Run.finish_epoch
 
-    def finish_epoch(self, epochs, rsum):
-        if epochs == 3:
+    def finish_epoch(self, finished, rsum):
+        if finished == epochs:
             raise KeyboardInterrupt
-        real(self, epochs, rsum)
+        real(self, finished, rsum)
 
-    config = tiny_config("cca", "linear")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Run, "finish_epoch", finish_epoch)
-        train(config, tmp_path)
-    again = train(config, tmp_path)
+        train(config, workdir)
+    return train(config, workdir)
+
+
+def test_a_run_that_was_killed_continues(run, tmp_path, monkeypatch):
+    again = train_killed(tiny_config("cca", "linear"), tmp_path, monkeypatch, 3)
     workdir, whole = run
     assert again["test"] == whole["test"]
     assert records(tmp_path) == records(workdir)
 
 
-def test_other_methods_start_from_the_fit(run, tmp_path, capsys):
-    """From the best one; a start that training does not improve on is the result."""
-    _, fitted = run
+def test_other_methods_start_from_a_fit(run, tmp_path, monkeypatch, capsys):
+    """From one with much ridge; if training gains nothing, the best fit is the result."""
+    workdir, fitted = run
+    fits = [record["rsum"] for record in records(workdir) if record["kind"] == "epoch"]
+    start, best = fits[START], fitted["best_validation_rsum"]
+    assert start < best
     settings = {"draw": "even", "warmup_epochs": 0, "epochs": 1}
     config = tiny_config("infonce", "linear", **settings)
     config.optim.learning_rate = 1e-9
-    results = train(config, tmp_path / "still")
+    results = train_killed(config, tmp_path / "still", monkeypatch, 1)
+    line = f"starts from a fit in closed form: validation rSum {start:.1f} (best fit: {best:.1f})"
+    assert capsys.readouterr().out.count(line) == 1
+    [epoch] = [record for record in records(tmp_path / "still") if record["kind"] == "epoch"]
+    assert epoch["rsum"] == pytest.approx(start)
     assert results["rsum"] == pytest.approx(fitted["rsum"])
-    best = fitted["best_validation_rsum"]
-    assert (
-        f"starts from a fit in closed form: validation rSum {best:.1f}" in capsys.readouterr().out
-    )
     config.optim.learning_rate = 1.0  # destroys the model
     results = train(config, tmp_path / "destroyed")
     assert results["best_validation_rsum"] == best
