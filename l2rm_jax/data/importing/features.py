@@ -37,7 +37,8 @@ def image_features(plan: Plan, encoder: Encoder | None, work: Path, rejected: Re
     pairs = plan.pairs
     if encoder is None:
         array = plan.image_vectors
-        digest, is_right = vectors.scan_vectors(array, "image vectors")
+        digest = np.empty((len(array), DIGEST_BYTES), np.uint8)
+        is_right = vectors.scan_vectors(array, "image vectors", digest)
         reject_pairs(rejected, pairs, ~is_right, {}, "not finite: its image vector")
         return Images(digest, is_right, _blocks(array), {})
     used = np.unique(pairs.image)
@@ -81,8 +82,7 @@ def _blocks(array: np.ndarray) -> Iterator[shards.Block]:
 
 def finite_captions(array: np.ndarray, pairs: Pairs, rejected: Rejected) -> Pairs:
     """The pairs whose caption vectors are finite; the others are rejected."""
-    _, finite = vectors.scan_vectors(array, "caption vectors")
-    right = finite[pairs.caption]
+    right = vectors.scan_vectors(array, "caption vectors", None)[pairs.caption]
     for at in np.flatnonzero(~right):
         name = pairs.names[int(pairs.image[at])].as_py()
         rejected.add(pairs.row[at], name, "not finite: its caption vector")

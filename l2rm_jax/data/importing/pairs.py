@@ -137,7 +137,7 @@ def read_pairs(
         which = f" of row {row[first[at]]}" if problem[at] == _DUPLICATE else ""
         reject(row[at], image[at], _REASONS[problem[at]] + which)
     pairs = Pairs(row, image, np.arange(len(row)), text, names, first_row, split, len(row))
-    return pairs.take(problem == 0)
+    return pairs.take(problem == 0) if problem.any() else pairs
 
 
 def pairs_of_arrays(images: int, captions: int) -> Pairs:

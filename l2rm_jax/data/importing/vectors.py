@@ -32,23 +32,24 @@ def open_vectors(path: str | Path) -> Float[np.ndarray, "rows ..."]:
 
 
 def scan_vectors(
-    array: Float[np.ndarray, "rows ..."], name: str
-) -> tuple[UInt8[np.ndarray, "rows 16"], Bool[np.ndarray, " rows"]]:
-    """Read all rows once.
+    array: Float[np.ndarray, "rows ..."], name: str, digests: UInt8[np.ndarray, "rows 16"] | None
+) -> Bool[np.ndarray, " rows"]:
+    """Read all rows once; return which of them are finite.
 
-    Returns:
-      Hash of each row's bytes, and which rows are finite.
+    Args:
+      array: the rows.
+      name: what is read, for the progress bar.
+      digests: filled with the hash of each row's bytes; None if nobody needs them.
     """
-    digests = np.empty((len(array), DIGEST_BYTES), np.uint8)
     finite = np.empty(len(array), bool)
     with progress_bar(len(array), f"reading {name}", unit="rows") as bar:
         for rows, block in vector_blocks(array, np.arange(len(array))):
-            for row, values in zip(rows, block, strict=True):
-                digest = hashlib.blake2b(values, digest_size=DIGEST_BYTES).digest()
-                digests[row] = np.frombuffer(digest, np.uint8)
             finite[rows] = np.isfinite(block).reshape(len(block), -1).all(axis=1)
+            if digests is not None:
+                hashes = (hashlib.blake2b(row, digest_size=DIGEST_BYTES).digest() for row in block)
+                digests[rows] = np.frombuffer(b"".join(hashes), np.uint8).reshape(len(block), -1)
             bar.update(len(rows))
-    return digests, finite
+    return finite
 
 
 def vector_blocks(
