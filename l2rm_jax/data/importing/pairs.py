@@ -40,6 +40,9 @@ _UNEVEN = (
 )
 
 
+_BLOCK_BYTES = 1 << 18  # which stay in the processor's cache
+
+
 class Pairs(NamedTuple):
     """The pairs of a source that are right as far as the table alone says.
 
@@ -107,12 +110,11 @@ def read_pairs(
     for row, reason in source.skipped:
         rejected.add(row, "", reason)
     row_number = np.concatenate([np.zeros(0, np.int64), *row_numbers(source)])
-    has_image = images.is_valid().to_numpy(zero_copy_only=False)
     grouped = images.dictionary_encode()
     image_of_row = grouped.indices.fill_null(-1).to_numpy().astype(np.int64)
     names = grouped.dictionary
-    first_row = np.zeros(len(names), np.int64)
-    first_row[image_of_row[has_image][::-1]] = row_number[has_image][::-1]
+    # Images are numbered as they appear, so a number above all before it is a first appearance.
+    first_row = row_number[np.diff(np.maximum.accumulate(image_of_row), prepend=-1) > 0]
     names = names if name_images is None else name_images(first_row)
 
     text, table_row = _caption_cells(source, columns.captions)
@@ -220,11 +222,27 @@ def _as_list(cell: str | None) -> list[str | None]:
 def _on_one_line(text: pa.Array) -> pa.Array:
     """Captions without white space at their ends, and with single spaces inside."""
     text = text.fill_null("")
-    uneven = pc.match_substring_regex(text, _UNEVEN)
-    if not pc.any(uneven).as_py():
+    if _has_plain_spaces(text):
         return text
+    uneven = pc.match_substring_regex(text, _UNEVEN)
     mended = [" ".join(caption.split()) for caption in text.filter(uneven).to_pylist()]
     return pc.replace_with_mask(text, uneven, pa.array(mended, text.type))
+
+
+def _has_plain_spaces(text: pa.Array) -> bool:
+    """Whether all captions are ASCII with single spaces between words: a quick test of the bytes.
+
+    It takes a fifth of the time of the exact one, and says False where that has to decide.
+    """
+    starts, data = _bytes_of(text)
+    for start in range(0, len(data), _BLOCK_BYTES):
+        block = data[start : start + _BLOCK_BYTES + 1]
+        is_space = block == ord(" ")
+        if (block < ord(" ")).any() or (block > 127).any() or (is_space[1:] & is_space[:-1]).any():
+            return False
+    filled = np.flatnonzero(np.diff(starts))
+    ends = data[starts[:-1][filled]], data[starts[1:][filled] - 1]
+    return not any((each == ord(" ")).any() for each in ends)
 
 
 def _bytes_of(text: pa.Array) -> tuple[Int[np.ndarray, " captions_and_1"], UInt8[np.ndarray, " n"]]:
