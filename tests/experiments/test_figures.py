@@ -239,8 +239,10 @@ def test_plan_of_a_run(tmp_path):
     # The last of its few iterations makes the words' weights right, and the regions' nearly.
     np.testing.assert_allclose(plan.sum(0), 1 / plan.shape[1], rtol=1e-5)
     np.testing.assert_allclose(plan.sum(1), 1 / plan.shape[0], rtol=0.01)
-    with pytest.raises(ConfigError, match="--picture=4 --caption=0: expected below 4 and 5"):
+    with pytest.raises(ConfigError, match="--picture=4: expected 0 to 3"):
         plot_plan.matching_plan(config, tmp_path, picture=4, caption=0)
+    with pytest.raises(ConfigError, match="--caption=5: expected 0 to 4, a caption of picture 2"):
+        plot_plan.matching_plan(config, tmp_path, picture=2, caption=5)
 
 
 def test_save_writes_a_picture(tmp_path):
