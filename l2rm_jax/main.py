@@ -153,10 +153,14 @@ def _search(command: Command) -> None:
             raise missing_flag_error(name, command.mode)
     if command["candidates"] is not None and not command["proposer"]:
         raise missing_flag_error("proposer", command.mode)
-    names = ("workdir", "gallery", "query", "top_k", "proposer", "candidates")
+    names = ("workdir", "gallery", "query", "top_k", "proposer", "candidates", "html")
     values = {name: command[name] for name in names if command[name] is not None}
     hits = search(values.pop("workdir"), values.pop("gallery"), values.pop("query"), **values)
     print(hits.to_json() if command["json"] else hits)
+    if command["html"]:
+        _log.info("the page: %s", command["html"])
+    elif not command["json"]:
+        _log.info("look at them: add --html=page.html")
 
 
 def _embed(command: Command) -> None:
@@ -216,6 +220,7 @@ MODES = (
             Flag("gallery", "DIR[:SPLIT]", "the images to search", default="SPLIT test"),
             Flag("query", "CAPTION", "what to find; repeat the flag for more", many=True),
             Flag("top_k", "N", "how many images to find for each", kind=int, default="10"),
+            Flag("html", "FILE", "also write a page with the pictures, to open in a browser"),
             Flag("json", "", "print JSON instead of a table", kind=bool),
             _PROPOSER,
             _CANDIDATES._replace(

@@ -11,6 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.console import EpochTable, progress_bar
+from l2rm_jax.data.importing.fit import keep_record
 from l2rm_jax.data.loading import save_vocabulary_and_index
 from l2rm_jax.devices.hosts import exit_on_host_failure, is_primary, is_single_host
 from l2rm_jax.devices.parallel import Replicas
@@ -92,6 +93,7 @@ def train(
             change = check_workdir(workdir, config)
             write_config(workdir, config)
             save_vocabulary_and_index(data, workdir)
+            keep_record(config.data.path, workdir)
         resume_step = run.step if run.restore() else None
         settings = {
             "epochs": run.position["epoch"],

@@ -1,8 +1,11 @@
 """A trained model in use: load, encode, score, search, export.
 
 * `load` opens runs and published checkpoints as a `Retriever`, of one or more `network`s.
-* `retriever` encodes and searches; `sources` reads what it is given, `encodings` and `hits` are
-  what it returns, `saved` keeps encodings on disk, `top` finds the best of a large gallery.
+* `retriever` encodes and searches; `sources` reads what it is given, `encoder` encodes texts as
+  imported data were; `encodings` and `hits` are what it returns, `saved` keeps encodings on disk.
+* `finding` has the three ways to search, `top` finds the best of a large gallery; `page` and
+  `thumbnails` write the page of a search.
+* `commands` is what the modes `search` and `embed` do.
 * `pairs` lists the training pairs of a run: `pairs_kept` is what the run says of them,
   `pairs_proposals` rematches the mismatched ones, `pairs_table` writes the file.
 

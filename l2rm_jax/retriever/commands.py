@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.load import load
-from l2rm_jax.retriever.sources import open_named_split
+from l2rm_jax.retriever.sources import open_named_split, scene_pictures
 from l2rm_jax.run.results import write_json
 
 _log = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ def search(
     top_k: int = 10,
     proposer: str | None = None,
     candidates: int | None = None,
+    html: str | Path | None = None,
 ) -> Hits:
     """Search the images of a split for captions.
 
@@ -35,10 +37,13 @@ def search(
       top_k: how many images to find for each.
       proposer: work directory of a run with vectors, which proposes candidates.
       candidates: how many it proposes for each query; None: 100, or `top_k` if that is more.
+      html: file of a page to write, which must not exist.
 
     Raises:
       L2RMError: as `load`, `Retriever.encode_images` and `Retriever.search`.
     """
+    if html is not None and Path(html).exists():
+        raise ConfigError(f"{html}: already exists, expected the name of a new page")
     retriever = load(workdirs)
     for number, query in enumerate(queries, start=1):
         if not query.strip():
@@ -49,7 +54,12 @@ def search(
     seconds = time.monotonic() - began
     _log.info("%s; %s images encoded in %.1f s", retriever.title, f"{len(encoded):,}", seconds)
     found = {} if first is None else {"candidates": candidates or max(100, top_k)}
-    return retriever.search(list(queries), encoded, top_k, proposer=first, **found)
+    hits = retriever.search(list(queries), encoded, top_k, proposer=first, **found)
+    if html is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            drawn = scene_pictures(gallery, retriever.data_config, Path(folder))
+            hits.to_html(html, drawn)
+    return hits
 
 
 def embed(workdirs: Sequence[str], data: str, out: str | Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -155,18 +156,40 @@ class Encodings:
             "maker": dataclasses.asdict(self.maker),
             "ids": list(self.ids),
             "texts": None if self.texts is None else list(self.texts),
+            **self._extras(),
         }
         saved.write(path, header, self.parts)
+
+    def _extras(self) -> dict[str, Any]:
+        """What only one kind of encodings keeps in a file."""
+        return {}
 
     @staticmethod
     def _take(part: Any, rows: Int[np.ndarray, " n"]) -> Any:
         return jax.tree.map(lambda x: x[rows], part)
 
 
+@dataclasses.dataclass(frozen=True, repr=False)
 class EncodedImages(Encodings):
-    """Encoded images; see `Encodings`."""
+    """Encoded images; see `Encodings`.
+
+    Attributes:
+      folder: directory of the pictures that the ids name; None if that is not known.
+    """
 
     kind = "images"
+
+    folder: str | None = None
+
+    def picture(self, row: int) -> Path | None:
+        """The file of the picture of an image; None if its id names none."""
+        if self.folder is not None:
+            return Path(self.folder, self.ids[row])
+        path = Path(self.ids[row])
+        return path if os.path.isfile(path) else None
+
+    def _extras(self) -> dict[str, Any]:
+        return {"folder": self.folder}
 
 
 class EncodedCaptions(Encodings):
@@ -200,6 +223,7 @@ def open_encodings(path: str | Path) -> EncodedImages | EncodedCaptions:
         fields = header["maker"].items()
         maker = Maker(**{name: tuple(x) if isinstance(x, list) else x for name, x in fields})
         kind = {kind.kind: kind for kind in (EncodedImages, EncodedCaptions)}[header["kind"]]
-        return kind(maker, tuple(parts), header["ids"], header["texts"])
+        extras = {"folder": header["folder"]} if kind is EncodedImages else {}
+        return kind(maker, tuple(parts), header["ids"], header["texts"], **extras)
     except (AttributeError, KeyError, TypeError) as error:
         raise DataError(f"{Path(path) / saved.FILE}: damaged ({first_line(error)})") from error

@@ -2,11 +2,15 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from l2rm_jax.retriever.encodings import EncodedCaptions, EncodedImages, Encodings
+from l2rm_jax.retriever.page import PageAlignment, PageHit, PageQuery, write_page
 
 
 class Hit(NamedTuple):
@@ -35,11 +39,12 @@ class Hits:
     `print(hits)` shows a table.
 
     Attributes:
-      queries: what was asked: texts, or ids.
+      asked: the queries, encoded.
+      gallery: what was searched.
       rows: row of each hit in the gallery.
-      ids: what the user calls each hit.
       scores: similarity of each hit with its query, float32.
-      texts: captions of the hits; None without.
+      align: tells which words of query q and gallery row r matched which regions; None where the
+        head does not tell.
 
     Example:
       >>> hits = retriever.search(["two red balls"], gallery, top_k=3)
@@ -49,28 +54,45 @@ class Hits:
       Hit(rank=1, row=417, id='photos/0417.jpg', score=0.612, text='two red balls')
     """
 
-    queries: Sequence[str]
+    asked: Encodings
+    gallery: Encodings
     rows: Int[np.ndarray, "Q k"]
-    ids: Sequence[Sequence[str]]
     scores: Float[np.ndarray, "Q k"]
-    texts: Sequence[Sequence[str]] | None = None
+    align: Callable[[int, int], PageAlignment] | None = None
 
     def __len__(self) -> int:
-        return len(self.queries)
+        return len(self.rows)
 
     def __iter__(self) -> Iterator[list[Hit]]:
         return (self[query] for query in range(len(self)))
 
     def __getitem__(self, query: int) -> list[Hit]:
-        texts = [None] * self.rows.shape[1] if self.texts is None else self.texts[query]
-        found = zip(self.rows[query], self.ids[query], self.scores[query], texts, strict=True)
+        found = zip(self.rows[query], self.scores[query], strict=True)
+        texts = self.gallery.texts
         return [
-            Hit(rank, int(row), id_, round(float(score), 6), text)
-            for rank, (row, id_, score, text) in enumerate(found, start=1)
+            Hit(
+                rank,
+                int(row),
+                self.gallery.ids[row],
+                round(float(score), 6),
+                None if texts is None else texts[row],
+            )
+            for rank, (row, score) in enumerate(found, start=1)
         ]
 
     def __repr__(self) -> str:
         return f"Hits({len(self):,} queries, {self.rows.shape[1]:,} each)"
+
+    @property
+    def queries(self) -> Sequence[str]:
+        """What was asked: texts, or the ids of images."""
+        in_words = isinstance(self.asked, EncodedCaptions) and self.asked.texts is not None
+        return self.asked.texts if in_words else self.asked.ids
+
+    @property
+    def ids(self) -> list[list[str]]:
+        """What the user calls each hit, `[Q][k]`."""
+        return [[self.gallery.ids[row] for row in rows] for rows in self.rows]
 
     def __str__(self) -> str:
         """A table: below each query its hits, with rank, score, id and caption."""
@@ -92,6 +114,39 @@ class Hits:
             for query, hits in zip(self.queries, self, strict=True)
         ]
         return json.dumps(found, ensure_ascii=False, indent=2)
+
+    def to_html(
+        self, path: str | Path, picture: Callable[[EncodedImages, int], Path | None] | None = None
+    ) -> None:
+        """Write a page with the hits, their pictures and scores, which opens from disk.
+
+        Heads that compare words with regions also show which matched.
+
+        Args:
+          path: the file, which must not exist.
+          picture: finds the picture of a row of encoded images. None: the file that the id names,
+            in the directory that the data came from.
+
+        Raises:
+          ConfigError: `path` exists already.
+        """
+        picture = picture or EncodedImages.picture
+        pages = []
+        for number, (query, hits) in enumerate(zip(self.queries, self, strict=True)):
+            found = [self._page_hit(number, hit, picture) for hit in hits]
+            pages.append(PageQuery(query, found, _picture(self.asked, number, picture)))
+        kinds = f"{len(self.gallery):,} {self.gallery.kind}"
+        title = self.queries[0] if len(self) == 1 else f"{len(self):,} searches"
+        write_page(path, pages, title=title, subtitle=f"{kinds}, {self.gallery.maker.name}")
+
+    def _page_hit(self, query: int, hit: Hit, picture: Callable) -> PageHit:
+        shown = _picture(self.gallery, hit.row, picture)
+        alignment = self.align and self.align(query, hit.row)
+        return PageHit(hit.rank, hit.score, hit.id, hit.text, shown, alignment)
+
+
+def _picture(encodings: Encodings, row: int, picture: Callable) -> Path | None:
+    return picture(encodings, row) if isinstance(encodings, EncodedImages) else None
 
 
 def _line(text: str) -> str:

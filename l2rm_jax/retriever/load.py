@@ -1,8 +1,9 @@
 """Load a trained model: of a run, of a published checkpoint, or several as one."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -14,7 +15,7 @@ from l2rm_jax.published.checkpoint import read_checkpoint, weights_for_vocabular
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
 from l2rm_jax.retriever.network import Network
 from l2rm_jax.retriever.retriever import Retriever
-from l2rm_jax.run.trained import read_trained
+from l2rm_jax.run.trained import Trained, read_trained
 
 CHECKPOINTS = ("best", "last")
 
@@ -50,24 +51,26 @@ def load(
         raise ConfigError("load: found no run, expected at least one")
     if vocabulary is not None and all(Path(one).is_dir() for one in runs):
         raise ConfigError("vocabulary: a run has its own, expected it with a checkpoint file alone")
-    networks, configs = [], []
+    networks: list[Network] = []
+    sources: list[tuple[ConfigDict, Mapping[str, Any] | None]] = []  # config and encoder of each
     for one in runs:
         if Path(one).is_file():
-            config = default()
-            networks += _published_networks(one, vocabulary, config)
+            sources.append((default(), None))
+            networks += _published_networks(one, vocabulary, sources[-1][0])
         else:
-            network, config = _run_network(one, checkpoint)
-            networks.append(network)
-        configs.append(config)
-    return Retriever(networks, configs[0].data)
+            trained = read_trained(one, checkpoint)
+            sources.append((trained.config, trained.encoder))
+            networks.append(_run_network(one, checkpoint, trained))
+    config, encoder = sources[0]
+    return Retriever(networks, config.data, encoder)
 
 
-def _run_network(workdir: str | Path, checkpoint: str) -> tuple[Network, ConfigDict]:
-    config, vocabulary, state, epoch, rsum = read_trained(workdir, checkpoint)
-    title = f"{config.model.head}, {config.method}, epoch {epoch} ({checkpoint})"
-    network = Network(
+def _run_network(workdir: str | Path, checkpoint: str, trained: Trained) -> Network:
+    config, vocabulary, state = trained.config, trained.vocabulary, trained.state
+    title = f"{config.model.head}, {config.method}, epoch {trained.epoch} ({checkpoint})"
+    return Network(
         str(workdir),
-        title if rsum is None else f"{title}, rSum {rsum:.1f}",
+        title if trained.rsum is None else f"{title}, rSum {trained.rsum:.1f}",
         make_model(config, len(vocabulary) if vocabulary else 0),
         {"params": state.params, "batch_stats": state.batch_stats},
         vocabulary,
@@ -75,7 +78,6 @@ def _run_network(workdir: str | Path, checkpoint: str) -> tuple[Network, ConfigD
         precision=config.precision,
         batch_size=config.evaluation.batch_size,
     )
-    return network, config
 
 
 def _published_networks(

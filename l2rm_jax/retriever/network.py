@@ -24,6 +24,7 @@ from l2rm_jax.evaluation.codes import CodedCaptions, CodeScorer
 from l2rm_jax.evaluation.scoring import paired_similarities, vector_similarities
 from l2rm_jax.models import RetrievalModel
 from l2rm_jax.models.encoders import ImageCode
+from l2rm_jax.retriever.sources import row_numbers
 
 # Of each, one row an image or caption: vectors, or what a head without vectors compares.
 ImagePart = Float[np.ndarray, "I D"] | ImageCode
@@ -120,6 +121,34 @@ class Network:
             return paired_similarities(images[rows[:, 0]], captions[rows[:, 1]], self.metric)
         with self._context("scoring"):
             return self._scorer.code_pair_similarities(self._variables, images, captions, rows)
+
+    @property
+    def has_alignment(self) -> bool:
+        """Whether the head tells which words matched which regions."""
+        return self._model.has_alignment
+
+    def alignment(
+        self, image: ImageCode, caption: list[CodedCaptions], text: str | None
+    ) -> tuple[Sequence[str], Float[np.ndarray, "R L"]]:
+        """The words of a caption, and the weight of each region of an image with each word.
+
+        Args:
+          image: one encoded image.
+          caption: one encoded caption.
+          text: the caption; None if it came as vectors, whose words are numbers.
+        """
+        [(_, code)] = caption
+        with self._context("matching words with regions"):
+            weights = np.asarray(self._align(self._host_variables, image, code))[0]
+        length = int(code.mask.sum())
+        weights = weights[: int(image.mask.sum()), :length]
+        if text is None or self.vocabulary is None:
+            return row_numbers(length), weights
+        return tokenize(text, self._splitter), weights[:, 1:-1]  # without <start> and <end>
+
+    @cached_property
+    def _align(self) -> Callable:
+        return jax.jit(partial(self._model.apply, method="alignment"))
 
     def tokens_of(self, captions: Sequence[str] | RegionFeatures) -> Tokens:
         """What the network reads of captions: words that it knows, or their vectors.

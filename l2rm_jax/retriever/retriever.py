@@ -2,20 +2,20 @@
 
 import contextlib
 import hashlib
-import logging
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from ml_collections import ConfigDict
 
-from l2rm_jax.console import clock, progress_bar
+from l2rm_jax.console import progress_bar
+from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.evaluation.scoring import ignore_progress
-from l2rm_jax.retriever import sources, top
+from l2rm_jax.retriever import finding, sources
+from l2rm_jax.retriever.encoder import check_encoder, encode_texts
 from l2rm_jax.retriever.encodings import (
     EncodedCaptions,
     EncodedImages,
@@ -24,14 +24,9 @@ from l2rm_jax.retriever.encodings import (
     open_encodings,
 )
 from l2rm_jax.retriever.hits import Hits
-from l2rm_jax.retriever.network import Network
+from l2rm_jax.retriever.network import CaptionPart, ImagePart, Network
+from l2rm_jax.retriever.page import PageAlignment
 from l2rm_jax.retriever.sources import Captions, Images
-
-_BLOCK = 1024  # of a gallery that heads without vectors score at once
-_SLOW = 5.0  # seconds from which a search says beforehand how long it takes
-
-E = TypeVar("E", bound=Encodings)
-_log = logging.getLogger(__name__)
 
 
 class Retriever:
@@ -44,9 +39,14 @@ class Retriever:
       data_config: the section `data` of the (first) run's config.
     """
 
-    def __init__(self, networks: Sequence[Network], data_config: ConfigDict):
+    def __init__(
+        self,
+        networks: Sequence[Network],
+        data_config: ConfigDict,
+        encoder: Mapping[str, Any] | None = None,
+    ):
         self._networks = tuple(networks)
-        self.data_config = data_config
+        self.data_config, self._encoder = data_config, encoder
         self.name = " + ".join(dict.fromkeys(network.name for network in networks))
         prints = [network.fingerprint for network in networks]
         joined = hashlib.blake2b("".join(prints).encode(), digest_size=8).hexdigest()
@@ -98,9 +98,10 @@ class Retriever:
           EncodedImages(1,000 images, vse, 256 numbers)
         """
         source = sources.image_source(images, region_counts, ids, self.data_config)
-        with _progress(len(source.ids) * len(self._networks), "encoding images", progress) as done:
-            parts = tuple(network.encode_images(source.items, done) for network in self._networks)
-        return EncodedImages(self.maker, parts, source.ids, source.texts, source.items)
+        check_encoder(str(images), source.record, self._encoder, self.name)
+        parts = self._encode_images(source.items, progress)
+        shown = {"texts": source.texts, "folder": source.folder}
+        return EncodedImages(self.maker, parts, source.ids, source=source.items, **shown)
 
     def encode_captions(
         self,
@@ -111,7 +112,8 @@ class Retriever:
     ) -> EncodedCaptions:
         """Encode captions: text, or vectors where the model was trained on vectors.
 
-        None is clipped. Captions of which no word is known are named in a warning.
+        Text for such a model is encoded by the encoder of its imported data. None is clipped.
+        Captions of which no word is known are named in a warning.
 
         Args:
           captions: a text, several texts, or vectors `[N, D]` or `[N, L, D]`.
@@ -126,12 +128,10 @@ class Retriever:
           EncodedCaptions(2 captions, vse, 256 numbers)
         """
         source = sources.caption_source(captions, ids)
-        total = len(source.ids) * len(self._networks)
-        with _progress(total, "encoding captions", progress) as done:
-            parts = tuple(
-                network.encode_captions(network.tokens_of(source.items), done)
-                for network in self._networks
-            )
+        items = source.items
+        if self._encoder and not self.in_words and not isinstance(items, RegionFeatures):
+            items = encode_texts(self._encoder, items, self.name)
+        parts = self._encode_captions(items, progress)
         return EncodedCaptions(self.maker, parts, source.ids, source.texts, source.items)
 
     def similarity(
@@ -150,19 +150,8 @@ class Retriever:
         """
         self._check(images, EncodedImages, "images")
         self._check(captions, EncodedCaptions, "captions")
-        total = len(images) * len(captions) * len(self._networks)
-        with _progress(total, "scoring", None, unit="pairs") as done:
-            return self._similarity(images, captions, done)
-
-    def _similarity(
-        self, images: EncodedImages, captions: EncodedCaptions, done: Callable[[int], None]
-    ) -> Float[np.ndarray, "I J"]:
-        parts = zip(self._networks, images.parts, captions.parts, strict=True)
-        first, *others = (
-            network.similarity(image_part, caption_part, done)
-            for network, image_part, caption_part in parts
-        )
-        return sum(others, first) / len(self._networks) if others else first
+        with self._progress(len(images) * len(captions), "scoring", unit="pairs") as done:
+            return finding.mean_similarity(self._networks, images, captions, done)
 
     def search(
         self,
@@ -220,77 +209,48 @@ class Retriever:
                 raise DataError(f"search: found no {encodings.kind}, expected at least one")
         k = min(top_k, len(gallery))
         if proposer is not None:
-            rows, scores = self._search_proposed(queries, gallery, k, proposer, candidates)
+            proposed = self._propose(queries, gallery, k, proposer, candidates)
+            with self._progress(proposed.size, "scoring", unit="pairs") as done:
+                rows, scores = finding.among_proposed(
+                    self._networks, queries, gallery, proposed, k, done
+                )
         elif gallery.metric:
-            rows, scores = self._search_vectors(queries, gallery, k)
+            with progress_bar(len(gallery), "searching", unit="rows") as bar:
+                rows, scores = finding.among_vectors(queries, gallery, k, bar.update)
         else:
-            rows, scores = self._search_all(queries, gallery, k)
-        return _hits(queries, gallery, rows, scores)
+            with self._progress(len(queries) * len(gallery), "scoring", unit="pairs") as done:
+                rows, scores = finding.among_all(self._networks, queries, gallery, k, done)
+        return Hits(queries, gallery, rows, scores, self._aligner(queries, gallery))
 
-    def _search_vectors(
-        self, queries: Encodings, gallery: Encodings, k: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        with _progress(len(gallery), "searching", None) as done:
-            parts = list(queries.parts), list(gallery.parts)
-            return top.top_of_vectors(*parts, gallery.metric, k, done)
+    def _aligner(
+        self, queries: Encodings, gallery: Encodings
+    ) -> Callable[[int, int], PageAlignment] | None:
+        """Tells which words matched which regions; None if the head does not, or of an ensemble."""
+        network = self._networks[0]
+        if len(self._networks) > 1 or not network.has_alignment:
+            return None
 
-    def _search_all(
-        self, queries: Encodings, gallery: Encodings, k: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Score all pairs, a block of the gallery at a time; says how long that takes if long."""
-        total = len(queries) * len(gallery)
-        with _progress(total * len(self._networks), "scoring", None, unit="pairs") as done:
+        def align(query: int, row: int) -> PageAlignment:
+            pair = queries[query], gallery[row]
+            images, captions = pair if isinstance(gallery, EncodedCaptions) else pair[::-1]
+            text = None if captions.texts is None else captions.texts[0]
+            found = network.alignment(images.parts[0], captions.parts[0], text)
+            return PageAlignment(*found)
 
-            def blocks() -> Iterator[tuple[int, np.ndarray]]:
-                for start in range(0, len(gallery), _BLOCK):
-                    began = time.monotonic()
-                    block = gallery[start : start + _BLOCK]
-                    yield start, self._oriented(queries, block, done)
-                    if start == _BLOCK:  # the first one compiled
-                        left = len(gallery) - 2 * _BLOCK
-                        seconds = (time.monotonic() - began) * left / _BLOCK
-                        if seconds > _SLOW:
-                            _log.info(
-                                "%s scores all %s pairs: about %s more; a proposer= is faster",
-                                self.head,
-                                f"{total:,}",
-                                clock(seconds),
-                            )
+        return align
 
-            return top.top_of_blocks(blocks(), k)
-
-    def _oriented(
-        self, queries: Encodings, gallery: Encodings, done: Callable[[int], None]
-    ) -> Float[np.ndarray, "Q n"]:
-        """Similarities of queries (rows) with a gallery (columns)."""
-        if isinstance(gallery, EncodedImages):
-            return self._similarity(gallery, queries, done).T
-        return self._similarity(queries, gallery, done)
-
-    def _search_proposed(
+    def _propose(
         self, queries: Encodings, gallery: Encodings, k: int, proposer: "Retriever", candidates: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> Int[np.ndarray, "Q C"]:
+        """Rows of the candidates that a proposer has for each query."""
         if candidates < k:
             raise ConfigError(f"candidates: {candidates}, expected at least top_k={k}")
-        if not all(proposer.maker.metrics):
+        if proposer.maker.metric is None:
             raise ConfigError(
                 f"proposer: {proposer.name} has the head {proposer.head}, expected one with vectors"
             )
-        own_queries, own_gallery = map(proposer._encode_again, (queries, gallery))
-        proposed = proposer.search(own_queries, own_gallery, candidates).rows
-        pairs = np.stack([np.repeat(np.arange(len(queries)), proposed.shape[1]), proposed.ravel()])
-        by_image = pairs if isinstance(queries, EncodedImages) else pairs[::-1]
-        images, captions = sorted((queries, gallery), key=lambda x: x.kind == EncodedCaptions.kind)
-        used, own_rows = np.unique(
-            by_image[0], return_inverse=True
-        )  # of galleries, few are proposed
-        used_captions, own_captions = np.unique(by_image[1], return_inverse=True)
-        images, captions = images[used], captions[used_captions]
-        rows = np.stack([own_rows, own_captions], axis=1)
-        parts = zip(self._networks, images.parts, captions.parts, strict=True)
-        scores = sum(network.pair_similarities(*both, rows) for network, *both in parts)
-        scores = np.reshape(scores / len(self._networks), proposed.shape).astype(np.float32)
-        return top.sort_columns(proposed, scores, k)
+        both = map(proposer._encode_again, (queries, gallery))
+        return proposer.search(*both, candidates).rows
 
     def _encode_again(self, encodings: Encodings) -> Encodings:
         """What another retriever encoded, encoded by this one."""
@@ -300,14 +260,33 @@ class Retriever:
                 "process, as the proposer encodes them too"
             )
         if isinstance(encodings, EncodedImages):
-            with _progress(len(encodings), "encoding images", None) as done:
-                parts = tuple(x.encode_images(encodings.source, done) for x in self._networks)
+            parts = self._encode_images(encodings.source, None)
             return EncodedImages(self.maker, parts, encodings.ids)
-        with _progress(len(encodings), "encoding captions", None) as done:
-            parts = tuple(
-                x.encode_captions(x.tokens_of(encodings.source), done) for x in self._networks
-            )
+        parts = self._encode_captions(encodings.source, None)
         return EncodedCaptions(self.maker, parts, encodings.ids)
+
+    def _encode_images(self, images: RegionFeatures, shown: bool | None) -> tuple[ImagePart, ...]:
+        with self._progress(len(images), "encoding images", shown) as done:
+            return tuple(network.encode_images(images, done) for network in self._networks)
+
+    def _encode_captions(
+        self, captions: Sequence[str] | RegionFeatures, shown: bool | None
+    ) -> tuple[CaptionPart, ...]:
+        tokens = [network.tokens_of(captions) for network in self._networks]
+        with self._progress(len(captions), "encoding captions", shown) as done:
+            pairs = zip(self._networks, tokens, strict=True)
+            return tuple(network.encode_captions(own, done) for network, own in pairs)
+
+    @contextlib.contextmanager
+    def _progress(
+        self, total: int, description: str, shown: bool | None = None, unit: str = "rows"
+    ) -> Iterator[Callable[[int], None]]:
+        """Progress of work that each network does; yields what is called with the work done."""
+        if shown is False:
+            yield ignore_progress
+            return
+        with progress_bar(total * len(self._networks), description, unit=unit) as bar:
+            yield bar.update
 
     def open(self, path: str | Path) -> EncodedImages | EncodedCaptions:
         """Open encodings that `save` wrote; their arrays stay in the files, memory-mapped.
@@ -329,28 +308,3 @@ class Retriever:
                 f"{name}: encoded by {encodings.maker.name} ({encodings.maker.fingerprint}), "
                 f"expected encodings of {self.name} ({self.maker.fingerprint})"
             )
-
-
-@contextlib.contextmanager
-def _progress(
-    total: int, description: str, progress: bool | None, unit: str = "rows"
-) -> Iterator[Callable[[int], None]]:
-    """Show progress unless `progress` is False; yields what is called with the work done."""
-    if progress is False:
-        yield ignore_progress
-        return
-    with progress_bar(total, description, unit=unit) as bar:
-        yield bar.update
-
-
-def _hits(queries: Encodings, gallery: Encodings, rows: np.ndarray, scores: np.ndarray) -> Hits:
-    texts = gallery.texts
-    return Hits(
-        queries=list(
-            queries.texts if isinstance(queries, EncodedCaptions) and queries.texts else queries.ids
-        ),
-        rows=rows,
-        ids=[[gallery.ids[row] for row in found] for found in rows],
-        scores=scores,
-        texts=None if texts is None else [[texts[row] for row in found] for found in rows],
-    )

@@ -1,8 +1,9 @@
 """What users hand in to be encoded: arrays, texts, or the name of a split: `data/mine:test`."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -11,6 +12,9 @@ from ml_collections import ConfigDict
 from l2rm_jax.data import scenes
 from l2rm_jax.data.captions import caption_files
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.ids import read_image_ids
+from l2rm_jax.data.importing.fit import read_record
+from l2rm_jax.data.scenes.drawing import write_png
 from l2rm_jax.data.stored import StoredSplit, open_split
 from l2rm_jax.errors import ConfigError, DataError
 
@@ -29,11 +33,18 @@ class Source:
       items: features of images, vectors of captions, or texts.
       ids: what the user calls each.
       texts: a text to show for each; None without.
+      record: the `dataset.json` of the directory of images; None without.
     """
 
     items: RegionFeatures | list[str]
     ids: Sequence[str]
     texts: Sequence[str] | None = None
+    record: Mapping[str, Any] | None = None
+
+    @property
+    def folder(self) -> str | None:
+        """Directory of the pictures that the ids name."""
+        return self.record and self.record["source"]["pictures"]
 
 
 def image_source(
@@ -65,8 +76,11 @@ def image_source(
     texts = None
     if stored.captions:
         first = np.searchsorted(stored.caption_image, np.arange(len(stored.images)))
-        texts = [stored.captions[row] for row in np.minimum(first, len(stored.captions) - 1)]
-    return Source(stored.images, row_numbers(len(stored.images)), texts)
+        texts = [stored.captions[row] for row in first]
+    directory, split = split_name(str(images))
+    count = len(stored.images)
+    ids = read_image_ids(directory, split, count) or row_numbers(count)
+    return Source(stored.images, ids, texts, read_record(directory))
 
 
 def caption_source(captions: Captions, ids: Sequence[str] | None) -> Source:
@@ -104,7 +118,7 @@ def open_named_split(name: str, data_config: ConfigDict) -> StoredSplit:
     """
     directory, split = split_name(name)
     config = data_config.copy_and_resolve_references()
-    if directory == SCENES and not Path(directory).is_dir():
+    if _is_scenes(directory):
         if split not in scenes.SPLITS:
             raise DataError(f"{name}: expected scenes:{{{','.join(scenes.SPLITS)}}}")
         config.update({"name": SCENES, "path": ""})
@@ -120,6 +134,34 @@ def open_named_split(name: str, data_config: ConfigDict) -> StoredSplit:
         images = RegionFeatures.read(path / f"{split}_ims.npy")
         return StoredSplit(split, images, [], np.zeros(0, np.int64))
     return open_split(config, split)
+
+
+def scene_pictures(
+    name: str, data_config: ConfigDict, folder: Path
+) -> Callable[[Any, int], Path] | None:
+    """Draws the pictures of the built-in data set, a row at a time; None for another split.
+
+    Args:
+      name: the split: `scenes:test`.
+      data_config: the section `data` of the run.
+      folder: directory to draw them in.
+    """
+    directory, split = split_name(name)
+    if not _is_scenes(directory):
+        return None
+    count, seed = data_config[f"scenes_{split}"], data_config.scenes_seed
+    made = scenes.generate(count, seed, split).scenes
+
+    def picture(_: Any, row: int) -> Path:
+        path = folder / f"{row}.png"
+        write_png(made[row], path)
+        return path
+
+    return picture
+
+
+def _is_scenes(directory: str) -> bool:
+    return directory == SCENES and not Path(directory).is_dir()
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 from ml_collections import ConfigDict
 
+from l2rm_jax.data.importing.fit import read_record
 from l2rm_jax.data.loading import VOCABULARY_FILE
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import CheckpointError
@@ -25,6 +26,7 @@ class Trained(NamedTuple):
       state: the state at the checkpoint.
       epoch: number of finished epochs; 0 for a model that was adopted.
       rsum: its validation rSum; None if it was not validated (within an epoch).
+      encoder: the encoder in the `dataset.json` of its data; None if they were not imported so.
     """
 
     config: ConfigDict
@@ -32,6 +34,7 @@ class Trained(NamedTuple):
     state: TrainState
     epoch: int
     rsum: float | None
+    encoder: dict[str, Any] | None
 
 
 def read_trained(workdir: str | Path, which: str = "best") -> Trained:
@@ -50,7 +53,9 @@ def read_trained(workdir: str | Path, which: str = "best") -> Trained:
     epoch = _epoch_record(workdir, int(state.step))
     file = Path(workdir) / VOCABULARY_FILE
     vocabulary = Vocabulary.read(file) if file.exists() else None
-    return Trained(config, vocabulary, state, epoch.get("epoch", 0), epoch.get("rsum"))
+    record = read_record(workdir)
+    encoder = record["encoder"] if record else None
+    return Trained(config, vocabulary, state, epoch.get("epoch", 0), epoch.get("rsum"), encoder)
 
 
 def find_checkpoint(workdir: str | Path, which: str = "best") -> Path:

@@ -38,6 +38,15 @@ def test_search_prints_a_table_or_json(workdir, capsys):
     assert [[hit["row"] for hit in query["hits"]] for query in found] == hits.rows.tolist()
 
 
+def test_search_writes_a_page(workdir, tmp_path):
+    page = tmp_path / "page.html"
+    words = ("search", f"--workdir={workdir}", "--gallery=scenes:test", "--query=a red ball")
+    run(*words, "--top_k=3", f"--html={page}")
+    assert page.read_text().count("data:image/png;base64,") == 3
+    with pytest.raises(L2RMError, match="already exists, expected the name of a new page"):
+        run(*words, f"--html={page}")
+
+
 def test_embed_writes_what_other_tools_read(workdir, tmp_path, capsys):
     out = tmp_path / "vectors"
     run("embed", f"--workdir={workdir}", "--data=scenes:test", f"--out={out}")

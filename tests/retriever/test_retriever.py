@@ -69,7 +69,7 @@ def test_search_finds_the_highest_similarities(head, runs, retrievers, encoded):
     hits = retrievers[head].search(images[:2], captions, top_k=1000)  # cut to the gallery
     np.testing.assert_array_equal(np.sort(hits.rows), np.tile(np.arange(5 * IMAGES), (2, 1)))
     assert np.diff(np.take_along_axis(sims[:2], hits.rows, axis=1)).max() < 1e-5
-    assert hits.texts[0][0] == runs[head][2].captions[hits.rows[0, 0]]
+    assert hits[0][0].text == runs[head][2].captions[hits.rows[0, 0]]
 
 
 def test_a_split_on_disk_and_texts_are_encoded_for_the_user(runs, retrievers):

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import DataError, first_line
 
 DATASET_FILE = "dataset.json"
@@ -29,6 +30,13 @@ def read_record(directory: str | Path) -> dict[str, Any] | None:
         raise DataError(
             f"{file}: cannot be read ({first_line(error)}), expected what l2rm import wrote"
         ) from error
+
+
+def keep_record(directory: str | Path, workdir: str | Path) -> None:
+    """Copy `dataset.json` of a run's data to its work directory, if there is one."""
+    file, copy = Path(directory) / DATASET_FILE, Path(workdir) / DATASET_FILE
+    if directory and file.is_file() and not copy.exists():
+        replace_file(copy, file.read_bytes())
 
 
 def fitting_fields(record: dict[str, Any]) -> dict[str, Any]:

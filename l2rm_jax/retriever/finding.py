@@ -1,0 +1,86 @@
+"""The three ways to search: by vectors, among all pairs, among proposed ones."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from l2rm_jax.console import clock
+from l2rm_jax.retriever import top
+from l2rm_jax.retriever.encodings import EncodedCaptions, EncodedImages, Encodings
+from l2rm_jax.retriever.network import Network
+
+Found = tuple[Int[np.ndarray, "Q k"], Float[np.ndarray, "Q k"]]  # gallery rows and scores
+Done = Callable[[int], None]  # called with the number of rows or pairs that are done
+
+_BLOCK = 1024  # of a gallery that heads without vectors score at once
+_SLOW = 5.0  # seconds from which a search says beforehand how long it takes
+
+_log = logging.getLogger(__name__)
+
+
+def among_vectors(queries: Encodings, gallery: Encodings, k: int, done: Done) -> Found:
+    """Search by vectors, in blocks of the gallery."""
+    parts = list(queries.parts), list(gallery.parts)
+    return top.top_of_vectors(*parts, gallery.metric, k, done)
+
+
+def among_all(
+    networks: Sequence[Network], queries: Encodings, gallery: Encodings, k: int, done: Done
+) -> Found:
+    """Score all pairs, a block of the gallery at a time; says how long that takes if long."""
+
+    def blocks() -> Iterator[tuple[int, np.ndarray]]:
+        for start in range(0, len(gallery), _BLOCK):
+            began = time.monotonic()
+            block = gallery[start : start + _BLOCK]
+            if isinstance(gallery, EncodedImages):
+                yield start, mean_similarity(networks, block, queries, done).T
+            else:
+                yield start, mean_similarity(networks, queries, block, done)
+            if start == _BLOCK:  # the first block compiled as well
+                rest = (len(gallery) - 2 * _BLOCK) / _BLOCK
+                _announce(len(queries) * len(gallery), (time.monotonic() - began) * rest)
+
+    return top.top_of_blocks(blocks(), k)
+
+
+def _announce(pairs: int, seconds: float) -> None:
+    if seconds > _SLOW:
+        text = "scoring all %s pairs takes about %s more; a proposer is faster"
+        _log.info(text, f"{pairs:,}", clock(seconds))
+
+
+def among_proposed(
+    networks: Sequence[Network],
+    queries: Encodings,
+    gallery: Encodings,
+    proposed: Int[np.ndarray, "Q C"],
+    k: int,
+    done: Done,
+) -> Found:
+    """Score only the gallery rows that were proposed for each query."""
+    asked = np.repeat(np.arange(len(queries)), proposed.shape[1])
+    by_image = isinstance(queries, EncodedImages)
+    images, captions = (queries, gallery) if by_image else (gallery, queries)
+    rows = (asked, proposed.ravel()) if by_image else (proposed.ravel(), asked)
+    used_images, image_rows = np.unique(rows[0], return_inverse=True)
+    used_captions, caption_rows = np.unique(rows[1], return_inverse=True)
+    parts = images[used_images].parts, captions[used_captions].parts
+    pairs = np.stack([image_rows, caption_rows], axis=1)
+    scores = np.zeros(len(pairs), np.float32)
+    for network, *both in zip(networks, *parts, strict=True):
+        scores += network.pair_similarities(*both, pairs) / np.float32(len(networks))
+        done(len(pairs))
+    return top.sort_columns(proposed, scores.reshape(proposed.shape), k)
+
+
+def mean_similarity(
+    networks: Sequence[Network], images: EncodedImages, captions: EncodedCaptions, done: Done
+) -> Float[np.ndarray, "I J"]:
+    """Mean of the networks' similarities."""
+    parts = zip(networks, images.parts, captions.parts, strict=True)
+    first, *others = (network.similarity(*both, done) for network, *both in parts)
+    return sum(others, first) / len(networks) if others else first
