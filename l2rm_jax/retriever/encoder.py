@@ -19,8 +19,8 @@ def check_encoder(gallery: str, record: Mapping[str, Any] | None, own: Any, run:
     Raises:
       DataError: the model of the pictures differs.
     """
-    found = record and record["encoder"] and record["encoder"]["images"]
-    expected = own and own["images"]
+    found = record and record["encoder"] and record["encoder"].get("images")
+    expected = own and own.get("images")
     if found and expected and found["weights"] != expected["weights"]:
         raise DataError(
             f"{gallery}: its pictures were encoded by {found['model']}, expected the encoder of "
@@ -42,7 +42,7 @@ def encode_texts(encoder: Mapping[str, Any], texts: Sequence[str], run: str) -> 
     """
     from l2rm_jax.data.importing.encoders import make_encoder
 
-    known = encoder["captions"]
+    known = encoder.get("captions")
     if known is None:
         raise DataError(f"captions: found text, expected vectors, for {run}")
     with_tokens = known["kind"] == "tokens"

@@ -1,12 +1,12 @@
 """Encode captions with a text model of transformers, as vectors or as vectors of words."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Float16, Int, Int32
 
-from l2rm_jax.console import warn
 from l2rm_jax.data.importing.encoders.weights import (
     as_float16,
     describe_model,
@@ -17,6 +17,8 @@ from l2rm_jax.data.importing.encoders.weights import (
 MAX_TOKENS = 64  # training uses no more of a caption
 _BATCH = 128
 _MARKS = ("bos", "eos", "cls", "sep", "pad")  # tokens that are no part of a caption
+
+_log = logging.getLogger(__name__)
 
 
 class CaptionModel:
@@ -95,10 +97,8 @@ class CaptionModel:
         too_long = np.flatnonzero(sizes > self._limit)
         if len(too_long) and not self.cut:
             first = too_long[0]
-            warn(
-                f"{self._name}: captions with more than {self._limit} tokens lose the rest; the "
-                f"first has {sizes[first]}: {texts[first][:40]!r}..."
-            )
+            text = "%s: captions with more than %d tokens lose the rest; the first has %d: %r..."
+            _log.warning(text, self._name, self._limit, sizes[first], texts[first][:40])
         self.cut += len(too_long)
 
     def _encode_batch(self, texts: list[str]) -> tuple[np.ndarray, Int32[np.ndarray, " n"]]:

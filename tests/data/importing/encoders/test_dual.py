@@ -162,12 +162,12 @@ def test_patches_of_siglip_2_fill_a_square_for_pictures_of_any_shape(models):
     assert (3, 3) in shapes and len(shapes) == 3
 
 
-def test_captions_that_are_cut_are_named_once_and_counted(models, capsys):
+def test_captions_that_are_cut_are_named_once_and_counted(models, caplog):
     encoder = make_encoder(f"transformers:{models['siglip']}")
     long = "the dog runs on the grass and the man sits on the sand with a ball"
     vectors, _ = encoder.encode_captions(["a dog", long, f"{long} of red"])
     vectors_of_others, _ = encoder.encode_captions(["a cat", f"{long} of green"])
-    [line] = capsys.readouterr().out.splitlines()
+    [line] = caplog.messages
     assert "12 tokens" in line and "the dog runs" in line and str(models["siglip"]) in line
     assert encoder.cut_captions == 3
     np.testing.assert_array_equal(vectors[1], vectors[2])
