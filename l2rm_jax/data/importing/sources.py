@@ -184,6 +184,7 @@ def _read_csv(file: Path, cache: Path, separator: str = ",") -> tuple[pa.Table, 
     settings = {
         "sep": separator,
         "chunksize": _CHUNK,
+        "writer_batch_size": _CHUNK,
         "index_col": False,
         "na_filter": False,
         "skip_blank_lines": False,
