@@ -98,6 +98,7 @@ def check_kills(tmp_path: Path, source: Path, kills: int, seed: int) -> None:
             process.send_signal(signal.SIGKILL)
             killed += process.wait() == -signal.SIGKILL
             if out.exists():
+                process.stdout.close()
                 break
             after = len(list((tmp_path / "out.partial").rglob("*.npz")))
             assert after >= before  # what is done stays
