@@ -41,7 +41,6 @@ COLUMNS = {
     "dev_rsum": "validation",
     "rsum": "test",
     "best_epoch": "best_epoch",
-    "seconds": "seconds",
 }
 
 
