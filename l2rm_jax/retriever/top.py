@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 from l2rm_jax.models.pem import MIN_SQUARED_DISTANCE
 
 BLOCK_BYTES = 1 << 27  # of gallery vectors that are compared at once
+SCORES = 1 << 26  # scores that are computed at once
 GROUP = 128  # neighbours of which only the highest score is sorted at first
 
 
@@ -25,7 +26,7 @@ def top_of_vectors(
 
     A score is the mean over networks of the vectors' inner product (`metric` "ip"), or minus their
     Euclidean distance ("l2sq"). Of equal scores, the lower row comes first. The gallery is read
-    block by block, so it may be a mapped file of any size.
+    block by block, so it may be a mapped file of any size; so may the queries.
 
     Args:
       queries: vectors of the queries, by network.
@@ -37,13 +38,17 @@ def top_of_vectors(
     count = len(gallery[0])
     block = max(GROUP, BLOCK_BYTES // (4 * sum(part.shape[1] for part in gallery)))
     block = min(block // GROUP * GROUP, -(-count // GROUP) * GROUP)
-    shape = len(queries[0]), k
-    best = jnp.full(shape, -jnp.inf), jnp.zeros(shape, jnp.int32)
+    size = max(1, SCORES // block)
+    asked = [[part[i : i + size] for part in queries] for i in range(0, len(queries[0]), size)]
+    shapes = [(len(some[0]), k) for some in asked]
+    best = [(jnp.full(shape, -jnp.inf), jnp.zeros(shape, jnp.int32)) for shape in shapes]
     for start in range(0, count, block):
         parts = [_padded(part[start : start + block], block) for part in gallery]
-        best = _merge_block(best, queries, parts, start, min(block, count - start), metric, k)
-        done(min(block, count - start))
-    scores, rows = map(np.asarray, best)
+        valid = min(block, count - start)
+        for number, some in enumerate(asked):
+            best[number] = _merge_block(best[number], some, parts, start, valid, metric, k)
+        done(valid)
+    scores, rows = (np.concatenate(found) for found in zip(*best, strict=True))
     return rows.astype(np.int64), scores
 
 

@@ -16,6 +16,7 @@ def naive(scores: np.ndarray, k: int):
 @pytest.mark.parametrize("metric", ["ip", "l2sq"])
 def test_it_finds_what_sorting_finds(count, metric, monkeypatch):
     monkeypatch.setattr(top, "BLOCK_BYTES", 512 * 2 * 3 * 4)  # blocks of 512 of two networks
+    monkeypatch.setattr(top, "SCORES", 3 * 512)  # of three queries, or more in a smaller gallery
     rng = np.random.default_rng(count)
     # Whole numbers: products are exact in any order of summation, and many scores are equal.
     queries = [rng.integers(-2, 3, (4, 3)).astype(np.float32) for _ in range(2)]
