@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from l2rm_jax.data.importing.fit import read_record
 from l2rm_jax.data.loading import VOCABULARY_FILE
 from l2rm_jax.data.text import Vocabulary
-from l2rm_jax.errors import CheckpointError
+from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.methods.base import TrainState
 from l2rm_jax.run.checkpoints import read_checkpoint
 from l2rm_jax.run.config_file import read_config
@@ -87,8 +87,13 @@ def _abstract_state(saved: dict[str, Any]) -> TrainState:
 def _epoch_record(workdir: str | Path, step: int) -> dict[str, Any]:
     """The record of the epoch that ended with this step; empty if none did."""
     path = Path(workdir) / "metrics.jsonl"
-    lines = path.read_text().splitlines() if path.is_file() else []
-    records = (json.loads(line) for line in lines if '"epoch"' in line or '"import"' in line)
-    kinds = ("epoch", "import")
+    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    # Without a newline, it is the last line of a run that was killed while writing it.
+    complete = (line for line in lines if line.endswith(b"\n"))
+    try:
+        records = [json.loads(x) for x in complete if b'"epoch"' in x or b'"adopt"' in x]
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not the log of a run ({first_line(error)})") from error
+    kinds = ("epoch", "adopt")
     found = (r for r in records if r.get("kind") in kinds and r.get("step") == step and "rsum" in r)
     return next(found, {})
