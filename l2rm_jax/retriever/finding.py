@@ -17,6 +17,7 @@ Done = Callable[[int], None]  # called with the number of rows or pairs that are
 
 _BLOCK = 1024  # of a gallery that heads without vectors score at once
 _SLOW = 5.0  # seconds from which a search says beforehand how long it takes
+_SAMPLE = 1.0  # seconds of scoring from which that is estimated
 
 _log = logging.getLogger(__name__)
 
@@ -31,26 +32,46 @@ def among_all(
     networks: Sequence[Network], queries: Encodings, gallery: Encodings, k: int, done: Done
 ) -> Found:
     """Score all pairs, a block of the gallery at a time; says how long that takes if long."""
+    done = _Announcer(len(queries) * len(gallery) * len(networks), done)
 
     def blocks() -> Iterator[tuple[int, np.ndarray]]:
         for start in range(0, len(gallery), _BLOCK):
-            began = time.monotonic()
             block = gallery[start : start + _BLOCK]
             if isinstance(gallery, EncodedImages):
                 yield start, mean_similarity(networks, block, queries, done).T
             else:
                 yield start, mean_similarity(networks, queries, block, done)
-            if start == _BLOCK:  # the first block compiled as well
-                rest = (len(gallery) - 2 * _BLOCK) / _BLOCK
-                _announce(len(queries) * len(gallery), (time.monotonic() - began) * rest)
 
     return top.top_of_blocks(blocks(), k)
 
 
-def _announce(pairs: int, seconds: float) -> None:
-    if seconds > _SLOW:
-        text = "scoring all %s pairs takes about %s more; a proposer is faster"
-        _log.info(text, f"{pairs:,}", clock(seconds))
+class _Announcer:
+    """Passes on how many pairs are scored, and says once how long the rest takes, if long.
+
+    Args:
+      total: number of all pairs.
+      done: called with the number of pairs that are scored.
+    """
+
+    def __init__(self, total: int, done: Done):
+        self._total, self._left, self._done = total, total, done
+        self._first: tuple[float, int] | None = None  # when the first pairs were done, and the rest
+        self._is_estimated = False
+
+    def __call__(self, count: int) -> None:
+        self._done(count)
+        self._left -= count
+        now = time.monotonic()
+        if self._first is None:  # the first pairs compiled as well, so they do not count
+            self._first = now, self._left
+        began, left = self._first
+        if self._is_estimated or now - began < _SAMPLE:
+            return
+        self._is_estimated = True
+        seconds = (now - began) * self._left / (left - self._left)
+        if seconds > _SLOW:
+            text = "scoring all %s pairs takes about %s more; a proposer is faster"
+            _log.info(text, f"{self._total:,}", clock(seconds))
 
 
 def among_proposed(
