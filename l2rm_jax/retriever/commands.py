@@ -53,8 +53,9 @@ def search(
     encoded = retriever.encode_images(gallery)
     seconds = time.monotonic() - began
     _log.info("%s; %s images encoded in %.1f s", retriever.title, f"{len(encoded):,}", seconds)
-    found = {} if first is None else {"candidates": candidates or max(100, top_k)}
-    hits = retriever.search(list(queries), encoded, top_k, proposer=first, **found)
+    if candidates is None:
+        candidates = max(100, top_k)
+    hits = retriever.search(list(queries), encoded, top_k, proposer=first, candidates=candidates)
     if html is not None:
         with tempfile.TemporaryDirectory() as folder:
             drawn = scene_pictures(gallery, retriever.data_config, Path(folder))

@@ -11,7 +11,7 @@ def check_encoder(gallery: str, record: Mapping[str, Any] | None, own: Any, run:
     """Check that a directory was encoded as the training data of a run, as far as both say how.
 
     Args:
-      gallery: name of the directory.
+      gallery: name of its features.
       record: its `dataset.json`; None without.
       own: the encoder in the `dataset.json` of the run; None without.
       run: name of the run.

@@ -85,7 +85,7 @@ class Encodings:
 
     def __repr__(self) -> str:
         size = ""
-        if all(self.maker.metrics):
+        if self.metric:
             numbers = sum(part.shape[1] for part in self.parts)
             size = f", {numbers} numbers"
         return f"{type(self).__name__}({len(self):,} {self.kind}, {self.head}{size})"
@@ -224,6 +224,17 @@ def open_encodings(path: str | Path) -> EncodedImages | EncodedCaptions:
         maker = Maker(**{name: tuple(x) if isinstance(x, list) else x for name, x in fields})
         kind = {kind.kind: kind for kind in (EncodedImages, EncodedCaptions)}[header["kind"]]
         extras = {"folder": header["folder"]} if kind is EncodedImages else {}
-        return kind(maker, tuple(parts), header["ids"], header["texts"], **extras)
+        encodings = kind(maker, tuple(parts), header["ids"], header["texts"], **extras)
+        counts = {len(encodings), len(encodings.texts or encodings.ids), *map(_row_count, parts)}
     except (AttributeError, KeyError, TypeError) as error:
         raise DataError(f"{Path(path) / saved.FILE}: damaged ({first_line(error)})") from error
+    if len(counts) > 1 or len(parts) != len(maker.heads):
+        raise DataError(f"{path}: damaged, its files do not hold the same number of rows")
+    return encodings
+
+
+def _row_count(part: Any) -> int:
+    """Number of images or captions of what a network made; -1 if its arrays differ in it."""
+    groups = part if isinstance(part, list) else [part]
+    sizes = [{len(array) for array in jax.tree.leaves(group)} for group in groups]
+    return sum(map(max, sizes)) if all(len(size) == 1 for size in sizes) else -1

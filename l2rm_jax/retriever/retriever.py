@@ -98,7 +98,7 @@ class Retriever:
           EncodedImages(1,000 images, vse, 256 numbers)
         """
         source = sources.image_source(images, region_counts, ids, self.data_config)
-        check_encoder(str(images), source.record, self._encoder, self.name)
+        check_encoder(source.items.name, source.record, self._encoder, self.name)
         parts = self._encode_images(source.items, progress)
         shown = {"texts": source.texts, "folder": source.folder}
         return EncodedImages(self.maker, parts, source.ids, source=source.items, **shown)
@@ -128,10 +128,7 @@ class Retriever:
           EncodedCaptions(2 captions, vse, 256 numbers)
         """
         source = sources.caption_source(captions, ids)
-        items = source.items
-        if self._encoder and not self.in_words and not isinstance(items, RegionFeatures):
-            items = encode_texts(self._encoder, items, self.name)
-        parts = self._encode_captions(items, progress)
+        parts = self._encode_captions(source.items, progress)
         return EncodedCaptions(self.maker, parts, source.ids, source.texts, source.items)
 
     def similarity(
@@ -272,6 +269,8 @@ class Retriever:
     def _encode_captions(
         self, captions: Sequence[str] | RegionFeatures, shown: bool | None
     ) -> tuple[CaptionPart, ...]:
+        if self._encoder and not self.in_words and not isinstance(captions, RegionFeatures):
+            captions = encode_texts(self._encoder, captions, self.name)
         tokens = [network.tokens_of(captions) for network in self._networks]
         with self._progress(len(captions), "encoding captions", shown) as done:
             pairs = zip(self._networks, tokens, strict=True)

@@ -68,7 +68,8 @@ def image_source(
     if not isinstance(images, str | Path):
         array = np.asanyarray(images)
         _check_rows("images", array)
-        features = RegionFeatures.from_array(array, "images", region_counts)
+        counts = None if region_counts is None else np.asarray(region_counts)
+        features = RegionFeatures.from_array(array, "images", counts)
         return Source(features, _checked_ids(ids, len(features), "images"))
     if region_counts is not None or ids is not None:
         raise ConfigError(f"{images}: found region_counts or ids, expected none with a directory")
@@ -185,6 +186,7 @@ def _check_rows(name: str, array: np.ndarray) -> None:
 def _checked_ids(ids: Sequence[str] | None, count: int, name: str) -> Sequence[str]:
     if ids is None:
         return row_numbers(count)
+    ids = list(map(str, ids))
     if len(ids) != count:
         raise DataError(f"ids: found {len(ids)}, expected {count}, one for each of the {name}")
-    return list(map(str, ids))
+    return ids

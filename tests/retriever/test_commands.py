@@ -78,6 +78,11 @@ def test_embed_writes_what_other_tools_read(workdir, tmp_path, capsys):
             ("search", "--workdir=W", "--gallery=scenes", "--query=a", "--candidates=9"),
             "--proposer: missing",
         ),
+        (
+            ("search", "--workdir=W", "--gallery=scenes:test", "--query=a")
+            + ("--proposer=W", "--candidates=0"),
+            "candidates: 0, expected at least top_k=10",
+        ),
     ],
 )
 def test_bad_input_is_one_clear_line(words, message, workdir):

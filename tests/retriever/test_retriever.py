@@ -2,12 +2,18 @@
 
 import json
 import logging
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import l2rm_jax
+from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import CheckpointError, ConfigError, DataError
+from l2rm_jax.retriever import Retriever, finding
+from l2rm_jax.retriever import retriever as retriever_module
 from l2rm_jax.run.config_file import write_config
 from tests.retriever.runs import IMAGES, make_run
 from tests.run.tiny_runs import tiny_config
@@ -99,6 +105,21 @@ def test_encodings_survive_a_file(head, retrievers, encoded, tmp_path):
         retrievers[head].open(tmp_path)
 
 
+@pytest.mark.parametrize("head", ["vse", "saf"])
+def test_a_damaged_directory_is_refused(head, retrievers, encoded, tmp_path):
+    for number, encodings in enumerate(encoded[head]):
+        for name, damage in (("missing", Path.unlink), ("short", drop_last_row)):
+            path = tmp_path / f"{number}-{name}"
+            encodings.save(path)
+            damage(max(path.glob("*.npy")))
+            with pytest.raises(DataError, match=r"damaged, its files|an array is missing"):
+                retrievers[head].open(path)
+
+
+def drop_last_row(file: Path) -> None:
+    np.save(file, np.load(file)[:-1])
+
+
 def test_an_ensemble_is_the_mean(runs, tmp_path):
     make_run(tmp_path / "other", "vse", seed=1, score=False)
     both = [runs["vse"][0], tmp_path / "other"]
@@ -146,6 +167,26 @@ def test_a_proposer_leaves_the_rest_out(runs, retrievers):
         slow.search(captions, images, 3, proposer=fast, candidates=2)
     with pytest.raises(ConfigError, match="has the head saf, expected one with vectors"):
         fast.search("a ball", "scenes:test", proposer=slow)
+
+
+def test_texts_are_encoded_for_a_proposer_that_takes_vectors(retrievers, monkeypatch):
+    vectors = RegionFeatures.from_array(np.ones((1, 2, 8)), "captions", vector="word")
+    monkeypatch.setattr(retriever_module, "encode_texts", lambda *_: vectors)
+    network = SimpleNamespace(
+        name="V",
+        head="vse",
+        metric="ip",
+        fingerprint="v",
+        vocabulary=None,
+        has_alignment=False,
+        tokens_of=lambda tokens: tokens,
+        encode_images=lambda images, done: np.eye(len(images), 4, dtype=np.float32),
+        encode_captions=lambda tokens, done: np.eye(1, 4, 2, dtype=np.float32),
+    )
+    fast = Retriever([network], retrievers["saf"].data_config, {"name": "an encoder"})
+    images = retrievers["saf"].encode_images(zeros(4, 12, 64))
+    hits = retrievers["saf"].search("a ball", images, 1, proposer=fast, candidates=1)
+    assert hits.rows.tolist() == [[2]]
 
 
 def test_it_says_what_it_is(runs, retrievers, encoded):
@@ -199,6 +240,25 @@ def test_bad_input_is_one_clear_line(call, message, retrievers, encoded):
         call(retrievers["vse"], *encoded["vse"])
 
 
+def test_counts_and_ids_may_be_any_sequence(retrievers):
+    images = retrievers["vse"].encode_images(zeros(2, 12, 64), [3, 12], ids=(x for x in "ab"))
+    assert images.ids == ["a", "b"]
+
+
+def test_long_scoring_is_announced_once(caplog, monkeypatch):
+    times = iter([100.0, 100.5, 102.0, 103.0])  # the first pairs compile
+    monkeypatch.setattr(finding.time, "monotonic", lambda: next(times))
+    done = []
+    announce = finding._Announcer(1010, done.append)
+    with caplog.at_level(logging.INFO, "l2rm_jax"):
+        for _ in range(4):
+            announce(10)
+    assert caplog.messages == [
+        "scoring all 1,010 pairs takes about 1:38 more; a proposer is faster"
+    ]
+    assert done == [10] * 4
+
+
 def test_regions_that_a_head_counts_are_checked(retrievers):
     with pytest.raises(DataError, match="found 11 regions x 64 features, expected 12 regions"):
         retrievers["saf"].encode_images(zeros(2, 11, 64))
@@ -216,3 +276,17 @@ def test_only_what_was_trained_is_loaded(runs, tmp_path):
     with pytest.raises(ConfigError, match="vocabulary: a run has its own"):
         l2rm_jax.load(runs["vse"][0], vocabulary="words.json")
     assert "(last)" in repr(l2rm_jax.load(runs["vse"][0], checkpoint="last"))
+
+
+def test_the_log_of_a_killed_run_ends_in_half_a_line(runs, tmp_path):
+    workdir = tmp_path / "killed"
+    shutil.copytree(runs["vse"][0], workdir)
+    step = max(int(path.name) for path in (workdir / "checkpoints/best").iterdir())
+    torn = '{"kind": "epoch", "st'
+    for kind in ("epoch", "adopt"):
+        record = {"kind": kind, "step": step, "epoch": 3, "rsum": 9.5}
+        (workdir / "metrics.jsonl").write_text(f"{json.dumps(record)}\n{torn}")
+        assert "epoch 3 (best), rSum 9.5" in repr(l2rm_jax.load(workdir))
+    (workdir / "metrics.jsonl").write_text(f"{torn}\n")
+    with pytest.raises(CheckpointError, match="not the log of a run"):
+        l2rm_jax.load(workdir)
