@@ -79,8 +79,14 @@ def test_embed_writes_what_other_tools_read(workdir, tmp_path, capsys):
             "--proposer: missing",
         ),
         (
-            ("search", "--workdir=W", "--gallery=scenes:test", "--query=a")
-            + ("--proposer=W", "--candidates=0"),
+            (
+                "search",
+                "--workdir=W",
+                "--gallery=scenes:test",
+                "--query=a",
+                "--proposer=W",
+                "--candidates=0",
+            ),
             "candidates: 0, expected at least top_k=10",
         ),
     ],
