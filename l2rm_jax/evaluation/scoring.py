@@ -73,7 +73,7 @@ class Scorer:
           dataset: any split. All its images and captions are scored, and no caption is clipped.
         """
         if self.metric:
-            return vector_similarities(*self.embeddings(variables, dataset), self.metric)
+            return vector_similarities(*self._vectors(variables, dataset), self.metric)
         own = self._replicas.host_rows(len(dataset.images))
         tiles = self._image_tiles(variables, dataset.images, own)
         shape = (len(own), len(dataset))
@@ -119,16 +119,23 @@ class Scorer:
     def embeddings(
         self, variables: Any, dataset: PairDataset
     ) -> tuple[Float[np.ndarray, "I D"], Float[np.ndarray, "M D"]]:
-        """Vectors of all images and of all captions; `vector_similarities` compares them.
+        """Vectors of all images and of all captions; a similarity is the dot product of two.
 
         Raises:
-          ConfigError: the head does not compare two vectors (`metric` is None).
+          ConfigError: the head's similarity is not a product of two vectors (`is_product`).
         """
-        if not self.metric:
+        if not self._model.is_product:
+            what = "vectors by their distance" if self.metric else "words with regions"
             raise ConfigError(
-                f"model.head: {self._model.config.model.head} compares words with regions, "
-                "expected a head whose similarity is a product of two vectors"
+                f"model.head: {self._model.config.model.head} compares {what}, expected a head "
+                "whose similarity is a product of two vectors"
             )
+        return self._vectors(variables, dataset)
+
+    def _vectors(
+        self, variables: Any, dataset: PairDataset
+    ) -> tuple[Float[np.ndarray, "I D"], Float[np.ndarray, "M D"]]:
+        """Vectors of all images and of all captions, of a head with a `metric`."""
         own = self._replicas.host_rows(len(dataset.images))
         images = self.image_vectors(variables, dataset.images.take(own))
         captions = dataset.take(self._replicas.host_rows(len(dataset)))

@@ -56,3 +56,9 @@ def test_every_similarity_is_in_its_place(head, vocabulary, tile, monkeypatch):
     if head == "sgr":
         with pytest.raises(ConfigError, match=r"model\.head: sgr compares words with regions"):
             scorer.embeddings(variables, dataset)
+
+
+def test_a_head_that_compares_by_distance_has_no_products():
+    scorer = Scorer(small_model("pem", VOCABULARY, AXIS), Replicas(jax.devices()[:1]), batch_size=4)
+    with pytest.raises(ConfigError, match=r"model\.head: pem compares vectors by their distance"):
+        scorer.embeddings(None, None)
