@@ -11,10 +11,10 @@ from ml_collections import ConfigDict
 from l2rm_jax.config import flat
 from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.run.config_file import CONFIG_FILE, read_config
+from l2rm_jax.run.log import VALIDATIONS
 
 RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 SEEDS = ("seed", "mismatch.seed")  # runs that differ only in these may be averaged
-VALIDATIONS = ("epoch", "adopt", "import")  # kinds with validation recalls; import: adopt in 0.1
 
 
 class Run(NamedTuple):

@@ -159,13 +159,15 @@ class Network:
           DataError: captions are text and the network takes vectors, or the other way round; or a
             caption is empty.
         """
-        if isinstance(captions, RegionFeatures) or self.vocabulary is None:
-            if isinstance(captions, RegionFeatures) and self.vocabulary is None:
-                return captions
-            found, expected = "text", "vectors, made by the encoder of its training captions"
+        if isinstance(captions, RegionFeatures):
             if self.vocabulary is not None:
-                found, expected = "vectors", "text"
-            raise DataError(f"captions: found {found}, expected {expected}, for {self.name}")
+                raise DataError(f"captions: found vectors, expected text, for {self.name}")
+            return captions
+        if self.vocabulary is None:
+            raise DataError(
+                "captions: found text, expected vectors, made by the encoder of its training "
+                f"captions, for {self.name}"
+            )
         words = [tokenize(caption, self._splitter) for caption in captions]
         empty = [row for row, found in enumerate(words) if not found]
         if empty:

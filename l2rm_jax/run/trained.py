@@ -15,6 +15,7 @@ from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.methods.base import TrainState
 from l2rm_jax.run.checkpoints import read_checkpoint
 from l2rm_jax.run.config_file import read_config
+from l2rm_jax.run.log import VALIDATIONS
 
 
 class Trained(NamedTuple):
@@ -88,12 +89,12 @@ def _epoch_record(workdir: str | Path, step: int) -> dict[str, Any]:
     """The record of the epoch that ended with this step; empty if none did."""
     path = Path(workdir) / "metrics.jsonl"
     lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    kinds = [f'"{kind}"'.encode() for kind in VALIDATIONS]
     # Without a newline, it is the last line of a run that was killed while writing it.
     complete = (line for line in lines if line.endswith(b"\n"))
     try:
-        records = [json.loads(x) for x in complete if b'"epoch"' in x or b'"adopt"' in x]
+        records = [json.loads(line) for line in complete if any(kind in line for kind in kinds)]
     except ValueError as error:
         raise CheckpointError(f"{path}: not the log of a run ({first_line(error)})") from error
-    kinds = ("epoch", "adopt")
-    found = (r for r in records if r.get("kind") in kinds and r.get("step") == step and "rsum" in r)
-    return next(found, {})
+    own = (record for record in records if record.get("step") == step and "rsum" in record)
+    return next((record for record in own if record.get("kind") in VALIDATIONS), {})

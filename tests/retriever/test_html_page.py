@@ -232,7 +232,7 @@ def test_pictures_that_cannot_be_shown_leave_their_id_and_the_reason(tmp_path):
     assert [text for text in page.texts("bdi") if text.startswith("id")] == [
         f"id {n}" for n in range(4) for _ in range(2)
     ]
-    assert str(tmp_path) not in "".join(reasons)  # a page is handed on
+    assert str(tmp_path) not in "".join(reasons)  # a page may be sent to others
 
 
 def test_a_page_overwrites_nothing_and_appears_whole(tmp_path):
