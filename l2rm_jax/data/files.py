@@ -4,8 +4,9 @@ import contextlib
 import io
 import math
 import os
+import shutil
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -86,8 +87,12 @@ def replace_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 @contextlib.contextmanager
-def new_file(path: Path) -> Iterator[Path]:
+def new_file(path: Path, what: str = "file") -> Iterator[Path]:
     """Write a file that may not exist yet, and that appears only when it is complete.
+
+    Args:
+      path: the file.
+      what: what it is, for the message.
 
     Yields:
       The empty file beside it that the caller fills; if the caller fails, it is removed.
@@ -97,24 +102,57 @@ def new_file(path: Path) -> Iterator[Path]:
       OSError: it cannot be written there; raised before the caller has done any work.
     """
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
-    check_new(path)
+    check_new(path, what)
     unfinished.touch()
     try:
         yield unfinished
-        check_new(path)  # again, as the work may have taken hours
+        check_new(path, what)  # again, as the work may have taken hours
         unfinished.rename(path)
     finally:
         unfinished.unlink(missing_ok=True)
 
 
-def check_new(path: Path) -> None:
-    """Check that no file would be overwritten.
+@contextlib.contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """Fill a directory that may not exist yet, and that appears only when it is complete.
+
+    Yields:
+      The empty directory beside it that the caller fills; what a killed process left is removed.
 
     Raises:
-      ConfigError: the file exists already.
+      ConfigError: the directory exists already.
     """
-    if path.exists():
-        raise ConfigError(f"{path}: already exists, expected the name of a new file")
+    check_new(path, "directory")
+    unfinished = path.with_name(f"{path.name}.partial")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    yield unfinished
+    os.replace(unfinished, path)
+
+
+def check_new(path: Path, what: str = "file") -> None:
+    """Check that nothing would be overwritten; `what` says what is to be written.
+
+    Raises:
+      ConfigError: the path exists already.
+    """
+    if os.path.lexists(path):
+        raise ConfigError(f"{path}: already exists, expected the name of a new {what}")
+
+
+def replace_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write a text file as `replace_file` does, with a newline after each line.
+
+    Lone surrogates, which the name of a file may hold, are written as the bytes they stand for.
+    """
+    replace_file(path, "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
+
+
+def replace_array(path: Path, array: np.ndarray) -> None:
+    """Write a small array to a `.npy` file as `replace_file` does."""
+    content = io.BytesIO()
+    np.save(content, array, allow_pickle=False)
+    replace_file(path, content.getvalue())
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -11,7 +11,6 @@ Results under different protocols cannot be compared. With five captions an imag
 """
 
 import dataclasses
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from l2rm_jax.data.files import open_array, replace_file
+from l2rm_jax.data.files import open_array, replace_array
 from l2rm_jax.errors import ConfigError, DataError
 
 SEMI_PAIRED = "semi_paired"
@@ -213,9 +212,7 @@ def open_index(path: str | Path) -> Int[np.ndarray, " entries"]:
 
 def write(mismatch: Mismatch, path: str | Path) -> None:
     """Write the index as a `.npy` file of int64, one entry per caption."""
-    content = io.BytesIO()
-    np.save(content, mismatch.stored_image, allow_pickle=False)
-    replace_file(Path(path), content.getvalue())
+    replace_array(Path(path), mismatch.stored_image)
 
 
 def _permute_some(values: np.ndarray, rate: float, rng: np.random.Generator) -> np.ndarray:

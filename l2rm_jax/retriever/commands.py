@@ -1,8 +1,6 @@
 """What the modes `search` and `embed` do."""
 
 import logging
-import os
-import shutil
 import tempfile
 import time
 from collections.abc import Sequence
@@ -10,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.data.files import check_new, new_directory, replace_lines
+from l2rm_jax.errors import DataError
 from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.load import load
 from l2rm_jax.retriever.sources import open_named_split, scene_pictures
@@ -42,8 +41,8 @@ def search(
     Raises:
       L2RMError: as `load`, `Retriever.encode_images` and `Retriever.search`.
     """
-    if html is not None and Path(html).exists():
-        raise ConfigError(f"{html}: already exists, expected the name of a new page")
+    if html is not None:
+        check_new(Path(html), "page")
     retriever = load(workdirs)
     for number, query in enumerate(queries, start=1):
         if not query.strip():
@@ -82,33 +81,23 @@ def embed(workdirs: Sequence[str], data: str, out: str | Path) -> str:
       ConfigError: `out` exists, or the head has no vectors.
       L2RMError: as `load` and `Retriever.encode_images`.
     """
-    out = Path(out)
-    if out.exists():
-        raise ConfigError(f"{out}: already exists, expected a new directory")
+    check_new(Path(out), "directory")
     retriever = load(workdirs)
     retriever.maker.require_vectors()
     images = retriever.encode_images(data)
     stored = open_named_split(data, retriever.data_config)
-    partial = out.with_name(f"{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-    partial.mkdir(parents=True)
-    np.save(partial / "images.npy", images.vectors())
-    _write_lines(partial / "image_ids.txt", images.ids)
-    count = len(stored.captions)
+    vectors, count = images.vectors(), len(stored.captions)
     if count:
         texts = stored.captions if retriever.in_words or not stored.vectors else stored.vectors
         captions = retriever.encode_captions(texts)
-        np.save(partial / "captions.npy", captions.vectors())
-        np.save(partial / "pairs.npy", stored.caption_image)
-        _write_lines(partial / "captions.txt", stored.captions)
     about = {"run": retriever.title, "fingerprint": retriever.maker.fingerprint, "data": data}
-    write_json(partial / "about.json", about | {"head": images.head, "metric": images.metric})
-    os.replace(partial, out)
-    size, metric = images.vectors().shape[1], images.metric
+    with new_directory(Path(out)) as directory:
+        np.save(directory / "images.npy", vectors)
+        replace_lines(directory / "image_ids.txt", images.ids)
+        if count:
+            np.save(directory / "captions.npy", captions.vectors())
+            np.save(directory / "pairs.npy", stored.caption_image)
+            replace_lines(directory / "captions.txt", stored.captions)
+        write_json(directory / "about.json", about | {"head": images.head, "metric": images.metric})
+    size, metric = vectors.shape[1], images.metric
     return f"{out}: {len(images):,} images, {count:,} captions, {size} numbers each ({metric})"
-
-
-def _write_lines(path: Path, lines: Sequence[str]) -> None:
-    # Lone surrogates, which a file name may hold, are written as they were read.
-    text = "".join(f"{line}\n" for line in lines)
-    path.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")

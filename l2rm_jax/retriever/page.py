@@ -8,7 +8,6 @@ escaped, so the policy is a second lock.
 import base64
 import hashlib
 import html
-import os
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -18,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.data.files import check_new, new_file
+from l2rm_jax.errors import DataError
 from l2rm_jax.retriever.thumbnails import Thumbnail, make_thumbnail
 
 LEVELS = 9  # shades of a word, besides none
@@ -133,19 +133,11 @@ def write_page(
       DataError: as `render_page`.
     """
     path = Path(path)
-    taken = ConfigError(f"{path}: already exists, expected the name of a new page")
-    if os.path.lexists(path):
-        raise taken
+    check_new(path, "page")
     page = render_page(queries, title=title, subtitle=subtitle)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
-    try:
+    with new_file(path, "page") as unfinished:
         unfinished.write_bytes(page.encode())
-        os.link(unfinished, path)  # unlike a renaming, it fails if the name is taken by now
-    except FileExistsError:
-        raise taken from None
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 _LEGEND = """<p class="legend">The more a word weighs in a score, the stronger its colour and the

@@ -2,16 +2,14 @@
 
 import dataclasses
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from l2rm_jax.data.files import open_array
-from l2rm_jax.errors import ConfigError, DataError, first_line
+from l2rm_jax.data.files import new_directory, open_array
+from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.evaluation.codes import CodedCaptions
 from l2rm_jax.models.encoders import ImageCode, TextCode
 
@@ -29,18 +27,12 @@ def write(path: str | Path, header: Mapping[str, Any], parts: Sequence[Any]) -> 
     Raises:
       ConfigError: `path` exists already.
     """
-    path = Path(path)
-    if path.exists():
-        raise ConfigError(f"{path}: already exists, expected a new directory")
-    partial = path.with_name(f"{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-    partial.mkdir(parents=True)
-    for number, part in enumerate(parts):
-        for name, array in _arrays(part):
-            np.save(partial / f"{number}-{name}.npy", array)
-    # ASCII: a text may hold a lone surrogate, which UTF-8 cannot write.
-    (partial / FILE).write_text(json.dumps(header))
-    os.replace(partial, path)
+    with new_directory(Path(path)) as directory:
+        for number, part in enumerate(parts):
+            for name, array in _arrays(part):
+                np.save(directory / f"{number}-{name}.npy", array)
+        # ASCII: a text may hold a lone surrogate, which UTF-8 cannot write.
+        (directory / FILE).write_text(json.dumps(header))
 
 
 def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:

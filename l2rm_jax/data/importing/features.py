@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from l2rm_jax.data.files import replace_array
 from l2rm_jax.data.importing import shards, vectors, writing
 from l2rm_jax.data.importing.encoder import Encoder
 from l2rm_jax.data.importing.pairs import Pairs
@@ -119,7 +120,7 @@ def write_caption_vectors(
     ends = np.cumsum([len(own) for own in layout.pairs])
     for name, own in zip(SPLITS, np.split(lengths, ends[:-1]), strict=True):
         if len(own):
-            writing.write_array(out / f"{name}_lengths.npy", own.astype(np.int32))
+            replace_array(out / f"{name}_lengths.npy", own.astype(np.int32))
     cut = int(encoded.column("cut").sum())
     return {"kind": "tokens" if len(lengths) else "vectors", "cut": cut}
 

@@ -1,7 +1,5 @@
 """Features are computed in shards, each a file: an import that is killed loses one at most."""
 
-import io
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +10,7 @@ from jaxtyping import Float, Int, UInt8
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.batches import read_ahead
-from l2rm_jax.data.files import replace_file
+from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.importing.encoder import Encoder
 from l2rm_jax.data.importing.pictures import (
     DIGEST_BYTES,
@@ -105,7 +103,7 @@ def encode_pictures(
             file = directory / f"images-{start // SHARD:06}.npz"
             places = range(start, min(start + SHARD, len(images)))
             if not file.exists():
-                _write_shard(file, **_encode_shard(encoder, read_ahead(load, places), bar.update))
+                replace_arrays(file, _encode_shard(encoder, read_ahead(load, places), bar.update))
             else:
                 bar.update(len(places))
             files.append(file)
@@ -175,7 +173,7 @@ def encode_captions(
                 )
                 if arrays is None:
                     return None
-                _write_shard(file, **arrays)
+                replace_arrays(file, arrays)
             files.append(file)
     return Shards(tuple(files), order)
 
@@ -216,20 +214,11 @@ def _checked(encoder: Encoder, features: np.ndarray, rows: int) -> np.ndarray:
     return features
 
 
-def _write_shard(file: Path, **arrays: np.ndarray) -> None:
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    replace_file(file, content.getvalue())
-
-
 def read_member(file: Path, name: str) -> np.ndarray:
     """Read one array of a shard.
 
     Raises:
       DataError: the file is not a shard.
     """
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            return arrays[name]
-    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
-        raise DataError(f"{file}: damaged ({error}); remove it, and repeat the import") from error
+    with open_arrays(file, "a shard of features", "remove it, and repeat the import") as arrays:
+        return arrays[name]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Int
 
-from l2rm_jax.data.files import replace_file
+from l2rm_jax.data.files import replace_array, replace_lines
 from l2rm_jax.data.importing.pairs import Pairs
 from l2rm_jax.data.importing.shards import Block
 from l2rm_jax.data.importing.splits import NONE, SPLITS
@@ -105,23 +105,14 @@ def write_texts(directory: Path, pairs: Pairs, layout: Layout) -> None:
         if not len(own):
             continue
         ids = np.flatnonzero(layout.image_split == number)
-        _write_lines(directory / f"{split}_ids.txt", pairs.names.take(pa.array(ids)))
+        replace_lines(directory / f"{split}_ids.txt", _texts(pairs.names, ids))
         if pairs.text is not None:
-            _write_lines(directory / f"{split}_caps.txt", pairs.text.take(pa.array(own)))
-        write_array(directory / f"{split}_pairs.npy", layout.image_row[pairs.image[own]])
+            replace_lines(directory / f"{split}_caps.txt", _texts(pairs.text, own))
+        replace_array(directory / f"{split}_pairs.npy", layout.image_row[pairs.image[own]])
 
 
-def write_array(file: Path, array: np.ndarray) -> None:
-    """Write a small `.npy` file."""
-    unfinished = file.with_name(f"{file.name}.unfinished")
-    with unfinished.open("wb") as target:
-        np.save(target, array, allow_pickle=False)
-    unfinished.replace(file)
-
-
-def _write_lines(file: Path, texts: pa.Array) -> None:
-    lines = texts.to_pylist()
-    replace_file(file, "".join(f"{line}\n" for line in lines).encode())
+def _texts(texts: pa.Array, rows: Int[np.ndarray, " n"]) -> list[str]:
+    return texts.take(pa.array(rows)).to_pylist()
 
 
 def hash_file(file: Path) -> str:

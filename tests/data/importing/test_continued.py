@@ -119,10 +119,10 @@ def test_ten_kills(tmp_path, source):
 
 
 STEPS = [
-    ("l2rm_jax.data.importing.shards.replace_file", 3),
-    ("l2rm_jax.data.importing.shards.replace_file", 20),
-    ("l2rm_jax.data.importing.writing.replace_file", 2),
-    ("l2rm_jax.data.importing.writing.write_array", 1),
+    ("l2rm_jax.data.importing.shards.replace_arrays", 3),
+    ("l2rm_jax.data.importing.shards.replace_arrays", 20),
+    ("l2rm_jax.data.importing.writing.replace_lines", 2),
+    ("l2rm_jax.data.importing.writing.replace_array", 1),
     ("l2rm_jax.data.importing.features.writing.write_rows", 2),
     ("l2rm_jax.data.importing.importer.shutil.rmtree", 2),
     ("l2rm_jax.data.importing.importer.Path.rename", 1),
@@ -158,7 +158,7 @@ def test_an_import_ends_anywhere_and_is_continued(tmp_path, source, monkeypatch,
     )
     import_data(request(tmp_path / "out", source))
     assert files(tmp_path / "out") == files(tmp_path / "whole")
-    if place.endswith("shards.replace_file"):
+    if place.endswith("shards.replace_arrays"):
         assert COUNT - len(encoded) >= SMALL * min(times - 1, COUNT // SMALL) - 1
     else:
         assert not encoded
