@@ -1,20 +1,22 @@
-"""Two-component beta mixture of per-pair losses, to tell which pairs are mismatched.
+"""Two-component mixtures of per-pair losses, to tell which pairs are mismatched.
 
 Mismatched pairs keep a high loss after the warm-up. L2RM fits two beta distributions to the losses
 by expectation-maximisation (EM) and calls a pair mismatched if the posterior of the component with
-the higher mean exceeds one half (L2RM section 3.2). The fit runs on the host, in float64.
+the higher mean exceeds one half (L2RM section 3.2): `fit`. NCR and its relatives fit two Gaussians:
+`fit_gaussian`. The fits run on the host, in float64.
 
 References:
     Arazo et al., Unsupervised Label Noise Modeling and Loss Correction, ICML 2019: the mixture
     and its maximisation step, which uses weighted moments.
     Han et al., Learning to Rematch Mismatched Pairs for Robust Cross-Modal Retrieval, CVPR 2024.
+    Huang et al., Learning with Noisy Correspondence for Cross-modal Matching, NeurIPS 2021 (NCR).
 """
 
-from math import lgamma
+from math import lgamma, tau
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 # Scaled losses are clipped to [_EDGE, 1 - _EDGE]: at 0 and 1 a beta density may be infinite.
 _EDGE = 1e-3
@@ -26,6 +28,12 @@ _SMALLEST_VARIANCE = 1e-6
 _SMALLEST_WEIGHT = 1e-9
 # A split with a smaller share of the pairs on one side counts as a failed fit.
 _SMALLEST_SIDE = 0.02
+# NCR's settings of the Gaussian mixture: EM stops early, and this is added to each variance.
+_GAUSSIAN_ITERATIONS = 10
+_GAUSSIAN_TOLERANCE = 1e-2
+_ADDED_VARIANCE = 5e-4
+# If the posterior calls all pairs matched, the most doubtful one in this many is not.
+_ONE_IN = 100
 
 
 class BetaMixture(NamedTuple):
@@ -89,14 +97,8 @@ def fit(losses: Float[np.ndarray, " pairs"]) -> BetaMixture:
     Raises:
         ValueError: if ``losses`` is not a non-empty vector, or holds a value that is not finite.
     """
-    losses = np.asarray(losses, np.float64)
-    if losses.ndim != 1 or not losses.size:
-        raise ValueError(f"losses must be a non-empty vector, found shape {losses.shape}")
-    if not np.isfinite(losses).all():
-        row = int(np.flatnonzero(~np.isfinite(losses))[0])
-        raise ValueError(f"loss {row} is {losses[row]}, expected a finite number")
-    low, high = float(losses.min()), float(losses.max())
-    if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
+    losses, low, high = _checked(losses)
+    if low == high:
         flat = np.ones(2)
         return BetaMixture(np.array([1.0, 0.0]), flat, flat, low, high, 0, True, 0.0)
     scaled = _scale(losses, low, high)
@@ -110,11 +112,148 @@ def fit(losses: Float[np.ndarray, " pairs"]) -> BetaMixture:
     return best[2]
 
 
+class GaussianMixture(NamedTuple):
+    """A fitted mixture; component 0 (matched) has the lower mean, 1 (mismatched) the higher."""
+
+    weights: Float[np.ndarray, "2"]  # share of each component, sums to 1
+    means: Float[np.ndarray, "2"]  # of the scaled losses, in [0, 1]
+    variances: Float[np.ndarray, "2"]
+    low: float  # losses are scaled from [low, high] to [0, 1]
+    high: float
+    iterations: int
+    converged: bool
+    log_likelihood: float  # mean over pairs, for scaled losses
+
+    def matched_posterior(self, losses: Float[np.ndarray, " pairs"]) -> Float[np.ndarray, " pairs"]:
+        """Posterior probability that each pair is matched (component 0), in [0, 1].
+
+        It need not fall with the loss: the wider component also takes the lowest losses.
+        """
+        return self._scaled_posterior(_unit_scale(losses, self.low, self.high))
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether component 0, with the lower mean, is also the likelier one at the lowest loss."""
+        return bool(self._scaled_posterior(np.zeros(1))[0] >= 0.5)
+
+    @property
+    def separation(self) -> float:
+        """Distance between the two means, divided by the sum of the two standard deviations."""
+        return float((self.means[1] - self.means[0]) / np.sqrt(self.variances).sum())
+
+    def _scaled_posterior(self, scaled):
+        return np.exp(_gaussian_log_joint(scaled, self.weights, self.means, self.variances)[1][0])
+
+
+def fit_gaussian(losses: Float[np.ndarray, " pairs"]) -> GaussianMixture:
+    """Fit NCR's mixture of two Gaussians by a few iterations of EM.
+
+    NCR stops EM long before it converges, usually after two or three iterations, so that the result
+    depends on the start. The public code starts from k-means with random centres; this fit starts
+    from `_two_means`, which is deterministic, and has the same stop rule: at most 10 iterations, or
+    until the mean log-likelihood per pair changes by less than 0.01.
+
+    Args:
+        losses: one finite loss per pair, on any scale. If all are equal, the mixture calls every
+            pair matched.
+
+    Returns:
+        The mixture; its method `matched_posterior`, given the same losses, returns each pair's
+        posterior.
+
+    Raises:
+        ValueError: if ``losses`` is not a non-empty vector, or holds a value that is not finite.
+    """
+    losses, low, high = _checked(losses)
+    if low == high:
+        one, none = np.array([1.0, 0.0]), np.zeros(2)
+        return GaussianMixture(one, none, np.full(2, _ADDED_VARIANCE), low, high, 0, True, 0.0)
+    scaled = _unit_scale(losses, low, high)
+    upper = _two_means(scaled)
+    parameters = _gaussian_moments(scaled, np.stack([1 - upper, upper]))
+    likelihood, change, iteration = -np.inf, np.inf, 0
+    while change >= _GAUSSIAN_TOLERANCE and iteration < _GAUSSIAN_ITERATIONS:
+        total, log_posterior = _gaussian_log_joint(scaled, *parameters)
+        parameters = _gaussian_moments(scaled, np.exp(log_posterior))
+        change, likelihood = abs(total.mean() - likelihood), total.mean()
+        iteration += 1
+    order = np.argsort(parameters[1], kind="stable")
+    return GaussianMixture(
+        *(each[order] for each in parameters),
+        low=low,
+        high=high,
+        iterations=iteration,
+        converged=bool(change < _GAUSSIAN_TOLERANCE),
+        log_likelihood=float(likelihood),
+    )
+
+
+def call_matched(
+    posterior: Float[np.ndarray, " pairs"], threshold: float = 0.5
+) -> Bool[np.ndarray, " pairs"]:
+    """Which pairs NCR calls matched: those with a posterior above the threshold.
+
+    If all pairs are above it, the threshold becomes the 1% quantile of the posteriors, so that the
+    most doubtful hundredth counts as mismatched; pairs at the quantile count as matched only if it
+    is the highest posterior.
+
+    Args:
+        posterior: posterior of each pair of being matched, in [0, 1].
+        threshold: in [0, 1].
+
+    Returns:
+        True for the pairs that are called matched.
+    """
+    if posterior.min() <= threshold:
+        return posterior > threshold
+    quantile = np.sort(posterior)[len(posterior) // _ONE_IN]
+    return posterior > quantile if quantile < posterior.max() else posterior == quantile
+
+
+def _checked(losses):
+    """Check losses; return them in float64 with the ends of their range, equal if all losses are.
+
+    Raises:
+        ValueError: if ``losses`` is not a non-empty vector, or holds a value that is not finite.
+    """
+    losses = np.asarray(losses, np.float64)
+    if losses.ndim != 1 or not losses.size:
+        raise ValueError(f"losses must be a non-empty vector, found shape {losses.shape}")
+    if not np.isfinite(losses).all():
+        row = int(np.flatnonzero(~np.isfinite(losses))[0])
+        raise ValueError(f"loss {row} is {losses[row]}, expected a finite number")
+    low, high = float(losses.min()), float(losses.max())
+    if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
+        high = low
+    return losses, low, high
+
+
+def _unit_scale(losses, low, high):
+    """Scale losses from [low, high] to [0, 1], in float64."""
+    losses = np.asarray(losses, np.float64)
+    return (losses - low) / (high - low) if high > low else np.zeros_like(losses)
+
+
+def _gaussian_moments(scaled, shares):
+    """Weights, means and variances of the components, given each pair's shares in them."""
+    counts = shares.sum(axis=1) + 10 * np.finfo(np.float64).eps
+    means = shares @ scaled / counts
+    variances = np.sum(shares * (scaled - means[:, None]) ** 2, axis=1) / counts
+    return counts / counts.sum(), means, variances + _ADDED_VARIANCE
+
+
+def _gaussian_log_joint(scaled, weights, means, variances):
+    """Log density of each scaled loss, and its log posteriors of both components."""
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(weights) - np.log(tau * variances) / 2
+    joint = log_weights[:, None] - (scaled - means[:, None]) ** 2 / (2 * variances[:, None])
+    total = np.logaddexp(joint[0], joint[1])
+    return total, joint - total
+
+
 def _scale(losses, low, high):
     """Scale losses from [low, high] to [1e-3, 1 - 1e-3], in float64."""
-    losses = np.asarray(losses, np.float64)
-    scaled = (losses - low) / (high - low) if high > low else np.zeros_like(losses)
-    return np.clip(scaled, _EDGE, 1 - _EDGE)
+    return np.clip(_unit_scale(losses, low, high), _EDGE, 1 - _EDGE)
 
 
 def _maximise(scaled, responsibility) -> BetaMixture:

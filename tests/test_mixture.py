@@ -1,12 +1,26 @@
-"""The beta mixture against Bayes' rule and degenerate input."""
+"""The mixtures against Bayes' rule, scikit-learn and degenerate input."""
 
 import numpy as np
 import pytest
 
-from l2rm_jax.mixture import fit
+from l2rm_jax.mixture import call_matched, fit, fit_gaussian
 
 KINDS = {"easy": ((2, 12), (9, 4)), "hard": ((2, 6), (5, 4)), "spiky": ((0.8, 20), (14, 6))}
 RATES = (0.2, 0.4, 0.6, 0.8)
+DEGENERATE = pytest.mark.parametrize(
+    "losses",
+    [
+        np.zeros(10),
+        np.full(7, 0.3),
+        np.array([1.5]),
+        np.array([0.0, 1.0]),
+        np.array([0.0] * 99 + [1.0]),
+        np.array([0.0] * 50 + [1.0] * 50),
+        np.array([0.2, 0.2 + 1e-9, 0.2]),
+        np.linspace(0, 1, 50).astype(np.float32),
+    ],
+    ids=["zeros", "equal", "one", "two", "outlier", "binary", "nearly-equal", "uniform"],
+)
 
 
 def draw(kind, rate, count, seed):
@@ -53,20 +67,7 @@ def test_invariant_to_scale_shift_and_order():
     np.testing.assert_allclose(fit(moved).mismatched_posterior(moved)[::-1], posterior, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "losses",
-    [
-        np.zeros(10),
-        np.full(7, 0.3),
-        np.array([1.5]),
-        np.array([0.0, 1.0]),
-        np.array([0.0] * 99 + [1.0]),
-        np.array([0.0] * 50 + [1.0] * 50),
-        np.array([0.2, 0.2 + 1e-9, 0.2]),
-        np.linspace(0, 1, 50).astype(np.float32),
-    ],
-    ids=["zeros", "equal", "one", "two", "outlier", "binary", "nearly-equal", "uniform"],
-)
+@DEGENERATE
 def test_degenerate_losses_stay_finite(losses):
     mixture = fit(losses)
     posterior = mixture.mismatched_posterior(losses)
@@ -90,5 +91,87 @@ def test_is_consistent_compares_at_the_low_end():
 
 @pytest.mark.parametrize("losses", [[], [[0.1, 0.2]], [0.1, np.nan], [np.inf, 0.2]])
 def test_bad_losses_are_refused(losses):
-    with pytest.raises(ValueError, match="loss"):
-        fit(np.array(losses))
+    for fit_one in (fit, fit_gaussian):
+        with pytest.raises(ValueError, match="loss"):
+            fit_one(np.array(losses))
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_gaussian_components_are_recovered(rate):
+    rng = np.random.default_rng(0)
+    mismatched = np.arange(3000) < 3000 * rate
+    losses = np.where(mismatched, rng.normal(0.7, 0.08, 3000), rng.normal(0.2, 0.05, 3000))
+    mixture = fit_gaussian(losses)
+    np.testing.assert_allclose(mixture.weights, [1 - rate, rate], atol=0.01)
+    scale = mixture.high - mixture.low
+    np.testing.assert_allclose(mixture.low + scale * mixture.means, [0.2, 0.7], atol=0.01)
+    added = 5e-4  # to the variances of the scaled losses
+    deviations = np.sqrt(mixture.variances - added) * scale
+    np.testing.assert_allclose(deviations, [0.05, 0.08], rtol=0.05)
+    np.testing.assert_allclose(
+        mixture.separation, 0.5 / scale / np.sqrt(mixture.variances).sum(), rtol=0.02
+    )
+    assert mixture.converged and mixture.is_consistent
+    assert np.mean(call_matched(mixture.matched_posterior(losses)) != mismatched) > 0.99
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rate", RATES)
+def test_gaussians_are_those_of_scikit_learn_from_the_same_start(kind, rate):
+    sklearn_mixture = pytest.importorskip("sklearn.mixture")
+    losses, _ = draw(kind, rate, 2000, seed=4)
+    ours = fit_gaussian(losses)
+    scaled = (losses - losses.min()) / np.ptp(losses)
+    upper = scaled >= scaled.mean()
+    for _ in range(100):
+        upper = scaled >= (scaled[upper].mean() + scaled[~upper].mean()) / 2
+    theirs = sklearn_mixture.GaussianMixture(2, max_iter=10, tol=1e-2, reg_covar=5e-4)
+    theirs._initialize(scaled[:, None], np.stack([~upper, upper], axis=1).astype(float))
+    theirs._initialize_parameters = lambda *args, **kwargs: None  # keep this start
+    theirs.fit(scaled[:, None])
+    posterior = theirs.predict_proba(scaled[:, None])[:, theirs.means_[:, 0].argmin()]
+    assert (ours.iterations, ours.converged) == (theirs.n_iter_, theirs.converged_)
+    np.testing.assert_allclose(ours.matched_posterior(losses), posterior, atol=1e-9)
+
+
+def test_gaussians_do_not_depend_on_scale_shift_and_order():
+    losses, _ = draw("hard", 0.4, 500, seed=1)
+    posterior = fit_gaussian(losses).matched_posterior(losses)
+    moved = 7.0 * losses[::-1] - 3.0
+    found = fit_gaussian(moved).matched_posterior(moved)
+    np.testing.assert_allclose(found[::-1], posterior, atol=1e-9)
+
+
+@DEGENERATE
+def test_gaussians_of_degenerate_losses_stay_finite(losses):
+    mixture = fit_gaussian(losses)
+    posterior = mixture.matched_posterior(losses)
+    assert posterior.shape == losses.shape
+    assert np.isfinite(posterior).all() and (posterior >= 0).all() and (posterior <= 1).all()
+    assert np.isfinite([*mixture.weights, *mixture.means, *mixture.variances]).all()
+    if np.ptp(losses) == 0:
+        assert (posterior == 1).all() and not mixture.weights[1]
+
+
+def test_a_wide_component_takes_the_lowest_losses_too():
+    losses, _ = draw("easy", 0.5, 500, seed=2)
+    mixture = fit_gaussian(losses)
+    assert mixture.is_consistent
+    wide = mixture._replace(variances=np.array([5e-4, 0.5]))
+    assert not wide.is_consistent
+    assert wide.matched_posterior(losses[losses.argmin()][None])[0] < 0.5
+
+
+@pytest.mark.parametrize(
+    ("posterior", "mismatched"),
+    [
+        ([0.2, 0.5, 0.6], [0, 1]),
+        ([0.7, *[0.9] * 98, 0.8], [0, 99]),
+        ([0.7] + [1.0] * 200, [0]),
+        ([1.0] * 5, []),
+    ],
+    ids=["some", "all-above", "ties", "equal"],
+)
+def test_some_pairs_always_count_as_matched(posterior, mismatched):
+    called = call_matched(np.array(posterior))
+    np.testing.assert_array_equal(np.flatnonzero(~called), mismatched)

@@ -12,6 +12,7 @@ from experiments.fidelity import (
     heads,
     losses,
     models,
+    peers,
     retrieval,
     semi_paired,
     training,
@@ -122,6 +123,20 @@ PARTS = {
             "first gradients / largest": 1e-4,
             "learned cost after": 1e-7,
             "weights after, beyond noise": 2e-5,
+        },
+    ),
+    "n_ncr*": Part(
+        peers.ncr,
+        {
+            "margins": 1e-6,
+            "predictions and targets": 1e-5,
+            "losses, relative": 1e-5,
+            "gradients / largest": 1e-4,
+            "posteriors, beyond their spread": 1e-4,
+            "parameters of the mixture": 1e-2,
+            "EM iterations": 0.0,
+            "accuracy below the stored fit's": 2.5e-3,
+            "pairs called otherwise": 0.0,
         },
     ),
 }

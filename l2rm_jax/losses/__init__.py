@@ -6,7 +6,16 @@ May import nothing from the rest of l2rm_jax.
 
 from l2rm_jax.losses.complementary import complementary_contrastive, draw_negatives
 from l2rm_jax.losses.contrastive import info_nce, robust_info_nce
-from l2rm_jax.losses.ranking import per_pair_hinge, triplet_hardest, triplet_mean
+from l2rm_jax.losses.ranking import (
+    hardest_k,
+    per_pair_hinge,
+    prediction,
+    smallest,
+    soft_margin,
+    triplet_hardest,
+    triplet_mean,
+    unviolated_margin,
+)
 from l2rm_jax.losses.rematching import jensen_shannon, kl, soft_info_nce, symmetric_kl
 from l2rm_jax.losses.semi_paired import alignment, paired_triplet, robust_mining, uniformity
 
@@ -14,16 +23,21 @@ __all__ = [
     "alignment",
     "complementary_contrastive",
     "draw_negatives",
+    "hardest_k",
     "info_nce",
     "jensen_shannon",
     "kl",
     "paired_triplet",
     "per_pair_hinge",
+    "prediction",
     "robust_info_nce",
     "robust_mining",
+    "smallest",
     "soft_info_nce",
+    "soft_margin",
     "symmetric_kl",
     "triplet_hardest",
     "triplet_mean",
     "uniformity",
+    "unviolated_margin",
 ]
