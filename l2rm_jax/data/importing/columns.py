@@ -78,9 +78,10 @@ def text_column(part: Part, name: str) -> pa.Array:
     """
     if name not in part.table.column_names:
         return pa.nulls(len(part.table), pa.large_string())
-    column = part.table[name].combine_chunks()
+    column = part.table[name]
     try:
-        return column.cast(pa.large_string())
+        # Large first: the chunks together may hold more than 2 GiB.
+        return column.cast(pa.large_string()).combine_chunks()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise ConfigError(
             f"column {name}: found {column.type}, expected text, or lists of text for captions"

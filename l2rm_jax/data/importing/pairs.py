@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Bool, Int, UInt8, UInt32
 
 from l2rm_jax.data.captions import MAX_CHARACTERS
 from l2rm_jax.data.importing.columns import Columns, text_column
@@ -76,6 +76,18 @@ class Pairs(NamedTuple):
         )
 
 
+class Runs(NamedTuple):
+    """The image of each row; rows that follow each other and show the same one are a run.
+
+    Attributes:
+      keys: what identifies the image of each run, as text; null if its rows have none.
+      lengths: number of rows of each run.
+    """
+
+    keys: pa.Array
+    lengths: Int[np.ndarray, " runs"]
+
+
 def _select(array: pa.Array, kept: np.ndarray) -> pa.Array:
     return array.filter(pa.array(kept)) if kept.dtype == bool else array.take(pa.array(kept))
 
@@ -93,7 +105,7 @@ def row_numbers(source: Source) -> list[Int[np.ndarray, " rows"]]:
 def read_pairs(
     source: Source,
     columns: Columns,
-    images: pa.Array,
+    images: Runs,
     rejected: Rejected,
     name_images: Callable[[Int[np.ndarray, " images"]], pa.Array] | None = None,
 ) -> Pairs:
@@ -102,7 +114,7 @@ def read_pairs(
     Args:
       source: the rows.
       columns: which columns to read.
-      images: [rows] what identifies the image of each row, as text; null if it has none.
+      images: what identifies the image of each row.
       rejected: takes the rows that are left out.
       name_images: what the user calls images, given the row in which each appears first; None if
         that is what identifies them.
@@ -110,11 +122,13 @@ def read_pairs(
     for row, reason in source.skipped:
         rejected.add(row, "", reason)
     row_number = np.concatenate([np.zeros(0, np.int64), *row_numbers(source)])
-    grouped = images.dictionary_encode()
-    image_of_row = grouped.indices.fill_null(-1).to_numpy().astype(np.int64)
-    names = grouped.dictionary
+    code = images.keys.dictionary_encode()
+    image_of_run = code.indices.fill_null(-1).to_numpy().astype(np.int64)
+    image_of_row = np.repeat(image_of_run, images.lengths)
     # Images are numbered as they appear, so a number above all before it is a first appearance.
-    first_row = row_number[np.diff(np.maximum.accumulate(image_of_row), prepend=-1) > 0]
+    is_first = np.diff(np.maximum.accumulate(image_of_run), prepend=-1) > 0
+    first_row = row_number[(np.cumsum(images.lengths) - images.lengths)[is_first]]
+    names = code.dictionary
     names = names if name_images is None else name_images(first_row)
 
     text, table_row = _caption_cells(source, columns.captions)
@@ -157,17 +171,19 @@ def pairs_of_arrays(images: int, captions: int) -> Pairs:
     return Pairs(caption + 1, image, caption, None, names, first_row, None, captions)
 
 
-def image_names(source: Source, column: str) -> pa.Array:
+def image_names(source: Source, column: str) -> Runs:
     """What identifies the image of each row, of a column of text; null where it is empty."""
-    columns = []
+    keys, lengths = [], []
     for part in source.parts:
-        names = pc.utf8_trim_whitespace(text_column(part, column))
+        runs = pc.run_end_encode(text_column(part, column))
+        lengths.append(np.diff(runs.run_ends.to_numpy(), prepend=0))
+        names = pc.utf8_trim_whitespace(runs.values)
         names = pc.if_else(pc.equal(pc.utf8_length(names), 0), None, names)
         if part.folder:
             folder, nothing = (pa.scalar(text, names.type) for text in (part.folder, ""))
             names = pc.binary_join_element_wise(folder, names, nothing)
-        columns.append(names)
-    return _joined(columns)
+        keys.append(names)
+    return Runs(_joined(keys), np.concatenate(lengths))
 
 
 def _joined(arrays: Sequence[pa.Array]) -> pa.Array:
@@ -182,8 +198,9 @@ def _caption_cells(
     texts, places, start = [], [], 0
     for part in source.parts:
         cells = [_flat_captions(part, name) for name in names]
-        text, place = _joined([c[0] for c in cells]), np.concatenate([c[1] for c in cells])
+        text, place = cells[0]
         if len(cells) > 1:
+            text, place = _joined([c[0] for c in cells]), np.concatenate([c[1] for c in cells])
             order = np.argsort(place, kind="stable")
             text, place = text.take(pa.array(order)), place[order]
         texts.append(text)
@@ -235,11 +252,15 @@ def _is_plain(text: pa.Array) -> bool:
     starts, data = _bytes_of(text)
     for start in range(0, len(data), _BLOCK_BYTES):
         block = data[start : start + _BLOCK_BYTES + 1]
-        is_space = block == ord(" ")
-        if (block < ord(" ")).any() or (block > 127).any() or (is_space[1:] & is_space[:-1]).any():
+        if block.min() < ord(" ") or block.max() > 127:
             return False
-    filled = np.flatnonzero(np.diff(starts))
-    ends = data[starts[:-1][filled]], data[starts[1:][filled] - 1]
+        is_space = block == ord(" ")
+        if (is_space[1:] & is_space[:-1]).any():
+            return False
+    if not len(data):
+        return True
+    # Where a caption is empty, these are the first or last byte of another one.
+    ends = (data.take(places, mode="clip") for places in (starts[:-1], starts[1:] - 1))
     return not any((each == ord(" ")).any() for each in ends)
 
 
@@ -275,23 +296,19 @@ def _first_of_equals(
 ) -> Int[np.ndarray, " captions"]:
     """Number of the first caption without a problem that has the same image and text."""
     first = np.arange(len(problem))
-    # Few captions repeat another one. So texts are compared only where image, length, and sum and
-    # exclusive or of the bytes are the same.
+    # Few captions repeat another one. So texts are compared only where image, length, and sum of
+    # the bytes are the same.
     starts, data = _bytes_of(text)
     sizes = np.diff(starts)
-    keys = (image * _MIX + sizes).astype(np.uint64)
+    keys = (image * _MIX + sizes).astype(np.uint64) * np.uint64(_MIX)
     filled = np.flatnonzero(sizes)
     if len(filled):
-        for operation in (np.add, np.bitwise_xor):
-            keys *= np.uint64(_MIX)
-            keys[filled] += operation.reduceat(data, starts[filled], dtype=np.uint8)
+        keys[filled] += np.add.reduceat(data, starts[filled], dtype=np.uint8)
     good = np.flatnonzero(problem == 0)
-    keys = keys[good]
-    ordered = np.sort(keys)
-    again = ordered[1:][ordered[1:] == ordered[:-1]]
-    if not len(again):
+    keys = (keys[good] * np.uint64(_MIX) >> np.uint64(32)).astype(np.uint32)
+    alike = good[_is_repeated(keys)]
+    if not len(alike):
         return first
-    alike = good[again[np.searchsorted(again, keys).clip(max=len(again) - 1)] == keys]
     code = text.take(pa.array(alike)).dictionary_encode()
     pair = image[alike] * len(code.dictionary) + code.indices.to_numpy()
     order = np.argsort(pair, kind="stable")
@@ -299,6 +316,20 @@ def _first_of_equals(
     copies = np.diff(begins, append=len(order))
     first[alike[order]] = np.repeat(alike[order[begins]], copies)
     return first
+
+
+def _is_repeated(keys: UInt32[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+    """Which keys occur more than once; fast if few do."""
+    ordered = np.sort(keys)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    # The upper half of the bits rules most keys out before the search for the others.
+    may_repeat = np.zeros(1 << 16, bool)
+    may_repeat[repeated >> 16] = True
+    result = may_repeat[keys >> 16]
+    if len(repeated):
+        places = np.searchsorted(repeated, keys[result]).clip(max=len(repeated) - 1)
+        result[result] = repeated[places] == keys[result]
+    return result
 
 
 def _splits_of_images(

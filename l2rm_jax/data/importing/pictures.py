@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.importing.columns import Columns
-from l2rm_jax.data.importing.pairs import row_numbers
+from l2rm_jax.data.importing.pairs import Runs, row_numbers
 from l2rm_jax.data.importing.sources import Part, Source
 from l2rm_jax.errors import first_line
 
@@ -78,11 +78,11 @@ def missing_files(pictures: Pictures, images: np.ndarray) -> np.ndarray:
     return np.array([not (pictures.base / name).is_file() for name in names], bool)
 
 
-def find_pictures(source: Source, columns: Columns) -> tuple[pa.Array, pa.ChunkedArray | None]:
+def find_pictures(source: Source, columns: Columns) -> tuple[Runs | None, pa.ChunkedArray | None]:
     """What identifies the image of each row, if pictures lie in the table: the hash of their bytes.
 
     Returns:
-      [rows] keys, null where a row has no picture; and the cells with the pictures. Both are None
+      The keys, null where a row has no picture; and the cells with the pictures. Both are None
       if the image column holds names of files.
     """
     if not any(_holds_pictures(part, name) for part in source.parts for name in columns.image):
@@ -99,7 +99,7 @@ def find_pictures(source: Source, columns: Columns) -> tuple[pa.Array, pa.Chunke
             else:
                 keys.append(digest_of(content).hex())
             bar.update(1)
-    return pa.array(keys, pa.large_string()), cells
+    return Runs(pa.array(keys, pa.large_string()), np.ones(len(keys), np.int64)), cells
 
 
 def _holds_pictures(part: Part, name: str) -> bool:
