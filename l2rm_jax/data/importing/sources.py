@@ -180,42 +180,44 @@ def _read_csv(file: Path, cache: Path, separator: str = ",") -> tuple[pa.Table, 
     import datasets
     import pandas as pd
 
-    names = pd.read_csv(file, sep=separator, nrows=0, encoding_errors="replace").columns
     settings = {
         "sep": separator,
-        "chunksize": _CHUNK,
-        "writer_batch_size": _CHUNK,
         "index_col": False,
         "na_filter": False,
         "skip_blank_lines": False,
         "on_bad_lines": "warn",
     }
-    as_text = datasets.Features({str(name): datasets.Value("string") for name in names})
-    faithful = {"features": as_text, "encoding_errors": "replace"}
+    lenient = {**settings, "encoding_errors": "replace"}
+    names = [str(name) for name in pd.read_csv(file, nrows=0, **lenient).columns]
+    # pandas takes the first row for the width of the table, whatever the header. If that row has
+    # too many fields, the header must be read as the first row.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        try:
-            table = _load(datasets.Dataset.from_csv, file, cache, **settings)
-            is_text = all(map(_is_text, table.schema.types))
-        except datasets.exceptions.DatasetGenerationError:  # not UTF-8, or types that change
-            is_text = False
+        pd.read_csv(file, nrows=2, header=None, **lenient)
+    is_text = not any("Skipping line 2:" in str(each.message) for each in caught)
+    settings |= {"chunksize": _CHUNK, "writer_batch_size": _CHUNK}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if is_text:
+            try:
+                table = _load(datasets.Dataset.from_csv, file, cache, **settings)
+                is_text = all(map(_is_text, table.schema.types))
+            except datasets.exceptions.DatasetGenerationError:  # not UTF-8, or types that change
+                is_text = False
         if not is_text:
             caught.clear()
-            table = _load(datasets.Dataset.from_csv, file, cache, **settings, **faithful)
-    return table, _skipped_lines(file, [str(each.message) for each in caught])
+            as_text = datasets.Features({name: datasets.Value("string") for name in names})
+            lenient |= settings | {"features": as_text, "names": names, "header": None}
+            table = _load(datasets.Dataset.from_csv, file, cache, **lenient)[1:]
+    return table, _skipped_lines([str(each.message) for each in caught])
 
 
 def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
 
 
-def _skipped_lines(file: Path, messages: Sequence[str]) -> Skipped:
+def _skipped_lines(messages: Sequence[str]) -> Skipped:
     """Rows that pandas left out because they have too many fields, of its warnings."""
-    if any("Length of header" in message for message in messages):
-        raise DataError(
-            f"{file}: its first row has more fields than its header has names, expected as many; "
-            "text that holds a separator must stand in quotes"
-        )
     lines = re.findall(r"Skipping line (\d+): (.*)", "\n".join(messages))
     return [(int(line) - 1, f"too many fields: {reason}") for line, reason in lines]
 

@@ -12,6 +12,7 @@ from l2rm_jax.data.importing import importer
 from l2rm_jax.data.importing.importer import describe_import, import_data
 from l2rm_jax.data.importing.pictures import LARGEST_SIDE, open_picture
 from l2rm_jax.data.importing.request import Request
+from l2rm_jax.data.importing.sources import open_source
 from l2rm_jax.errors import DataError
 from tests.data.importing.made import (
     PixelEncoder,
@@ -89,6 +90,23 @@ def test_broken_rows_of_a_csv(root):
     assert pairs["images/004.png"] == ["block 4", "many spaces here"]
     assert pairs["images/005.png"] == ["block 5", "NA"]
     assert "empty caption 3" in lines and f"{root}/out/rejected.csv" in lines
+
+
+@pytest.mark.parametrize("field", ["a split", ""])
+def test_a_first_row_of_too_many_fields_is_rejected_alone(root, field):
+    rows = ['"images/\n000.png",b', "images/001.png,007,more", "images/002.png,008"]
+    text = [f"images/000.png,red, {field}", *rows, 'images/003.png,"a, b"']
+    (root / "a.csv").write_text("\n".join(["filepath,title", *text, ""]))
+    cache = root / "cache"
+    for _ in range(2):  # the second time from the cache
+        source = open_source(root / "a.csv", cache)
+        assert source.skipped == [
+            (row, "too many fields: expected 2 fields, saw 3") for row in (1, 3)
+        ]
+        assert source.parts[0].table.to_pydict() == {
+            "filepath": ["images/\n000.png", "images/002.png", "images/003.png"],
+            "title": ["b", "008", "a, b"],
+        }
 
 
 def test_text_of_other_types_and_encodings(root):
