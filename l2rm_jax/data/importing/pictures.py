@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 LARGEST_SIDE = 2048  # of a picture that an encoder sees; larger ones are reduced
+LARGEST_RATIO = 50  # of the sides; CLIP makes the short one 224, so that the long one has 11,200
 DIGEST_BYTES = 16
 _ADDRESSES = ("http://", "https://", "s3://", "gs://")
 
@@ -165,12 +166,17 @@ def open_picture(content: bytes) -> tuple["Image", list[str]]:
       The picture, and what was done to it, in a word or two each.
 
     Raises:
-      UnreadableError: it is no picture, damaged, or too large.
+      UnreadableError: it is no picture, damaged, too large, or much longer than wide.
     """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         picture = Image.open(io.BytesIO(content))
+        if max(picture.size) > LARGEST_RATIO * min(picture.size):
+            raise UnreadableError(
+                "extreme shape: {} x {} pixels, ".format(*picture.size)
+                + f"expected a side of at most {LARGEST_RATIO} times the other"
+            )
         done = ["first frame"] if getattr(picture, "n_frames", 1) > 1 else []
         is_large = max(picture.size) > LARGEST_SIDE
         if is_large:

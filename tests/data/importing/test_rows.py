@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax.data.importing import importer
 from l2rm_jax.data.importing.importer import describe_import, import_data
-from l2rm_jax.data.importing.pictures import LARGEST_SIDE, open_picture
+from l2rm_jax.data.importing.pictures import LARGEST_SIDE, UnreadableError, open_picture
 from l2rm_jax.data.importing.request import Request
 from l2rm_jax.data.importing.sources import open_source
 from l2rm_jax.errors import DataError
@@ -208,8 +209,18 @@ def test_16_bits_are_scaled_not_clipped():
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 def test_large_pictures_are_reduced(kind):
-    image, done = open_picture(encoded(Image.new("RGB", (3 * LARGEST_SIDE, 30)), kind))
-    assert done == ["reduced"] and image.size == (LARGEST_SIDE, 10)
+    image, done = open_picture(encoded(Image.new("RGB", (3 * LARGEST_SIDE, 300)), kind))
+    assert done == ["reduced"] and image.size == (LARGEST_SIDE, 100)
+
+
+@pytest.mark.parametrize("size", [(20000, 1), (1, 51), (102, 2)])
+def test_extreme_shapes_are_refused_before_they_are_decoded(size, monkeypatch):
+    content = encoded(Image.new("RGB", size))
+    assert open_picture(encoded(Image.new("RGB", (50, 1))))[0].size == (50, 1)
+    monkeypatch.setattr(PngImageFile, "load", lambda picture: pytest.fail("it is decoded"))
+    reason = f"extreme shape: {size[0]} x {size[1]} pixels, expected a side of at most 50 times"
+    with pytest.raises(UnreadableError, match=reason):
+        open_picture(content)
 
 
 def test_broken_pictures_are_listed_and_converted_ones_counted(root):
@@ -219,6 +230,7 @@ def test_broken_pictures_are_listed_and_converted_ones_counted(root):
         "text.jpg": b"<html>not found</html>",
         "torn.jpg": whole[: len(whole) // 2],
         "float.tif": encoded(Image.fromarray(np.ones((4, 4), np.float32)), "TIFF"),
+        "line.png": encoded(Image.new("RGB", (2000, 1))),
     }
     odd = {f"odd{n}": content for n, (content, _, _) in enumerate(PICTURES.values())}
     for name, content in {**broken, **odd}.items():
@@ -228,11 +240,11 @@ def test_broken_pictures_are_listed_and_converted_ones_counted(root):
     rows = [(name, f"caption {n} of {name}") for n in range(2) for name in names]
     record, rejected, lines = imported(root, write_csv(root / "a.csv", rows), max_rejected=0.6)
     listed = [line.split(",", 2) for line in rejected[1:]]
-    numbers = [1 + len(names) * n + at for n in range(2) for at in range(5)]
+    numbers = [1 + len(names) * n + at for n in range(2) for at in range(6)]
     assert [(int(row), name) for row, name, _ in listed] == [
         (number, names[(number - 1) % len(names)]) for number in numbers
     ]
-    assert record["rejected"] == {"damaged picture": 8, "no file": 2}
+    assert record["rejected"] == {"damaged picture": 8, "extreme shape": 2, "no file": 2}
     assert record["converted"]["turned upright"] == 1 and record["converted"]["first frame"] == 2
     assert sorted(pairs_by_image(root / "out")) == sorted(odd)
     assert "turned upright 1" in lines
