@@ -213,6 +213,8 @@ def _flat_captions(part: Part, name: str) -> tuple[pa.Array, Int[np.ndarray, " c
     """The captions of a column, and the row of each; a cell may hold a list, or one as JSON."""
     if name in part.table.column_names:
         column = part.table[name].combine_chunks()
+        if pa.types.is_fixed_size_list(column.type):
+            column = column.cast(pa.list_(column.type.value_type))
         if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
             rows = pc.list_parent_indices(column).to_numpy().astype(np.int64)
             flat = part._replace(table=pa.table({name: pc.list_flatten(column)}))

@@ -242,6 +242,46 @@ def test_names_of_files_say_the_split(root):
     assert read_directory(out)["dev_ids.txt"] == NAMES[1::3]
 
 
+def test_the_splits_of_a_saved_data_set_are_kept(root):
+    """A directory of several splits; pictures lie in its tables."""
+    parts = {}
+    for number, split in enumerate(("train", "validation", "test")):
+        names = NAMES[4 * number : 4 * number + 4]
+        rows = {"image": [str(root / n) for n in names], "text": [f"text of {n}" for n in names]}
+        parts[split] = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
+    datasets.DatasetDict(parts).save_to_disk(root / "saved")
+    content = read_directory(imported(root, root / "saved", split=""))
+    assert content["dataset.json"]["split"] == {"by": "source"}
+    for number, split in enumerate(("train", "dev", "test")):
+        names = NAMES[4 * number : 4 * number + 4]
+        assert [Path(name).name for name in content[f"{split}_ids.txt"]] == [
+            Path(name).name for name in names
+        ]
+        assert content[f"{split}_caps.txt"] == [f"text of {name}" for name in names]
+
+
+@pytest.mark.parametrize("kind", ["list", "large_list", "fixed"])
+def test_a_parquet_file_of_names_and_lists(root, kind):
+    """Names may be categories; a list may be missing, empty or of a fixed length."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    text = pa.string()
+    form = {"list": pa.list_(text), "large_list": pa.large_list(text), "fixed": pa.list_(text, 2)}
+    captions = [[f"ein Würfel {n}", f"一只狗 {n}"] for n in range(12)]
+    cells = [*captions[:11], None]
+    if kind != "fixed":
+        cells[0] = []
+    rows = {"image": pa.array(NAMES).dictionary_encode(), "captions": pa.array(cells, form[kind])}
+    pyarrow.parquet.write_table(pa.table(rows), root / "a.parquet")
+    out = imported(root, root / "a.parquet", max_rejected=0.2)
+    kept = range(11) if kind == "fixed" else range(1, 11)
+    assert pairs_by_image(out) == {NAMES[n]: captions[n] for n in kept}
+    lost = [number for number in range(12) if number not in kept]
+    rejected = [f"{number + 1},{NAMES[number]},no caption" for number in lost]
+    assert read_directory(out)["rejected.csv"][1:] == rejected
+
+
 def test_columns_are_found_or_named(root):
     header = ("caption_de", "path", "caption_en")
     rows = [(f"de {name}", name, f"en {name}") for name in NAMES]
