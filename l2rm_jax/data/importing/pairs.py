@@ -40,6 +40,7 @@ _UNEVEN = (
 )
 
 
+_LIST_KINDS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 _BLOCK_BYTES = 1 << 18  # which stay in the processor's cache
 
 
@@ -213,10 +214,9 @@ def _flat_captions(part: Part, name: str) -> tuple[pa.Array, Int[np.ndarray, " c
     """The captions of a column, and the row of each; a cell may hold a list, or one as JSON."""
     if name in part.table.column_names:
         column = part.table[name].combine_chunks()
-        if pa.types.is_fixed_size_list(column.type):
-            column = column.cast(pa.list_(column.type.value_type))
-        if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-            rows = pc.list_parent_indices(column).to_numpy().astype(np.int64)
+        if any(is_kind(column.type) for is_kind in _LIST_KINDS):
+            lengths = pc.list_value_length(column).fill_null(0).to_numpy()
+            rows = np.repeat(np.arange(len(column)), lengths)
             flat = part._replace(table=pa.table({name: pc.list_flatten(column)}))
             return text_column(flat, name), rows
     text = text_column(part, name)
