@@ -1,12 +1,15 @@
 """The compared methods NCR, DECL, BiCro, CRCL and SPS: their losses, labels and splits."""
 
+import re
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.fidelity.arrays import Arrays, Errors, both_precisions, difference
 from l2rm_jax import mixture
-from l2rm_jax.losses import ranking
+from l2rm_jax.losses import evidential, ranking
 
 
 def ncr(arrays: Arrays) -> Errors:
@@ -91,3 +94,84 @@ def _losses(values, stored: Arrays) -> Errors:
         yield "losses, relative", both_precisions(value, stored, name, relative=True)
         theirs = stored[f"{name}_grad_f64"]
         yield "gradients / largest", difference(gradient, theirs, relative=True)
+
+
+def decl(arrays: Arrays) -> Errors:
+    tau, margin, weight, rate = arrays.numbers("opt/tau", "opt/margin", "opt/lambda1", "opt/eta")
+    settings = {"every": round(1 / rate), "least": int(arrays["opt/mu"])}
+
+    # Few programs, for any k and both directions, because compilation takes most of the time.
+    @jax.jit
+    def edl(raw, matched):
+        def per_query(raw):
+            found = evidential.evidence(jnp.tanh(raw), tau=tau)
+            return evidential.evidential_per_query(found, matched)
+
+        return _value_and_gradient(per_query, raw)
+
+    @jax.jit
+    def rdh(raw, k):
+        per_pair = lambda raw: ranking.hardest_k(jnp.tanh(raw), k, margin=margin)  # noqa: E731
+        return _value_and_gradient(per_pair, raw)
+
+    @jax.jit
+    @partial(jax.value_and_grad, has_aux=True)
+    def step(raw, matched, k):
+        t = jnp.tanh(raw)
+        edl = evidential.evidential_loss(t, matched, tau=tau)
+        rdh = weight * jnp.sum(matched * ranking.hardest_k(t, k, margin=margin))
+        return edl + rdh, (edl, rdh)
+
+    @jax.jit
+    def call(raw, probability):
+        t, found = jnp.tanh(raw), evidential.evidence(jnp.tanh(raw), tau=tau)
+        return (
+            evidential.logit_tanh(probability),
+            found,
+            evidential.divergence_from_none(found),
+            evidential.called_matched(t, tau=tau),
+        )
+
+    for case in arrays.cases("raw"):
+        stored = arrays.under(f"{case}/")
+        raw, preds = stored["raw"], stored["preds"]
+        t, found, divergence, called = call(raw, stored["sigmoid"])
+        yield "tanh from the sigmoid", difference(t, stored["tanh"])
+        yield "evidence / largest", both_precisions(found, stored, "evidence", relative=True)
+        yield "pairs called otherwise", np.sum(called != stored["called_matched"])
+        values = {}
+        for name, matched in (("all", np.ones_like(preds)), ("preds", preds)):
+            values[f"edl_{name}_i2t"] = edl(raw, matched)
+            value, gradient = edl(raw.T, matched)
+            values[f"edl_{name}_t2i"] = value, gradient.T
+        for name in stored:
+            if re.fullmatch(r"rdh_\d+", name):
+                values[name] = rdh(raw, int(name[4:]))
+        yield from _exact_losses({"kl_i2t": divergence}, stored, "")
+        yield from _exact_losses({name: value for name, (value, _) in values.items()}, stored, "")
+        for name, (_, gradient) in values.items():
+            theirs = stored[f"{name}_grad_f64"]
+            yield "gradients / largest", difference(gradient, theirs, relative=True)
+        for name in stored.cases("grad_f64"):
+            one = stored.under(f"{name}/")
+            kind, count = name.split("_step")
+            matched = np.ones_like(preds) if kind == "warmup" else preds
+            k = ranking.shrinking_count(int(count), len(raw), **settings)
+            yield "k that differ", abs(int(k) - one["negatives"])
+            (loss, (edl_part, rdh_part)), gradient = step(raw, matched, k)
+            parts = {"loss": loss, "loss_edl": edl_part, "loss_rdh": rdh_part}
+            yield from _exact_losses(parts, one, " of a step")
+            theirs = one["grad_f64"]
+            yield "gradients of a step / largest", difference(gradient, theirs, relative=True)
+    stored = arrays.under("negatives/")
+    k = ranking.shrinking_count(stored["step"], int(stored["batch_size"]), **settings)
+    yield "k that differ", np.max(np.abs(k - stored["count"]))
+
+
+def _exact_losses(values: dict, stored: Arrays, what: str) -> Errors:
+    """Compare with float64 and, apart from that, with their float32, which has lost digits."""
+    for name, value in values.items():
+        error = difference(value, stored[f"{name}_f64"], relative=True)
+        yield f"losses{what}, relative", error
+        error = difference(value, stored[name], relative=True)
+        yield f"losses{what}, relative to float32", error

@@ -6,10 +6,16 @@ May import nothing from the rest of l2rm_jax.
 
 from l2rm_jax.losses.complementary import complementary_contrastive, draw_negatives
 from l2rm_jax.losses.contrastive import info_nce, robust_info_nce
+from l2rm_jax.losses.evidential import (
+    called_matched,
+    evidence,
+    logit_tanh,
+)
 from l2rm_jax.losses.ranking import (
     hardest_k,
     per_pair_hinge,
     prediction,
+    shrinking_count,
     smallest,
     soft_margin,
     triplet_hardest,
@@ -21,17 +27,22 @@ from l2rm_jax.losses.semi_paired import alignment, paired_triplet, robust_mining
 
 __all__ = [
     "alignment",
+    "called_matched",
     "complementary_contrastive",
     "draw_negatives",
+    "evidence",
+    "evidential_loss",
     "hardest_k",
     "info_nce",
     "jensen_shannon",
     "kl",
+    "logit_tanh",
     "paired_triplet",
     "per_pair_hinge",
     "prediction",
     "robust_info_nce",
     "robust_mining",
+    "shrinking_count",
     "smallest",
     "soft_info_nce",
     "soft_margin",
