@@ -9,6 +9,7 @@ from l2rm_jax.losses.contrastive import info_nce, robust_info_nce
 from l2rm_jax.losses.evidential import (
     called_matched,
     evidence,
+    evidential_loss,
     logit_tanh,
 )
 from l2rm_jax.losses.ranking import (
