@@ -154,6 +154,10 @@ PARTS = {
             "gradients of a step / largest": 1e-5,
         },
     ),
+    "q_crcl*": Part(
+        peers.crcl,
+        {"losses, relative": 1e-5, "gradients / largest": 1e-4, "labels after": 1e-5},
+    ),
 }
 
 # Kinds of files that are not compared yet, with the reason.
@@ -181,6 +185,7 @@ NOT_COMPARED = {
     "opt/lambda2": "the weight of the divergence, a constant here",
     "*/norm_evidence*": "its rows' maxima are compared, as pairs called matched",
     "*/uncertainty_f64": "logged only",
+    "*/pair_index": "rows of the stored labels, which are given in order",
     "*/own/params_arazo10": "a fit of ten iterations; ours runs to convergence",
 }
 

@@ -9,7 +9,9 @@ import numpy as np
 
 from experiments.fidelity.arrays import Arrays, Errors, both_precisions, difference
 from l2rm_jax import mixture
-from l2rm_jax.losses import evidential, ranking
+from l2rm_jax.losses import complementary, contrastive, evidential, ranking
+
+NEGATIVE_WEIGHT = 5.0  # of CRCL's complementary loss, whose file has it without the weight
 
 
 def ncr(arrays: Arrays) -> Errors:
@@ -166,6 +168,46 @@ def decl(arrays: Arrays) -> Errors:
     stored = arrays.under("negatives/")
     k = ranking.shrinking_count(stored["step"], int(stored["batch_size"]), **settings)
     yield "k that differ", np.max(np.abs(k - stored["count"]))
+
+
+def crcl(arrays: Arrays) -> Errors:
+    tau, momentum = arrays.numbers("opt/tau", "opt/alpha")
+    last_warm = int(arrays["opt/warm_epoch"]) - 1
+    situations = {  # keep, replace
+        f"warm_epoch{last_warm - 1}": (True, False),
+        "last_warm_epoch": (True, True),
+        "last_warm_epoch_schedule1": (True, False),
+        "refining": (False, False),
+    }
+
+    @jax.jit
+    def step(sims, stored, keep, replace):
+        predicted = contrastive.matched_probability(sims, tau=tau)
+        labels, after = complementary.updated_labels(
+            stored, predicted, momentum=momentum, keep=keep, replace=replace
+        )
+        loss, gradient = jax.value_and_grad(complementary.active_complementary)(
+            sims, labels, tau=tau
+        )
+        weighted = contrastive.info_nce(sims, tau=tau, weights=labels)
+        parts = {
+            "loss_positive_mean": contrastive.info_nce(sims, tau=tau),
+            "loss_negative_mean": (loss - weighted) / NEGATIVE_WEIGHT,
+        }
+        return loss, gradient, after, parts
+
+    for case in arrays.cases("sims"):
+        stored = arrays.under(f"{case}/")
+        for name, flags in situations.items():
+            one = stored.under(f"{name}/")
+            loss, gradient, after, parts = step(
+                stored["sims"], stored["y_last"].astype(np.float32), *flags
+            )
+            yield "losses, relative", both_precisions(loss, one, "loss", relative=True)
+            for part, value in parts.items():
+                yield "losses, relative", difference(value, one[part], relative=True)
+            yield "gradients / largest", difference(gradient, one["grad_f64"], relative=True)
+            yield "labels after", difference(after, one["y_after"])
 
 
 def _exact_losses(values: dict, stored: Arrays, what: str) -> Errors:

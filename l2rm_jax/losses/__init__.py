@@ -4,8 +4,18 @@ Each file holds one family of losses, each function is one loss; `methods/` choo
 May import nothing from the rest of l2rm_jax.
 """
 
-from l2rm_jax.losses.complementary import complementary_contrastive, draw_negatives
-from l2rm_jax.losses.contrastive import info_nce, robust_info_nce
+from l2rm_jax.losses.complementary import (
+    active_complementary,
+    complementary_contrastive,
+    draw_negatives,
+    updated_labels,
+)
+from l2rm_jax.losses.contrastive import (
+    info_nce,
+    info_nce_per_pair,
+    matched_probability,
+    robust_info_nce,
+)
 from l2rm_jax.losses.evidential import (
     called_matched,
     evidence,
@@ -27,6 +37,7 @@ from l2rm_jax.losses.rematching import jensen_shannon, kl, soft_info_nce, symmet
 from l2rm_jax.losses.semi_paired import alignment, paired_triplet, robust_mining, uniformity
 
 __all__ = [
+    "active_complementary",
     "alignment",
     "called_matched",
     "complementary_contrastive",
@@ -35,9 +46,11 @@ __all__ = [
     "evidential_loss",
     "hardest_k",
     "info_nce",
+    "info_nce_per_pair",
     "jensen_shannon",
     "kl",
     "logit_tanh",
+    "matched_probability",
     "paired_triplet",
     "per_pair_hinge",
     "prediction",
@@ -52,4 +65,5 @@ __all__ = [
     "triplet_mean",
     "uniformity",
     "unviolated_margin",
+    "updated_labels",
 ]

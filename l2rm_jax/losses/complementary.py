@@ -6,6 +6,10 @@ penalty on the probability p that the softmax gives to that negative. The stored
 not enter.
 
 Hu et al., "Cross-Modal Retrieval with Partially Mismatched Pairs", TPAMI 2023 (RCL), Eq. 14-18.
+
+CRCL adds InfoNCE, weighed by a label per pair that it keeps in memory: `active_complementary` and
+`updated_labels`. Qin et al., "Cross-modal Active Complementary Learning with Self-refining
+Correspondence", NeurIPS 2023.
 """
 
 from collections.abc import Callable
@@ -14,8 +18,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from l2rm_jax.losses.contrastive import info_nce
+
 # Added to 1 - p under a logarithm or a root, as in the reference code.
 _TINY = 1e-10
+# CRCL weighs its complementary loss by this, and takes lower labels for 0.
+_COMPLEMENTARY_WEIGHT = 5.0
+_SMALLEST_LABEL = 0.1
 
 # Penalties by name, functions of (p, 1 - p, q): "mae" is the probability itself, the others are
 # upper bounds of it that weigh hard negatives more.
@@ -67,6 +76,65 @@ def complementary_contrastive(
         p, rest = _probabilities(scores / tau)
         total += jnp.sum(jnp.where(negatives, BOUNDS[bound](p, rest, q), 0.0)) / len(sims)
     return total
+
+
+def active_complementary(
+    sims: Float[Array, "pairs pairs"], labels: Float[Array, " pairs"], *, tau: float
+) -> Float[Array, ""]:
+    """CRCL's active complementary loss: the mean over pairs, both directions added.
+
+    InfoNCE, weighed by the label, plus 5 times the tangent bound of the complementary loss, divided
+    by the sum of tan p over all candidates to the power of 1 - label. The sum has a gradient.
+
+    Args:
+        sims: similarities [images, captions], square, stored pairs on the diagonal.
+        labels: how likely each pair matches, in [0, 1].
+        tau: temperature, > 0.
+
+    Returns:
+        A scalar >= 0.
+
+    Raises:
+        ValueError: if ``sims`` is not a square matrix.
+    """
+    positive = info_nce(sims, tau=tau, weights=labels)
+    own = jnp.eye(len(sims), dtype=bool)
+    negative = 0.0
+    for scores in (sims, sims.T):
+        penalties = jnp.tan(jax.nn.softmax(scores / tau, axis=1))
+        wrong = jnp.sum(jnp.where(own, 0.0, penalties), axis=1)
+        negative += jnp.mean(wrong / jnp.sum(penalties, axis=1) ** (1 - labels))
+    return positive + _COMPLEMENTARY_WEIGHT * negative
+
+
+def updated_labels(
+    stored: Float[Array, " pairs"],
+    predicted: Float[Array, " pairs"],
+    *,
+    momentum: float,
+    keep: bool | Bool[Array, ""] = False,
+    replace: bool | Bool[Array, ""] = False,
+) -> tuple[Float[Array, " pairs"], Float[Array, " pairs"]]:
+    """CRCL's labels of a batch: those that its loss takes, and those to store.
+
+    A label below 0.1 becomes 0. It recovers only if a later prediction is high enough.
+
+    Args:
+        stored: stored labels of the pairs, in [0, 1].
+        predicted: `contrastive.matched_probability` of the pairs in this step, in [0, 1].
+        momentum: weight of the stored label, in [0, 1]; 0.8 in the paper's experiments.
+        keep: whether this is a warm epoch, which takes the stored labels as they are.
+        replace: whether this is the last warm epoch of the first schedule, which stores the
+            predictions. Implies ``keep``.
+
+    Returns:
+        The labels for the loss and the labels to store, without gradient.
+    """
+    stored, predicted = jax.lax.stop_gradient((stored, predicted))
+    refined = momentum * stored + (1 - momentum) * predicted
+    labels = jnp.where(jnp.logical_or(keep, replace), stored, refined)
+    labels = jnp.where(labels < _SMALLEST_LABEL, 0.0, labels)
+    return labels, jnp.where(replace, predicted, labels)
 
 
 def draw_negatives(key: Array, pairs: int, count: int) -> Bool[Array, "pairs pairs"]:

@@ -17,12 +17,19 @@ _LOG_WRONG = math.log(1e-7)
 _LOG_RIGHT = math.log1p(1e-7)
 
 
-def info_nce(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[Array, ""]:
+def info_nce(
+    sims: Float[Array, "pairs pairs"],
+    *,
+    tau: float,
+    weights: Float[Array, " pairs"] | None = None,
+) -> Float[Array, ""]:
     """InfoNCE (L2RM section 3.2): the mean over pairs, both directions added.
 
     Args:
         sims: similarities [images, captions], square.
         tau: temperature, > 0.
+        weights: weight of each pair's loss, >= 0. None weighs all by 1. The sum is divided by the
+            number of pairs, whatever their weights.
 
     Returns:
         A scalar >= 0.
@@ -30,8 +37,44 @@ def info_nce(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[Array, "
     Raises:
         ValueError: if ``sims`` is not a square matrix.
     """
+    losses = info_nce_per_pair(sims, tau=tau)
+    return jnp.mean(losses if weights is None else weights * losses)
+
+
+def info_nce_per_pair(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[Array, " pairs"]:
+    """InfoNCE of each pair, both directions added; SPS's mixture splits it.
+
+    Args:
+        sims: similarities [images, captions], square.
+        tau: temperature, > 0.
+
+    Returns:
+        One loss per pair, >= 0.
+
+    Raises:
+        ValueError: if ``sims`` is not a square matrix.
+    """
     rows, columns = _log_probabilities(sims, tau)
-    return -jnp.mean(jnp.diagonal(rows) + jnp.diagonal(columns))
+    return -(jnp.diagonal(rows) + jnp.diagonal(columns))
+
+
+def matched_probability(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[Array, " pairs"]:
+    """Softmax probability of each stored pair over the batch, the mean of both directions.
+
+    CRCL and SPS predict with it how likely each pair matches. It depends on the batch.
+
+    Args:
+        sims: similarities [images, captions], square.
+        tau: temperature, > 0.
+
+    Returns:
+        One probability per pair, in [0, 1].
+
+    Raises:
+        ValueError: if ``sims`` is not a square matrix.
+    """
+    rows, columns = _log_probabilities(sims, tau)
+    return (jnp.exp(jnp.diagonal(rows)) + jnp.exp(jnp.diagonal(columns))) / 2
 
 
 def robust_info_nce(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[Array, ""]:
