@@ -210,6 +210,23 @@ def call_matched(
     return posterior > quantile if quantile < posterior.max() else posterior == quantile
 
 
+def split_in_three(
+    posterior: Float[np.ndarray, " pairs"], strict: float = 0.6, threshold: float = 0.5
+) -> dict[str, Bool[np.ndarray, " pairs"]]:
+    """SPS's three subsets of the pairs; each pair is in one of them.
+
+    Args:
+        posterior: posterior of each pair of being matched, in [0, 1].
+        strict: posteriors above this are strictly clean.
+        threshold: posteriors up to this are noisy; the rest is clean.
+
+    Returns:
+        True for the pairs of the subsets "strict", "clean" and "noisy".
+    """
+    is_strict, is_noisy = posterior > strict, posterior <= threshold
+    return {"strict": is_strict, "clean": ~is_strict & ~is_noisy, "noisy": is_noisy}
+
+
 def _checked(losses):
     """Check losses; return them in float64 with the ends of their range, equal if all losses are.
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from l2rm_jax.mixture import call_matched, fit, fit_gaussian
+from l2rm_jax.mixture import call_matched, fit, fit_gaussian, split_in_three
 
 KINDS = {"easy": ((2, 12), (9, 4)), "hard": ((2, 6), (5, 4)), "spiky": ((0.8, 20), (14, 6))}
 RATES = (0.2, 0.4, 0.6, 0.8)
@@ -175,3 +175,10 @@ def test_a_wide_component_takes_the_lowest_losses_too():
 def test_some_pairs_always_count_as_matched(posterior, mismatched):
     called = call_matched(np.array(posterior))
     np.testing.assert_array_equal(np.flatnonzero(~called), mismatched)
+
+
+def test_each_pair_is_in_one_of_three_subsets():
+    subsets = split_in_three(np.array([0.2, 0.5, 0.51, 0.6, 0.61, 1.0]))
+    names = [next(name for name in subsets if subsets[name][row]) for row in range(6)]
+    assert names == ["noisy", "noisy", "clean", "clean", "strict", "strict"]
+    assert (sum(each.astype(int) for each in subsets.values()) == 1).all()

@@ -154,9 +154,32 @@ PARTS = {
             "gradients of a step / largest": 1e-5,
         },
     ),
+    "p_bicro*": Part(
+        peers.bicro,
+        {
+            "losses, relative": 1e-5,
+            "gradients / largest": 1e-4,
+            "scores of the anchors": 1e-6,
+            "cosines": 1e-6,
+            "ratios / largest": 1e-4,
+            "labels": 1e-5,
+            "accuracy below the stored fit's": 5e-3,
+        },
+    ),
     "q_crcl*": Part(
         peers.crcl,
         {"losses, relative": 1e-5, "gradients / largest": 1e-4, "labels after": 1e-5},
+    ),
+    "r_sps*": Part(
+        peers.sps,
+        {
+            "predictions": 1e-5,
+            "losses, relative": 1e-5,
+            "gradients / largest": 1e-4,
+            "captions taken over that differ": 0.0,
+            "labels": 1e-5,
+            "pairs called otherwise": 0.0,
+        },
     ),
 }
 
@@ -185,6 +208,11 @@ NOT_COMPARED = {
     "opt/lambda2": "the weight of the divergence, a constant here",
     "*/norm_evidence*": "its rows' maxima are compared, as pairs called matched",
     "*/uncertainty_f64": "logged only",
+    "*/noise_hard*": "a loss that none of BiCro's scripts uses",
+    "predict_*/*_lengths": "their means over words count the padding, which is zero",
+    "bmm/*/posterior_clean": "of a fit of ten iterations; ours runs to convergence",
+    "bmm/*/posterior_at_lowest_loss": "the same",
+    "bmm/*/params": "the same",
     "*/pair_index": "rows of the stored labels, which are given in order",
     "*/own/params_arazo10": "a fit of ten iterations; ours runs to convergence",
 }

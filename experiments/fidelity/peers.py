@@ -9,7 +9,8 @@ import numpy as np
 
 from experiments.fidelity.arrays import Arrays, Errors, both_precisions, difference
 from l2rm_jax import mixture
-from l2rm_jax.losses import complementary, contrastive, evidential, ranking
+from l2rm_jax.losses import complementary, consistency, contrastive, evidential, ranking
+from l2rm_jax.models.layers import l2_normalise
 
 NEGATIVE_WEIGHT = 5.0  # of CRCL's complementary loss, whose file has it without the weight
 
@@ -93,9 +94,11 @@ def _value_and_gradient(f, sims):
 
 def _losses(values, stored: Arrays) -> Errors:
     for name, (value, gradient) in values.items():
-        yield "losses, relative", both_precisions(value, stored, name, relative=True)
+        is_zero = not stored[f"{name}_f64"].any()  # then the error is absolute
+        error = both_precisions(value, stored, name, relative=not is_zero)
+        yield "losses, relative", error
         theirs = stored[f"{name}_grad_f64"]
-        yield "gradients / largest", difference(gradient, theirs, relative=True)
+        yield "gradients / largest", difference(gradient, theirs, relative=not is_zero)
 
 
 def decl(arrays: Arrays) -> Errors:
@@ -170,6 +173,76 @@ def decl(arrays: Arrays) -> Errors:
     yield "k that differ", np.max(np.abs(k - stored["count"]))
 
 
+def bicro(arrays: Arrays) -> Errors:
+    [margin] = arrays.numbers("opt/margin")
+
+    @partial(jax.jit, static_argnames="shares")
+    def evaluate(sims, labels, shares):
+        per_pair = partial(ranking.per_pair_hinge, margin=margin)
+        margins = ranking.soft_margin(labels, margin=margin)
+        # Their vector is the margin of the caption in both directions.
+        of_column = jnp.broadcast_to(margins, sims.shape)
+        functions = {
+            **{
+                f"warmup_sele_{share}": lambda sims, share=share: ranking.smallest(
+                    per_pair(sims), float(share)
+                )
+                for share in shares
+            },
+            "noise_soft": lambda sims: ranking.triplet_hardest(sims, margin=of_column),
+        }
+        return per_pair(sims), {n: _value_and_gradient(f, sims) for n, f in functions.items()}
+
+    for case in arrays.cases("noise_soft"):
+        stored = arrays.under(f"{case}/")
+        names = [re.fullmatch(r"warmup_sele_([0-9.]+)", key) for key in stored]
+        shares = tuple(name[1] for name in names if name)
+        per_pair, values = evaluate(stored["sims"], stored["labels"], shares)
+        yield "losses, relative", both_precisions(per_pair, stored, "eval_loss", relative=True)
+        yield from _losses(values, stored)
+    for case in arrays.cases("labelled_y"):
+        yield from _consistency(arrays.under(f"{case}/"), margin, float(case.split("_tem")[1]))
+    yield from _beta_mixture(arrays.under("bmm/"))
+
+
+def _consistency(stored: Arrays, margin: float, threshold: float) -> Errors:
+    anchors = stored["anchors"].astype(int)
+    order = jnp.concatenate([anchors, stored["rest"].astype(int)])
+    ours = consistency.anchor_order(stored["sims"], margin=margin)[: len(anchors)]
+    scores = np.asarray(ranking.unviolated_margin(stored["sims"], margin=margin))
+    # Pairs of equal score have no defined order in their code, so compare the scores themselves.
+    yield "scores of the anchors", difference(scores[ours], scores[anchors])
+    vectors = {
+        f"{side}_{kind}": l2_normalise(jnp.mean(stored[f"{side}_{kind}"], axis=1))
+        for side in ("labelled", "unlabelled")
+        for kind in ("regions", "words")
+    }
+    of_anchors = vectors["labelled_regions"][anchors], vectors["labelled_words"][anchors]
+    for side in ("labelled", "unlabelled"):
+        pairs = vectors[f"{side}_regions"], vectors[f"{side}_words"]
+        cosines = [v @ a.T for v, a in zip(pairs, of_anchors, strict=True)]
+        for kind, ours in zip(("image", "text"), cosines, strict=True):
+            yield "cosines", difference(ours, stored[f"{side}_{kind}_cosines"])
+        ratios = (stored[f"{side}_ratio_image"] + stored[f"{side}_ratio_text"]) / 2
+        agreement = consistency.agreement(*pairs, *of_anchors)
+        yield "ratios / largest", difference(agreement, ratios, relative=True)
+    labels = consistency.labels_of_mismatched(*pairs, *of_anchors, threshold=threshold)
+    yield "labels", both_precisions(labels, stored, "unlabelled_y")
+    pairs = vectors["labelled_regions"], vectors["labelled_words"]
+    label = partial(consistency.labels_of_matched, *pairs, order, threshold=threshold)
+    yield "labels", both_precisions(label(aligned=False), stored, "labelled_y")
+    yield "labels", difference(label(), stored["derived/labelled_y_aligned"])
+
+
+def _beta_mixture(arrays: Arrays) -> Errors:
+    """Our mixture of two betas, which converges, against theirs of ten iterations."""
+    for case in arrays.cases("losses"):
+        stored = arrays.under(f"{case}/")
+        losses, is_clean = stored["losses"], stored["clean"] == 1
+        ours = mixture.fit(losses).mismatched_posterior(losses) <= 0.5
+        yield "accuracy below the stored fit's", stored["accuracy"] - np.mean(ours == is_clean)
+
+
 def crcl(arrays: Arrays) -> Errors:
     tau, momentum = arrays.numbers("opt/tau", "opt/alpha")
     last_warm = int(arrays["opt/warm_epoch"]) - 1
@@ -208,6 +281,49 @@ def crcl(arrays: Arrays) -> Errors:
                 yield "losses, relative", difference(value, one[part], relative=True)
             yield "gradients / largest", difference(gradient, one["grad_f64"], relative=True)
             yield "labels after", difference(after, one["y_after"])
+
+
+def sps(arrays: Arrays) -> Errors:
+    tau, symmetry, structure = arrays.numbers(
+        "opt/tau", "opt/weight_symmetry", "opt/weight_structure"
+    )
+
+    @jax.jit
+    def evaluate(sims, labels, images, captions):
+        functions = {
+            "warmup": partial(contrastive.info_nce, tau=tau),
+            "eval_loss": partial(contrastive.info_nce_per_pair, tau=tau),
+            "weighted": partial(contrastive.info_nce, tau=tau, weights=labels),
+            "symmetry": lambda sims: symmetry * contrastive.symmetry(sims),
+        }
+        values = {name: _value_and_gradient(f, sims) for name, f in functions.items()}
+
+        def of_vectors(images):
+            v, t = l2_normalise(images), l2_normalise(captions)
+            return structure * contrastive.structure(v @ v.T, t @ t.T)
+
+        values["structure"] = _value_and_gradient(of_vectors, images)
+        return contrastive.matched_probability(sims, tau=tau), values
+
+    for case in arrays.cases("sims"):
+        stored = arrays.under(f"{case}/")
+        vectors = stored["image_vectors"], stored["text_vectors"]
+        predicted, values = evaluate(stored["sims"], stored["labels"][:, 0], *vectors)
+        yield "predictions", both_precisions(predicted, stored, "predict")
+        yield from _losses(values, stored)
+    for case in arrays.cases("caption_row"):
+        stored = arrays.under(f"{case}/")
+        noisy, clean = (
+            l2_normalise(jnp.mean(stored[f"{kind}_regions"], axis=1)) for kind in ("noisy", "clean")
+        )
+        rows, cosines = consistency.nearest_image(noisy, clean)
+        yield "captions taken over that differ", np.sum(rows != stored["caption_row"])
+        probability = contrastive.matched_probability(stored["sims_of_rematched"], tau=tau)
+        labels = consistency.labels_of_taken_over(probability, cosines)
+        yield "labels", difference(labels, stored["label"][:, 0])
+    subsets = mixture.split_in_three(arrays["split/prob"])
+    for name, theirs in (("strict", "strictly_clean"), ("clean", "clean"), ("noisy", "noisy")):
+        yield "pairs called otherwise", np.sum(subsets[name] != arrays[f"split/{theirs}"])
 
 
 def _exact_losses(values: dict, stored: Arrays, what: str) -> Errors:

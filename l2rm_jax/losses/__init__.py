@@ -10,11 +10,22 @@ from l2rm_jax.losses.complementary import (
     draw_negatives,
     updated_labels,
 )
+from l2rm_jax.losses.consistency import (
+    agreement,
+    anchor_count,
+    anchor_order,
+    labels_of_matched,
+    labels_of_mismatched,
+    labels_of_taken_over,
+    nearest_image,
+)
 from l2rm_jax.losses.contrastive import (
     info_nce,
     info_nce_per_pair,
     matched_probability,
     robust_info_nce,
+    structure,
+    symmetry,
 )
 from l2rm_jax.losses.evidential import (
     called_matched,
@@ -38,7 +49,10 @@ from l2rm_jax.losses.semi_paired import alignment, paired_triplet, robust_mining
 
 __all__ = [
     "active_complementary",
+    "agreement",
     "alignment",
+    "anchor_count",
+    "anchor_order",
     "called_matched",
     "complementary_contrastive",
     "draw_negatives",
@@ -49,8 +63,12 @@ __all__ = [
     "info_nce_per_pair",
     "jensen_shannon",
     "kl",
+    "labels_of_matched",
+    "labels_of_mismatched",
+    "labels_of_taken_over",
     "logit_tanh",
     "matched_probability",
+    "nearest_image",
     "paired_triplet",
     "per_pair_hinge",
     "prediction",
@@ -60,7 +78,9 @@ __all__ = [
     "smallest",
     "soft_info_nce",
     "soft_margin",
+    "structure",
     "symmetric_kl",
+    "symmetry",
     "triplet_hardest",
     "triplet_mean",
     "uniformity",

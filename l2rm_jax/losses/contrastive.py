@@ -100,6 +100,33 @@ def robust_info_nce(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[A
     return 0.5 * (info_nce(sims, tau=tau) + reverse)
 
 
+def symmetry(sims: Float[Array, "pairs pairs"]) -> Float[Array, ""]:
+    """SPS's first regulariser: image i with caption j scores as image j with caption i does.
+
+    Args:
+        sims: similarities [images, captions], square, stored pairs on the diagonal.
+
+    Returns:
+        The mean squared difference over all entries, >= 0.
+    """
+    return jnp.mean((sims - sims.T) ** 2)
+
+
+def structure(
+    images: Float[Array, "pairs pairs"], captions: Float[Array, "pairs pairs"]
+) -> Float[Array, ""]:
+    """SPS's second regulariser: images of a batch are as similar to each other as their captions.
+
+    Args:
+        images: cosines of the images with each other.
+        captions: cosines of the captions with each other, in the same order.
+
+    Returns:
+        The mean squared difference over all entries, >= 0.
+    """
+    return jnp.mean((images - captions) ** 2)
+
+
 def _log_probabilities(sims, tau):
     """Log softmax over each image's captions and over each caption's images."""
     if sims.ndim != 2 or sims.shape[0] != sims.shape[1]:
