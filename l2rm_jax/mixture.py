@@ -124,17 +124,19 @@ class GaussianMixture(NamedTuple):
     converged: bool
     log_likelihood: float  # mean over pairs, for scaled losses
 
-    def matched_posterior(self, losses: Float[np.ndarray, " pairs"]) -> Float[np.ndarray, " pairs"]:
-        """Posterior probability that each pair is matched (component 0), in [0, 1].
+    def mismatched_posterior(
+        self, losses: Float[np.ndarray, " pairs"]
+    ) -> Float[np.ndarray, " pairs"]:
+        """Posterior probability that each pair is mismatched (component 1), in [0, 1].
 
-        It need not fall with the loss: the wider component also takes the lowest losses.
+        It need not grow with the loss: the wider component also takes the lowest losses.
         """
         return self._scaled_posterior(_unit_scale(losses, self.low, self.high))
 
     @property
     def is_consistent(self) -> bool:
         """Whether component 0, with the lower mean, is also the likelier one at the lowest loss."""
-        return bool(self._scaled_posterior(np.zeros(1))[0] >= 0.5)
+        return bool(self._scaled_posterior(np.zeros(1))[0] <= 0.5)
 
     @property
     def separation(self) -> float:
@@ -142,7 +144,10 @@ class GaussianMixture(NamedTuple):
         return float((self.means[1] - self.means[0]) / np.sqrt(self.variances).sum())
 
     def _scaled_posterior(self, scaled):
-        return np.exp(_gaussian_log_joint(scaled, self.weights, self.means, self.variances)[1][0])
+        return np.exp(_gaussian_log_joint(scaled, self.weights, self.means, self.variances)[1][1])
+
+
+Mixture = BetaMixture | GaussianMixture
 
 
 def fit_gaussian(losses: Float[np.ndarray, " pairs"]) -> GaussianMixture:
@@ -158,7 +163,7 @@ def fit_gaussian(losses: Float[np.ndarray, " pairs"]) -> GaussianMixture:
             pair matched.
 
     Returns:
-        The mixture; its method `matched_posterior`, given the same losses, returns each pair's
+        The mixture; its method `mismatched_posterior`, given the same losses, returns each pair's
         posterior.
 
     Raises:
@@ -208,23 +213,6 @@ def call_matched(
         return posterior > threshold
     quantile = np.sort(posterior)[len(posterior) // _ONE_IN]
     return posterior > quantile if quantile < posterior.max() else posterior == quantile
-
-
-def split_in_three(
-    posterior: Float[np.ndarray, " pairs"], strict: float = 0.6, threshold: float = 0.5
-) -> dict[str, Bool[np.ndarray, " pairs"]]:
-    """SPS's three subsets of the pairs; each pair is in one of them.
-
-    Args:
-        posterior: posterior of each pair of being matched, in [0, 1].
-        strict: posteriors above this are strictly clean.
-        threshold: posteriors up to this are noisy; the rest is clean.
-
-    Returns:
-        True for the pairs of the subsets "strict", "clean" and "noisy".
-    """
-    is_strict, is_noisy = posterior > strict, posterior <= threshold
-    return {"strict": is_strict, "clean": ~is_strict & ~is_noisy, "noisy": is_noisy}
 
 
 def _checked(losses):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from l2rm_jax.mixture import call_matched, fit, fit_gaussian, split_in_three
+from l2rm_jax.mixture import call_matched, fit, fit_gaussian
 
 KINDS = {"easy": ((2, 12), (9, 4)), "hard": ((2, 6), (5, 4)), "spiky": ((0.8, 20), (14, 6))}
 RATES = (0.2, 0.4, 0.6, 0.8)
@@ -112,7 +112,7 @@ def test_gaussian_components_are_recovered(rate):
         mixture.separation, 0.5 / scale / np.sqrt(mixture.variances).sum(), rtol=0.02
     )
     assert mixture.converged and mixture.is_consistent
-    assert np.mean(call_matched(mixture.matched_posterior(losses)) != mismatched) > 0.99
+    assert np.mean(call_matched(1 - mixture.mismatched_posterior(losses)) != mismatched) > 0.99
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -131,21 +131,21 @@ def test_gaussians_are_those_of_scikit_learn_from_the_same_start(kind, rate):
     theirs.fit(scaled[:, None])
     posterior = theirs.predict_proba(scaled[:, None])[:, theirs.means_[:, 0].argmin()]
     assert (ours.iterations, ours.converged) == (theirs.n_iter_, theirs.converged_)
-    np.testing.assert_allclose(ours.matched_posterior(losses), posterior, atol=1e-9)
+    np.testing.assert_allclose(1 - ours.mismatched_posterior(losses), posterior, atol=1e-9)
 
 
 def test_gaussians_do_not_depend_on_scale_shift_and_order():
     losses, _ = draw("hard", 0.4, 500, seed=1)
-    posterior = fit_gaussian(losses).matched_posterior(losses)
+    posterior = 1 - fit_gaussian(losses).mismatched_posterior(losses)
     moved = 7.0 * losses[::-1] - 3.0
-    found = fit_gaussian(moved).matched_posterior(moved)
+    found = 1 - fit_gaussian(moved).mismatched_posterior(moved)
     np.testing.assert_allclose(found[::-1], posterior, atol=1e-9)
 
 
 @DEGENERATE
 def test_gaussians_of_degenerate_losses_stay_finite(losses):
     mixture = fit_gaussian(losses)
-    posterior = mixture.matched_posterior(losses)
+    posterior = 1 - mixture.mismatched_posterior(losses)
     assert posterior.shape == losses.shape
     assert np.isfinite(posterior).all() and (posterior >= 0).all() and (posterior <= 1).all()
     assert np.isfinite([*mixture.weights, *mixture.means, *mixture.variances]).all()
@@ -159,7 +159,7 @@ def test_a_wide_component_takes_the_lowest_losses_too():
     assert mixture.is_consistent
     wide = mixture._replace(variances=np.array([5e-4, 0.5]))
     assert not wide.is_consistent
-    assert wide.matched_posterior(losses[losses.argmin()][None])[0] < 0.5
+    assert 1 - wide.mismatched_posterior(losses[losses.argmin()][None])[0] < 0.5
 
 
 @pytest.mark.parametrize(
@@ -175,10 +175,3 @@ def test_a_wide_component_takes_the_lowest_losses_too():
 def test_some_pairs_always_count_as_matched(posterior, mismatched):
     called = call_matched(np.array(posterior))
     np.testing.assert_array_equal(np.flatnonzero(~called), mismatched)
-
-
-def test_each_pair_is_in_one_of_three_subsets():
-    subsets = split_in_three(np.array([0.2, 0.5, 0.51, 0.6, 0.61, 1.0]))
-    names = [next(name for name in subsets if subsets[name][row]) for row in range(6)]
-    assert names == ["noisy", "noisy", "clean", "clean", "strict", "strict"]
-    assert (sum(each.astype(int) for each in subsets.values()) == 1).all()

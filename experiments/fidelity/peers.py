@@ -9,10 +9,15 @@ import numpy as np
 
 from experiments.fidelity.arrays import Arrays, Errors, both_precisions, difference
 from l2rm_jax import mixture
-from l2rm_jax.losses import complementary, consistency, contrastive, evidential, ranking
+from l2rm_jax.losses import (
+    complementary,
+    consistency,
+    contrastive,
+    evidential,
+    purification,
+    ranking,
+)
 from l2rm_jax.models.layers import l2_normalise
-
-NEGATIVE_WEIGHT = 5.0  # of CRCL's complementary loss, whose file has it without the weight
 
 
 def ncr(arrays: Arrays) -> Errors:
@@ -77,7 +82,7 @@ def _gaussian_mixture(arrays: Arrays) -> Errors:
     for case in arrays.cases("losses"):
         stored = arrays.under(f"{case}/")
         ours = mixture.fit_gaussian(stored["losses"])
-        posterior = ours.matched_posterior(stored["losses"])
+        posterior = 1 - ours.mismatched_posterior(stored["losses"])
         beyond = difference(posterior, stored["prob"]) - float(stored["spread_over_5_seeds"])
         yield "posteriors, beyond their spread", max(beyond, 0.0)
         yield "EM iterations", abs(ours.iterations - stored["n_iter"])
@@ -102,15 +107,13 @@ def _losses(values, stored: Arrays) -> Errors:
 
 
 def decl(arrays: Arrays) -> Errors:
-    tau, margin, weight, rate = arrays.numbers("opt/tau", "opt/margin", "opt/lambda1", "opt/eta")
-    settings = {"every": round(1 / rate), "least": int(arrays["opt/mu"])}
+    tau, margin, weight = arrays.numbers("opt/tau", "opt/margin", "opt/lambda1")
 
     # Few programs, for any k and both directions, because compilation takes most of the time.
     @jax.jit
     def edl(raw, matched):
         def per_query(raw):
-            found = evidential.evidence(jnp.tanh(raw), tau=tau)
-            return evidential.evidential_per_query(found, matched)
+            return evidential.query_losses(jnp.tanh(raw), matched, tau=tau)
 
         return _value_and_gradient(per_query, raw)
 
@@ -122,26 +125,22 @@ def decl(arrays: Arrays) -> Errors:
     @jax.jit
     @partial(jax.value_and_grad, has_aux=True)
     def step(raw, matched, k):
-        t = jnp.tanh(raw)
-        edl = evidential.evidential_loss(t, matched, tau=tau)
-        rdh = weight * jnp.sum(matched * ranking.hardest_k(t, k, margin=margin))
+        sims = jnp.tanh(raw)
+        edl = evidential.evidential_loss(sims, matched, tau=tau)
+        rdh = weight * jnp.sum(matched * ranking.hardest_k(sims, k, margin=margin))
         return edl + rdh, (edl, rdh)
 
     @jax.jit
-    def call(raw, probability):
-        t, found = jnp.tanh(raw), evidential.evidence(jnp.tanh(raw), tau=tau)
-        return (
-            evidential.logit_tanh(probability),
-            found,
-            evidential.divergence_from_none(found),
-            evidential.called_matched(t, tau=tau),
-        )
+    def call(raw):
+        sims = jnp.tanh(raw)
+        found = evidential.evidence(sims, tau=tau)
+        return found, evidential.divergence(found), evidential.called_matched(sims, tau=tau)
 
     for case in arrays.cases("raw"):
         stored = arrays.under(f"{case}/")
         raw, preds = stored["raw"], stored["preds"]
-        t, found, divergence, called = call(raw, stored["sigmoid"])
-        yield "tanh from the sigmoid", difference(t, stored["tanh"])
+        found, divergence, called = call(raw)
+        yield "evidence / largest", difference(np.tanh(raw), stored["tanh"])
         yield "evidence / largest", both_precisions(found, stored, "evidence", relative=True)
         yield "pairs called otherwise", np.sum(called != stored["called_matched"])
         values = {}
@@ -159,18 +158,12 @@ def decl(arrays: Arrays) -> Errors:
             yield "gradients / largest", difference(gradient, theirs, relative=True)
         for name in stored.cases("grad_f64"):
             one = stored.under(f"{name}/")
-            kind, count = name.split("_step")
-            matched = np.ones_like(preds) if kind == "warmup" else preds
-            k = ranking.shrinking_count(int(count), len(raw), **settings)
-            yield "k that differ", abs(int(k) - one["negatives"])
-            (loss, (edl_part, rdh_part)), gradient = step(raw, matched, k)
+            matched = np.ones_like(preds) if name.startswith("warmup") else preds
+            (loss, (edl_part, rdh_part)), gradient = step(raw, matched, one["negatives"])
             parts = {"loss": loss, "loss_edl": edl_part, "loss_rdh": rdh_part}
             yield from _exact_losses(parts, one, " of a step")
             theirs = one["grad_f64"]
             yield "gradients of a step / largest", difference(gradient, theirs, relative=True)
-    stored = arrays.under("negatives/")
-    k = ranking.shrinking_count(stored["step"], int(stored["batch_size"]), **settings)
-    yield "k that differ", np.max(np.abs(k - stored["count"]))
 
 
 def bicro(arrays: Arrays) -> Errors:
@@ -205,33 +198,35 @@ def bicro(arrays: Arrays) -> Errors:
     yield from _beta_mixture(arrays.under("bmm/"))
 
 
-def _consistency(stored: Arrays, margin: float, threshold: float) -> Errors:
+def _consistency(stored: Arrays, margin: float, smallest: float) -> Errors:
     anchors = stored["anchors"].astype(int)
-    order = jnp.concatenate([anchors, stored["rest"].astype(int)])
-    ours = consistency.anchor_order(stored["sims"], margin=margin)[: len(anchors)]
     scores = np.asarray(ranking.unviolated_margin(stored["sims"], margin=margin))
-    # Pairs of equal score have no defined order in their code, so compare the scores themselves.
-    yield "scores of the anchors", difference(scores[ours], scores[anchors])
+    _, ours = consistency.order_by_sureness(stored["sims"], margin=margin)
+    # Equally sure pairs have no defined order in their code, so compare the scores themselves.
+    yield "scores of the anchors", difference(np.sort(scores[ours]), np.sort(scores[anchors]))
     vectors = {
-        f"{side}_{kind}": l2_normalise(jnp.mean(stored[f"{side}_{kind}"], axis=1))
+        side: [
+            l2_normalise(jnp.mean(stored[f"{side}_{kind}"], axis=1))
+            for kind in ("regions", "words")
+        ]
         for side in ("labelled", "unlabelled")
-        for kind in ("regions", "words")
     }
-    of_anchors = vectors["labelled_regions"][anchors], vectors["labelled_words"][anchors]
-    for side in ("labelled", "unlabelled"):
-        pairs = vectors[f"{side}_regions"], vectors[f"{side}_words"]
+    of_anchors = [each[anchors] for each in vectors["labelled"]]
+    found = {}
+    for side, pairs in vectors.items():
         cosines = [v @ a.T for v, a in zip(pairs, of_anchors, strict=True)]
         for kind, ours in zip(("image", "text"), cosines, strict=True):
             yield "cosines", difference(ours, stored[f"{side}_{kind}_cosines"])
-        ratios = (stored[f"{side}_ratio_image"] + stored[f"{side}_ratio_text"]) / 2
-        agreement = consistency.agreement(*pairs, *of_anchors)
-        yield "ratios / largest", difference(agreement, ratios, relative=True)
-    labels = consistency.labels_of_mismatched(*pairs, *of_anchors, threshold=threshold)
+        found[side] = consistency.consistency(*pairs, *of_anchors)
+        theirs = stored[f"{side}_ratio_image"] + stored[f"{side}_ratio_text"]
+        yield "ratios / largest", difference(found[side], theirs, relative=True)
+    labels = consistency.mismatched_labels(found["unlabelled"], smallest=smallest)
     yield "labels", both_precisions(labels, stored, "unlabelled_y")
-    pairs = vectors["labelled_regions"], vectors["labelled_words"]
-    label = partial(consistency.labels_of_matched, *pairs, order, threshold=threshold)
-    yield "labels", both_precisions(label(aligned=False), stored, "labelled_y")
-    yield "labels", difference(label(), stored["derived/labelled_y_aligned"])
+    rest = stored["rest"].astype(int)
+    labels = consistency.misplaced_labels(found["labelled"], rest, smallest=smallest)
+    yield "labels", both_precisions(labels, stored, "labelled_y")
+    labels = consistency.matched_labels(found["labelled"], anchors, smallest=smallest)
+    yield "labels", difference(labels, stored["derived/labelled_y_aligned"])
 
 
 def _beta_mixture(arrays: Arrays) -> Errors:
@@ -244,43 +239,42 @@ def _beta_mixture(arrays: Arrays) -> Errors:
 
 
 def crcl(arrays: Arrays) -> Errors:
-    tau, momentum = arrays.numbers("opt/tau", "opt/alpha")
+    [tau] = arrays.numbers("opt/tau")
     last_warm = int(arrays["opt/warm_epoch"]) - 1
-    situations = {  # keep, replace
-        f"warm_epoch{last_warm - 1}": (True, False),
-        "last_warm_epoch": (True, True),
-        "last_warm_epoch_schedule1": (True, False),
-        "refining": (False, False),
-    }
+    situations = (
+        f"warm_epoch{last_warm - 1}",
+        "last_warm_epoch",
+        "last_warm_epoch_schedule1",
+        "refining",
+    )
 
     @jax.jit
-    def step(sims, stored, keep, replace):
-        predicted = contrastive.matched_probability(sims, tau=tau)
-        labels, after = complementary.updated_labels(
-            stored, predicted, momentum=momentum, keep=keep, replace=replace
-        )
-        loss, gradient = jax.value_and_grad(complementary.active_complementary)(
-            sims, labels, tau=tau
-        )
-        weighted = contrastive.info_nce(sims, tau=tau, weights=labels)
-        parts = {
-            "loss_positive_mean": contrastive.info_nce(sims, tau=tau),
-            "loss_negative_mean": (loss - weighted) / NEGATIVE_WEIGHT,
-        }
-        return loss, gradient, after, parts
+    def step(sims, stored, warm):
+        probabilities = contrastive.pair_probabilities(sims, tau=tau)
+        labels = complementary.refined_labels(stored, probabilities, warm=warm)
+
+        def whole(sims):
+            active, negative = complementary.active_complementary(sims, labels, tau=tau)
+            return active + complementary.NEGATIVE_WEIGHT * negative, negative
+
+        (loss, negative), gradient = jax.value_and_grad(whole, has_aux=True)(sims)
+        positive = contrastive.info_nce(sims, tau=tau)
+        parts = {"loss_positive_mean": positive, "loss_negative_mean": negative}
+        return loss, gradient, probabilities, labels, parts
 
     for case in arrays.cases("sims"):
         stored = arrays.under(f"{case}/")
-        for name, flags in situations.items():
+        for name in situations:
             one = stored.under(f"{name}/")
-            loss, gradient, after, parts = step(
-                stored["sims"], stored["y_last"].astype(np.float32), *flags
+            loss, gradient, probabilities, labels, parts = step(
+                stored["sims"], stored["y_last"].astype(np.float32), name != "refining"
             )
+            after = probabilities if name == "last_warm_epoch" else labels
+            yield "labels after", difference(after, one["y_after"])
             yield "losses, relative", both_precisions(loss, one, "loss", relative=True)
             for part, value in parts.items():
                 yield "losses, relative", difference(value, one[part], relative=True)
             yield "gradients / largest", difference(gradient, one["grad_f64"], relative=True)
-            yield "labels after", difference(after, one["y_after"])
 
 
 def sps(arrays: Arrays) -> Errors:
@@ -293,17 +287,17 @@ def sps(arrays: Arrays) -> Errors:
         functions = {
             "warmup": partial(contrastive.info_nce, tau=tau),
             "eval_loss": partial(contrastive.info_nce_per_pair, tau=tau),
-            "weighted": partial(contrastive.info_nce, tau=tau, weights=labels),
-            "symmetry": lambda sims: symmetry * contrastive.symmetry(sims),
+            "weighted": partial(contrastive.weighted_info_nce, labels=labels, tau=tau),
+            "symmetry": lambda sims: symmetry * purification.symmetry(sims),
         }
         values = {name: _value_and_gradient(f, sims) for name, f in functions.items()}
 
         def of_vectors(images):
-            v, t = l2_normalise(images), l2_normalise(captions)
-            return structure * contrastive.structure(v @ v.T, t @ t.T)
+            vectors = l2_normalise(images), l2_normalise(captions)
+            return structure * purification.structure(*vectors)
 
         values["structure"] = _value_and_gradient(of_vectors, images)
-        return contrastive.matched_probability(sims, tau=tau), values
+        return contrastive.pair_probabilities(sims, tau=tau), values
 
     for case in arrays.cases("sims"):
         stored = arrays.under(f"{case}/")
@@ -316,14 +310,11 @@ def sps(arrays: Arrays) -> Errors:
         noisy, clean = (
             l2_normalise(jnp.mean(stored[f"{kind}_regions"], axis=1)) for kind in ("noisy", "clean")
         )
-        rows, cosines = consistency.nearest_image(noisy, clean)
+        rows, cosines = purification.nearest(noisy, clean)
         yield "captions taken over that differ", np.sum(rows != stored["caption_row"])
-        probability = contrastive.matched_probability(stored["sims_of_rematched"], tau=tau)
-        labels = consistency.labels_of_taken_over(probability, cosines)
+        probability = contrastive.pair_probabilities(stored["sims_of_rematched"], tau=tau)
+        labels = purification.rematched_labels(probability, cosines)
         yield "labels", difference(labels, stored["label"][:, 0])
-    subsets = mixture.split_in_three(arrays["split/prob"])
-    for name, theirs in (("strict", "strictly_clean"), ("clean", "clean"), ("noisy", "noisy")):
-        yield "pairs called otherwise", np.sum(subsets[name] != arrays[f"split/{theirs}"])
 
 
 def _exact_losses(values: dict, stored: Arrays, what: str) -> Errors:

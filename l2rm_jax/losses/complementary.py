@@ -8,7 +8,7 @@ not enter.
 Hu et al., "Cross-Modal Retrieval with Partially Mismatched Pairs", TPAMI 2023 (RCL), Eq. 14-18.
 
 CRCL adds InfoNCE, weighed by a label per pair that it keeps in memory: `active_complementary` and
-`updated_labels`. Qin et al., "Cross-modal Active Complementary Learning with Self-refining
+`refined_labels`. Qin et al., "Cross-modal Active Complementary Learning with Self-refining
 Correspondence", NeurIPS 2023.
 """
 
@@ -18,13 +18,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from l2rm_jax.losses.contrastive import info_nce
+from l2rm_jax.losses.contrastive import weighted_info_nce
 
 # Added to 1 - p under a logarithm or a root, as in the reference code.
 _TINY = 1e-10
-# CRCL weighs its complementary loss by this, and takes lower labels for 0.
-_COMPLEMENTARY_WEIGHT = 5.0
-_SMALLEST_LABEL = 0.1
+NEGATIVE_WEIGHT = 5.0  # of the second term of the active complementary loss, CRCL's code
+MOMENTUM = 0.8  # share of the stored label in a refined one
+SMALLEST_LABEL = 0.1  # lower labels become 0
 
 # Penalties by name, functions of (p, 1 - p, q): "mae" is the probability itself, the others are
 # upper bounds of it that weigh hard negatives more.
@@ -80,11 +80,12 @@ def complementary_contrastive(
 
 def active_complementary(
     sims: Float[Array, "pairs pairs"], labels: Float[Array, " pairs"], *, tau: float
-) -> Float[Array, ""]:
-    """CRCL's active complementary loss: the mean over pairs, both directions added.
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The two terms of CRCL's active complementary loss: the first plus 5 times the second.
 
-    InfoNCE, weighed by the label, plus 5 times the tangent bound of the complementary loss, divided
-    by the sum of tan p over all candidates to the power of 1 - label. The sum has a gradient.
+    With P the softmax over the captions of image i and y its label, the terms are the means over
+    the pairs, both directions added, of `-y log P_ii` and of the sum over negatives of
+    `tan P_ij / (sum_j tan P_ij) ** (1 - y)`. The sum in the denominator has a gradient.
 
     Args:
         sims: similarities [images, captions], square, stored pairs on the diagonal.
@@ -92,49 +93,42 @@ def active_complementary(
         tau: temperature, > 0.
 
     Returns:
-        A scalar >= 0.
+        Two scalars >= 0; `NEGATIVE_WEIGHT` is the weight of the second one.
 
     Raises:
         ValueError: if ``sims`` is not a square matrix.
     """
-    positive = info_nce(sims, tau=tau, weights=labels)
+    active = weighted_info_nce(sims, labels, tau=tau)
     own = jnp.eye(len(sims), dtype=bool)
     negative = 0.0
     for scores in (sims, sims.T):
-        penalties = jnp.tan(jax.nn.softmax(scores / tau, axis=1))
-        wrong = jnp.sum(jnp.where(own, 0.0, penalties), axis=1)
-        negative += jnp.mean(wrong / jnp.sum(penalties, axis=1) ** (1 - labels))
-    return positive + _COMPLEMENTARY_WEIGHT * negative
+        tangents = jnp.tan(jax.nn.softmax(scores / tau, axis=1))
+        wrong = jnp.sum(jnp.where(own, 0.0, tangents), axis=1)
+        negative += jnp.mean(wrong / jnp.sum(tangents, axis=1) ** (1 - labels))
+    return active, negative
 
 
-def updated_labels(
+def refined_labels(
     stored: Float[Array, " pairs"],
-    predicted: Float[Array, " pairs"],
+    probabilities: Float[Array, " pairs"],
     *,
-    momentum: float,
-    keep: bool | Bool[Array, ""] = False,
-    replace: bool | Bool[Array, ""] = False,
-) -> tuple[Float[Array, " pairs"], Float[Array, " pairs"]]:
-    """CRCL's labels of a batch: those that its loss takes, and those to store.
+    warm: bool | Bool[Array, ""],
+) -> Float[Array, " pairs"]:
+    """CRCL's labels of a step: the stored ones, after the warm-up mixed with the probabilities.
 
-    A label below 0.1 becomes 0. It recovers only if a later prediction is high enough.
+    A label below 0.1 becomes 0. It recovers only if a later probability is high enough.
 
     Args:
         stored: stored labels of the pairs, in [0, 1].
-        predicted: `contrastive.matched_probability` of the pairs in this step, in [0, 1].
-        momentum: weight of the stored label, in [0, 1]; 0.8 in the paper's experiments.
-        keep: whether this is a warm epoch, which takes the stored labels as they are.
-        replace: whether this is the last warm epoch of the first schedule, which stores the
-            predictions. Implies ``keep``.
+        probabilities: `contrastive.pair_probabilities` of the pairs in this step, in [0, 1].
+        warm: whether this is a warm epoch, which takes the stored labels.
 
     Returns:
-        The labels for the loss and the labels to store, without gradient.
+        Labels in [0, 1].
     """
-    stored, predicted = jax.lax.stop_gradient((stored, predicted))
-    refined = momentum * stored + (1 - momentum) * predicted
-    labels = jnp.where(jnp.logical_or(keep, replace), stored, refined)
-    labels = jnp.where(labels < _SMALLEST_LABEL, 0.0, labels)
-    return labels, jnp.where(replace, predicted, labels)
+    mixed = MOMENTUM * stored + (1 - MOMENTUM) * probabilities
+    labels = jnp.where(warm, stored, mixed)
+    return jnp.where(labels < SMALLEST_LABEL, 0.0, labels)
 
 
 def draw_negatives(key: Array, pairs: int, count: int) -> Bool[Array, "pairs pairs"]:

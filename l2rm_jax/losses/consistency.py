@@ -1,57 +1,29 @@
-"""Labels of doubtful pairs from trusted pairs whose image or caption is similar.
+"""BiCro's labels: how consistently image and caption of a pair resemble those of a sure pair.
 
-BiCro: images that are similar should have captions that are similar. Each pair is compared with the
-trusted pair, its anchor, whose image is the most similar: the similarity of the two captions with
-that of the two images. The same is done with captions and images swapped. The better the two
-similarities agree, the likelier the pair matches. Yang et al., "BiCro: Noisy Correspondence
-Rectification for Multi-modality Data via Bi-directional Cross-modal Similarity Consistency",
-CVPR 2023.
+Images that are similar should have captions that are similar. The surest pairs of a matched batch
+are anchors. Each pair is compared with the anchor whose image is the most similar: the similarity
+of the two captions with that of the two images. The same is done with captions and images swapped.
+The better the two similarities agree, the likelier the pair matches.
 
-SPS: a mismatched image takes over the caption of the most similar image of a trusted pair. Xie et
-al., IJCAI 2025.
-
-The functions take unit vectors of images and captions, so that dot products are cosines. Their
-results have no gradient.
+Yang et al., "BiCro: Noisy Correspondence Rectification for Multi-modality Data via Bi-directional
+Cross-modal Similarity Consistency", CVPR 2023, as in its authors' code.
 """
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from l2rm_jax.losses.ranking import unviolated_margin
 
-_SMALLEST_LABEL = 0.5  # SPS takes lower labels for 0
+SMALLEST_LABEL = 0.5  # a label up to this becomes 0
 
 
-def anchor_count(pairs: int) -> int:
-    """How many pairs of a batch are anchors: a tenth, rounded down, and one."""
-    return pairs // 10 + 1
-
-
-def anchor_order(sims: Float[Array, "pairs pairs"], *, margin: float) -> Int[Array, " pairs"]:
-    """Rows of the pairs of a batch by falling `unviolated_margin`; the first ones are the anchors.
-
-    Args:
-        sims: similarities [images, captions], square.
-        margin: by how much a pair should win, > 0.
-
-    Returns:
-        A permutation of the rows; pairs of equal score, often 0, keep their order.
-
-    Raises:
-        ValueError: if ``sims`` is not a square matrix.
-    """
-    scores = jax.lax.stop_gradient(unviolated_margin(sims, margin=margin))
-    return jnp.argsort(scores, descending=True, stable=True)
-
-
-def agreement(
+def consistency(
     images: Float[Array, "pairs image_features"],
     captions: Float[Array, "pairs caption_features"],
     anchor_images: Float[Array, "anchors image_features"],
     anchor_captions: Float[Array, "anchors caption_features"],
 ) -> Float[Array, " pairs"]:
-    """How consistent the similarities of each pair's image and caption to the anchors are.
+    """Sum of the consistencies of each pair in both directions.
 
     Args:
         images: unit vectors of the images.
@@ -60,110 +32,90 @@ def agreement(
         anchor_captions: unit vectors of the anchors' captions.
 
     Returns:
-        The mean over both directions of the smaller cosine divided by the larger one, <= 1.
-        Negative if exactly one of the cosines is, without a lower bound.
+        Per pair, the sum over both directions of one cosine divided by the other, whichever
+        quotient is below 1; <= 2. A quotient of cosines of different sign has no lower bound.
     """
     of_images, of_captions = images @ anchor_images.T, captions @ anchor_captions.T
-    total = 0.0
-    for near, other in ((of_images, of_captions), (of_captions, of_images)):
-        nearest = jnp.argmax(near, axis=1)[:, None]
-        x, y = (jnp.take_along_axis(cosines, nearest, axis=1)[:, 0] for cosines in (near, other))
-        total += _ratio(x, y)
-    return jax.lax.stop_gradient(total / 2)
+    return _ratio(of_images, of_captions) + _ratio(of_captions, of_images)
 
 
-def labels_of_matched(
-    images: Float[Array, "pairs image_features"],
-    captions: Float[Array, "pairs caption_features"],
-    order: Int[Array, " pairs"],
+def matched_labels(
+    consistencies: Float[Array, " pairs"],
+    anchors: Int[Array, " anchors"],
     *,
-    threshold: float,
-    aligned: bool = True,
+    smallest: float = SMALLEST_LABEL,
 ) -> Float[Array, " pairs"]:
-    """BiCro's labels of a batch of pairs that the mixture calls matched.
-
-    The anchors get label 1, the others (1 + `agreement`) / 2.
+    """Labels of the batch that has the anchors; those of the anchors are 1.
 
     Args:
-        images: unit vectors of the images.
-        captions: unit vectors of their captions.
-        order: rows from `anchor_order`.
-        threshold: labels up to this become 0; in [0, 1].
-        aligned: whether each pair gets its own label. The public code gives the label of pair k of
-            the batch to the k-th pair of ``order`` behind the anchors: ``aligned=False``.
+        consistencies: from `consistency`.
+        anchors: rows of the anchors.
+        smallest: a label up to this becomes 0.
 
     Returns:
         One label per pair, in [0, 1].
     """
-    anchors, rest = jnp.split(order, [anchor_count(len(order))])
-    agree = agreement(images, captions, images[anchors], captions[anchors])
-    labels = _without_doubtful(0.5 + agree / 2, threshold)
-    if not aligned:
-        labels = labels.at[rest].set(labels[: len(rest)])
-    return labels.at[anchors].set(1.0)
+    return _cut((0.5 + consistencies / 4).at[anchors].set(1.0), smallest)
 
 
-def labels_of_mismatched(
-    images: Float[Array, "pairs image_features"],
-    captions: Float[Array, "pairs caption_features"],
-    anchor_images: Float[Array, "anchors image_features"],
-    anchor_captions: Float[Array, "anchors caption_features"],
+def misplaced_labels(
+    consistencies: Float[Array, " pairs"],
+    rest: Int[Array, " rest"],
     *,
-    threshold: float,
+    smallest: float = SMALLEST_LABEL,
 ) -> Float[Array, " pairs"]:
-    """BiCro's labels of a batch of pairs that the mixture calls mismatched: their `agreement`.
+    """`matched_labels` as the authors' code has them: those of other pairs, except the anchors'.
+
+    The first labels of the batch are written, in order, to the pairs that are no anchors.
 
     Args:
-        images: unit vectors of the images.
-        captions: unit vectors of their captions.
-        anchor_images: unit vectors of the images of the anchors of a matched batch.
-        anchor_captions: unit vectors of the anchors' captions.
-        threshold: labels up to this become 0; in [0, 1].
+        consistencies: from `consistency`.
+        rest: rows of the pairs that are no anchors, from `order_by_sureness`.
+        smallest: a label up to this becomes 0.
 
     Returns:
         One label per pair, in [0, 1].
     """
-    return _without_doubtful(agreement(images, captions, anchor_images, anchor_captions), threshold)
+    labels = (0.5 + consistencies / 4)[: len(rest)]
+    return _cut(jnp.ones(len(consistencies)).at[rest].set(labels), smallest)
 
 
-def nearest_image(
-    images: Float[Array, "pairs features"], trusted: Float[Array, "others features"]
-) -> tuple[Int[Array, " pairs"], Float[Array, " pairs"]]:
-    """The most similar trusted image of each image, whose caption it takes over (SPS).
-
-    Args:
-        images: unit vectors of images with doubtful captions.
-        trusted: unit vectors of images with trusted captions.
-
-    Returns:
-        Rows of ``trusted``, and the cosines with them in [-1, 1].
-    """
-    cosines = jax.lax.stop_gradient(images @ trusted.T)
-    return jnp.argmax(cosines, axis=1), jnp.max(cosines, axis=1)
-
-
-def labels_of_taken_over(
-    probability: Float[Array, " pairs"], cosines: Float[Array, " pairs"]
+def mismatched_labels(
+    consistencies: Float[Array, " pairs"], *, smallest: float = SMALLEST_LABEL
 ) -> Float[Array, " pairs"]:
-    """SPS's labels of images with the caption of another image.
+    """Labels of a batch without anchors, in [0, 1]; arguments as in `matched_labels`."""
+    return _cut(consistencies / 2, smallest)
+
+
+def order_by_sureness(
+    sims: Float[Array, "pairs pairs"], *, margin: float
+) -> tuple[Int[Array, " rest"], Int[Array, " anchors"]]:
+    """Rows of a batch by rising `ranking.unviolated_margin`; the last tenth (and one) are anchors.
 
     Args:
-        probability: `contrastive.matched_probability` of the new pairs in their batch.
-        cosines: cosines from `nearest_image`.
+        sims: similarities [images, captions], square.
+        margin: by how much a pair should win, > 0.
 
     Returns:
-        The products, in [0.5, 1]; smaller ones become 0.
+        Rows of the other pairs, the least sure one first, and of the anchors. Pairs that are
+        equally sure keep their order; in the authors' code they have none.
+
+    Raises:
+        ValueError: if ``sims`` is not a square matrix.
     """
-    labels = jax.lax.stop_gradient(probability * cosines)
-    return jnp.where(labels < _SMALLEST_LABEL, 0.0, labels)
+    order = jnp.argsort(unviolated_margin(sims, margin=margin))
+    count = len(sims) - (len(sims) // 10 + 1)
+    return order[:count], order[count:]
 
 
-def _ratio(x, y):
-    """x / y or y / x, whichever is below 1; 0 if either is 0."""
+def _ratio(near, other):
+    """Quotient of the cosines to the anchor that is nearest by the first; 0 if one of them is 0."""
+    best = jnp.argmax(near, axis=1)[:, None]
+    x, y = (jnp.take_along_axis(cosines, best, axis=1)[:, 0] for cosines in (near, other))
     nonzero = (x != 0) & (y != 0)
     x, y = jnp.where(nonzero, x, 1.0), jnp.where(nonzero, y, 1.0)
     return jnp.where(nonzero, jnp.where(x / y < 1, x / y, y / x), 0.0)
 
 
-def _without_doubtful(labels, threshold):
-    return jnp.clip(jnp.where(labels <= threshold, 0.0, labels), 0.0, 1.0)
+def _cut(labels, smallest):
+    return jnp.clip(jnp.where(labels <= smallest, 0.0, labels), 0.0, 1.0)

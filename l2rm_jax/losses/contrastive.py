@@ -17,19 +17,12 @@ _LOG_WRONG = math.log(1e-7)
 _LOG_RIGHT = math.log1p(1e-7)
 
 
-def info_nce(
-    sims: Float[Array, "pairs pairs"],
-    *,
-    tau: float,
-    weights: Float[Array, " pairs"] | None = None,
-) -> Float[Array, ""]:
+def info_nce(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[Array, ""]:
     """InfoNCE (L2RM section 3.2): the mean over pairs, both directions added.
 
     Args:
         sims: similarities [images, captions], square.
         tau: temperature, > 0.
-        weights: weight of each pair's loss, >= 0. None weighs all by 1. The sum is divided by the
-            number of pairs, whatever their weights.
 
     Returns:
         A scalar >= 0.
@@ -37,8 +30,26 @@ def info_nce(
     Raises:
         ValueError: if ``sims`` is not a square matrix.
     """
-    losses = info_nce_per_pair(sims, tau=tau)
-    return jnp.mean(losses if weights is None else weights * losses)
+    return jnp.mean(info_nce_per_pair(sims, tau=tau))
+
+
+def weighted_info_nce(
+    sims: Float[Array, "pairs pairs"], labels: Float[Array, " pairs"], *, tau: float
+) -> Float[Array, ""]:
+    """Mean over pairs of `info_nce_per_pair` times a label.
+
+    Args:
+        sims: similarities [images, captions], square.
+        labels: how likely each pair matches, in [0, 1].
+        tau: temperature, > 0.
+
+    Returns:
+        A scalar >= 0.
+
+    Raises:
+        ValueError: if ``sims`` is not a square matrix.
+    """
+    return jnp.mean(labels * info_nce_per_pair(sims, tau=tau))
 
 
 def info_nce_per_pair(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[Array, " pairs"]:
@@ -58,7 +69,7 @@ def info_nce_per_pair(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float
     return -(jnp.diagonal(rows) + jnp.diagonal(columns))
 
 
-def matched_probability(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[Array, " pairs"]:
+def pair_probabilities(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[Array, " pairs"]:
     """Softmax probability of each stored pair over the batch, the mean of both directions.
 
     CRCL and SPS predict with it how likely each pair matches. It depends on the batch.
@@ -68,12 +79,12 @@ def matched_probability(sims: Float[Array, "pairs pairs"], *, tau: float) -> Flo
         tau: temperature, > 0.
 
     Returns:
-        One probability per pair, in [0, 1].
+        One probability per pair, in [0, 1], without gradient.
 
     Raises:
         ValueError: if ``sims`` is not a square matrix.
     """
-    rows, columns = _log_probabilities(sims, tau)
+    rows, columns = _log_probabilities(jax.lax.stop_gradient(sims), tau)
     return (jnp.exp(jnp.diagonal(rows)) + jnp.exp(jnp.diagonal(columns))) / 2
 
 
@@ -98,33 +109,6 @@ def robust_info_nce(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[A
     log_label = jnp.where(jnp.eye(len(sims), dtype=bool), _LOG_RIGHT, _LOG_WRONG)
     reverse = -jnp.sum((jnp.exp(rows) + jnp.exp(columns)) * log_label) / len(sims)
     return 0.5 * (info_nce(sims, tau=tau) + reverse)
-
-
-def symmetry(sims: Float[Array, "pairs pairs"]) -> Float[Array, ""]:
-    """SPS's first regulariser: image i with caption j scores as image j with caption i does.
-
-    Args:
-        sims: similarities [images, captions], square, stored pairs on the diagonal.
-
-    Returns:
-        The mean squared difference over all entries, >= 0.
-    """
-    return jnp.mean((sims - sims.T) ** 2)
-
-
-def structure(
-    images: Float[Array, "pairs pairs"], captions: Float[Array, "pairs pairs"]
-) -> Float[Array, ""]:
-    """SPS's second regulariser: images of a batch are as similar to each other as their captions.
-
-    Args:
-        images: cosines of the images with each other.
-        captions: cosines of the captions with each other, in the same order.
-
-    Returns:
-        The mean squared difference over all entries, >= 0.
-    """
-    return jnp.mean((images - captions) ** 2)
 
 
 def _log_probabilities(sims, tau):

@@ -1,10 +1,10 @@
-"""Evidential losses: scores as evidence that a candidate is the right one (DECL).
+"""Evidential losses: similarities as evidence that a candidate is the right one (DECL).
 
-The scores of a query are turned into evidence e >= 0 for each of its C candidates. The evidence
-makes a Dirichlet distribution, with parameters alpha = e + 1, over the probabilities that the
-candidates are the right one. The loss wants the mean of this distribution at the label with little
-variance, and as little evidence for wrong candidates as possible. A query that is called mismatched
-has no right candidate: its label is all zero.
+The similarities of a query to its C candidates are turned into evidence e >= 0 for each of them.
+The evidence makes a Dirichlet distribution, with parameters alpha = e + 1, over the probabilities
+that the candidates are the right one. The loss wants the mean of this distribution at the label,
+with little variance, and as little evidence for wrong candidates as possible. A query that is
+called mismatched has no right candidate: its label is all zero.
 
 Evidence reaches exp(10), so that the divergence from the uniform distribution, as usually written,
 subtracts log-gammas near 1e5 from each other; float32 then keeps three to four digits of it. This
@@ -21,7 +21,7 @@ E the sum of the evidence and A = E + C, Stirling's formula cancels by hand and 
 where each term is 0 without evidence.
 
 Qin et al., "Deep Evidential Learning with Noisy Correspondence for Cross-modal Retrieval", ACM MM
-2022. Like the public code, the functions take scores t in [-1, 1].
+2022. Like the public code, the functions take similarities s in [-1, 1].
 """
 
 import math
@@ -29,46 +29,33 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-_KL_WEIGHT = 0.1
+KL_WEIGHT = 0.1  # of the divergence
 # The asymptotic series below are exact in float32 from here on; smaller numbers are raised above it
 # in as many steps of one, by the recurrence of the gamma function.
 _SERIES_FROM = 5
 _STEPS = _SERIES_FROM - 1  # from x >= 1
 
 
-def evidence(t: Float[Array, "*shape"], *, tau: float) -> Float[Array, "*shape"]:
-    """Evidence exp(t / tau) of scores, DECL's transformation.
+def evidence(sims: Float[Array, "*shape"], *, tau: float) -> Float[Array, "*shape"]:
+    """Evidence exp(s / tau) of similarities, DECL's transformation.
 
     Args:
-        t: scores in [-1, 1].
+        sims: similarities in [-1, 1].
         tau: temperature, > 0; 0.1 in the paper's experiments.
 
     Returns:
         Evidence in [exp(-1 / tau), exp(1 / tau)].
     """
-    return jnp.exp(t / tau)
-
-
-def logit_tanh(probability: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """tanh(z) from p = sigmoid(z): DECL's scores from those of a head that ends in a sigmoid.
-
-    Args:
-        probability: in [0, 1].
-
-    Returns:
-        (2p - 1) / (p^2 + (1 - p)^2), in [-1, 1].
-    """
-    rest = 1 - probability
-    return (probability - rest) / (probability**2 + rest**2)
+    return jnp.exp(sims / tau)
 
 
 def evidential_loss(
-    t: Float[Array, "pairs pairs"], matched: Float[Array, " pairs"], *, tau: float
+    sims: Float[Array, "pairs pairs"], matched: Float[Array, " pairs"], *, tau: float
 ) -> Float[Array, ""]:
     """DECL's evidential loss: the mean over pairs, both directions added.
 
     Args:
-        t: scores [images, captions] in [-1, 1], square, stored pairs on the diagonal.
+        sims: similarities [images, captions] in [-1, 1], square, stored pairs on the diagonal.
         matched: 1 for pairs that are called matched, 0 for the others.
         tau: temperature of `evidence`, > 0.
 
@@ -76,38 +63,39 @@ def evidential_loss(
         A scalar >= 0.
 
     Raises:
-        ValueError: if ``t`` is not a square matrix.
+        ValueError: if ``sims`` is not a square matrix.
     """
-    found = evidence(t, tau=tau)
-    return jnp.mean(evidential_per_query(found, matched) + evidential_per_query(found.T, matched))
+    return jnp.mean(query_losses(sims, matched, tau=tau) + query_losses(sims.T, matched, tau=tau))
 
 
-def evidential_per_query(
-    found: Float[Array, "pairs pairs"], matched: Float[Array, " pairs"]
+def query_losses(
+    sims: Float[Array, "pairs pairs"], matched: Float[Array, " pairs"], *, tau: float
 ) -> Float[Array, " pairs"]:
     """Evidential loss of each query in one direction.
 
     Args:
-        found: evidence >= 0, one query per row, the stored candidate on the diagonal.
+        sims: similarities in [-1, 1], one query per row, the stored candidate on the diagonal.
         matched: 1 for queries whose stored candidate is called right, 0 for the others.
+        tau: temperature of `evidence`, > 0.
 
     Returns:
         Per query, the squared error of the mean distribution, its variance, and a tenth of the
-        divergence of the evidence for wrong candidates from none; >= 0.
+        `divergence` of the evidence for wrong candidates; >= 0.
 
     Raises:
-        ValueError: if ``found`` is not a square matrix.
+        ValueError: if ``sims`` is not a square matrix.
     """
-    if found.ndim != 2 or found.shape[0] != found.shape[1]:
-        raise ValueError(f"scores must be a square matrix of stored pairs, found {found.shape}")
-    label = jnp.eye(len(found)) * matched[:, None]
-    total = jnp.sum(found, axis=1, keepdims=True) + len(found)
+    if sims.ndim != 2 or sims.shape[0] != sims.shape[1]:
+        raise ValueError(f"sims must be a square matrix of stored pairs, found {sims.shape}")
+    found = evidence(sims, tau=tau)
+    label = jnp.eye(len(sims)) * matched[:, None]
+    total = jnp.sum(found, axis=1, keepdims=True) + len(sims)
     mean = (1 + found) / total
     error = jnp.sum((label - mean) ** 2 + mean * (1 - mean) / (total + 1), axis=1)
-    return error + _KL_WEIGHT * divergence_from_none(found * (1 - label))
+    return error + KL_WEIGHT * divergence(found * (1 - label))
 
 
-def divergence_from_none(found: Float[Array, "queries candidates"]) -> Float[Array, " queries"]:
+def divergence(found: Float[Array, "queries candidates"]) -> Float[Array, " queries"]:
     """KL divergence of Dir(1 + evidence) from Dir(1), the distribution without evidence.
 
     Args:
@@ -130,21 +118,21 @@ def divergence_from_none(found: Float[Array, "queries candidates"]) -> Float[Arr
     )
 
 
-def called_matched(t: Float[Array, "pairs pairs"], *, tau: float) -> Bool[Array, " pairs"]:
+def called_matched(sims: Float[Array, "pairs pairs"], *, tau: float) -> Bool[Array, " pairs"]:
     """Which pairs DECL calls matched: those with the most evidence of both directions in their row.
 
     The sum of the evidence and its transpose is symmetric, so that rows and columns agree. The
     answer depends on the batch.
 
     Args:
-        t: scores [images, captions] in [-1, 1], square, stored pairs on the diagonal.
+        sims: similarities [images, captions] in [-1, 1], square, stored pairs on the diagonal.
         tau: temperature of `evidence`, > 0.
 
     Returns:
         True for the pairs that are called matched.
     """
-    found = evidence(t, tau=tau)
-    return jnp.argmax(found + found.T, axis=1) == jnp.arange(len(t))
+    found = evidence(sims, tau=tau)
+    return jnp.argmax(found + found.T, axis=1) == jnp.arange(len(sims))
 
 
 def _remainders(x):

@@ -110,23 +110,6 @@ def hardest_k(
     return jnp.sum(jnp.where(is_hard, hardest, 0.0), axis=1) / count
 
 
-def shrinking_count(
-    step: int | Int[Array, "*steps"], pairs: int, *, every: int, least: int
-) -> Int[Array, "*steps"]:
-    """How many hard negatives count at a step of training: DECL's ``k`` of `hardest_k`.
-
-    Args:
-        step: updates made, this one included, >= 0.
-        pairs: batch size, the number at step 0.
-        every: one negative fewer after so many steps, >= 1; the inverse of the paper's rate eta.
-        least: the number that stays, >= 1.
-
-    Returns:
-        The floor of ``pairs - step / every``, but at least ``least``.
-    """
-    return jnp.maximum(pairs + (-step) // every, least)
-
-
 def smallest(values: Float[Array, " pairs"], share: float) -> Float[Array, ""]:
     """Sum of a share of the values, the smallest: BiCro's warm-up over per-pair losses.
 

@@ -102,12 +102,3 @@ def test_prediction_compares_with_the_best_pairs_of_the_batch():
 def test_prediction_is_zero_where_no_pair_wins():
     wrong = np.ones((SIZE, SIZE), np.float32) - np.eye(SIZE, dtype=np.float32)
     assert not np.asarray(ranking.prediction(wrong, margin=MARGIN)).any()
-
-
-def test_the_number_of_hard_negatives_falls_with_the_step():
-    steps = [0, 1, 40, 41, 4919, 4920, 100_000]
-    expected = [max(int(128 - 0.025 * step), 5) for step in steps]
-    found = jax.jit(lambda step: ranking.shrinking_count(step, 128, every=40, least=5))(
-        jnp.array(steps)
-    )
-    np.testing.assert_array_equal(found, expected)
