@@ -11,7 +11,7 @@ Errors = Iterator[tuple[str, float]]
 
 
 class Arrays(Mapping[str, np.ndarray]):
-    """Arrays by the slash-separated keys of tests/golden/README.md; records which were read."""
+    """Arrays by the slash-separated keys of tests/golden/ARRAYS.md; records which were read."""
 
     def __init__(self, arrays: dict, prefix: str = "", read: set[str] | None = None):
         self._arrays, self._prefix = arrays, prefix

@@ -245,7 +245,7 @@ def compared_files(directory: Path) -> list[Path]:
 
 def mismatched_files(directory: Path) -> list[str]:
     """Return a sentence for each file that is not compared, and for each kind without a file."""
-    paths = sorted(path for path in directory.iterdir() if path.name != "README.md")
+    paths = sorted(path for path in directory.iterdir() if path.suffix != ".md")
     unknown = [
         path
         for path in paths
