@@ -42,10 +42,10 @@ def keep_record(directory: str | Path, workdir: str | Path) -> None:
 def fitting_fields(record: dict[str, Any]) -> dict[str, Any]:
     """Config fields for data of this kind and size: their names and values.
 
-    One vector for each image and caption needs no attention, so the head is `vse`; regions or words
-    get `saf`. Sizes suit a CPU, and an epoch has several steps.
+    A caption of one vector has no words to compare with regions, so the head is `vse`; words get
+    `saf`. Sizes suit a CPU, and an epoch has several steps.
     """
-    is_single = record["images"]["vectors"] == 1 and record["captions"]["kind"] == "vectors"
+    is_single = record["captions"].get("vectors") == 1
     batch = _BATCH
     while batch > 8 and batch * _STEPS > record["splits"]["train"]["captions"]:
         batch //= 2
@@ -64,10 +64,13 @@ def fitting_fields(record: dict[str, Any]) -> dict[str, Any]:
 def describe_fit(record: dict[str, Any], fields: dict[str, Any]) -> str:
     """One line that says what was chosen, and why."""
     images, captions = record["images"], record["captions"]
-    sets = f"{images['vectors']} vectors" if images["vectors"] > 1 else "1 vector"
-    kinds = {"vectors": "1 vector a caption", "tokens": "vectors of words", "words": "words"}
+    words = f"{_sets(captions)} a caption" if "vectors" in captions else "captions of words"
     return (
-        f"{sets} of {images['dimensions']} an image, {kinds[captions['kind']]}: head "
+        f"{_sets(images)} of {images['dimensions']} an image, {words}: head "
         f"{fields['model.head']}, embed_dim {fields['model.embed_dim']}, batches of "
         f"{fields['train.batch_size']}; --config=NAME chooses otherwise"
     )
+
+
+def _sets(form: dict[str, Any]) -> str:
+    return "1 vector" if form["vectors"] == 1 else f"{form['vectors']} vectors"

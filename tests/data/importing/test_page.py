@@ -11,7 +11,7 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 from l2rm_jax import main
 from l2rm_jax.command_line.parse import parse
 from l2rm_jax.config import flat
-from l2rm_jax.data.importing import importer
+from l2rm_jax.data.importing import fit, importer
 from l2rm_jax.errors import DataError
 from tests.data.importing.made import (
     PixelEncoder,
@@ -99,6 +99,38 @@ def test_a_config_that_fits_is_chosen_and_said(place, caplog):
     (place / "mine" / "dataset.json").write_text("{}")
     with pytest.raises(DataError, match=r"mine/dataset\.json: cannot be read"):
         parse(["--data=mine"], main.MODES)
+
+
+@pytest.mark.parametrize(
+    ("regions", "captions", "head", "said"),
+    [
+        (
+            36,
+            {"kind": "vectors", "vectors": 1},
+            "vse",
+            "36 vectors of 8 an image, 1 vector a caption",
+        ),
+        (
+            1,
+            {"kind": "vectors", "vectors": 9},
+            "saf",
+            "1 vector of 8 an image, 9 vectors a caption",
+        ),
+        (
+            9,
+            {"kind": "tokens", "vectors": 7},
+            "saf",
+            "9 vectors of 8 an image, 7 vectors a caption",
+        ),
+        (1, {"kind": "words"}, "saf", "1 vector of 8 an image, captions of words"),
+    ],
+)
+def test_the_head_fits_the_captions(regions, captions, head, said):
+    images, sizes = {"vectors": regions, "dimensions": 8}, {"train": {"captions": 600}}
+    record = {"images": images, "captions": captions, "splits": sizes}
+    fields = fit.fitting_fields(record)
+    assert (fields["model.head"], fields["train.batch_size"]) == (head, 64)
+    assert fit.describe_fit(record, fields).startswith(f"{said}: head {head}, embed_dim 256, ")
 
 
 @pytest.mark.slow
