@@ -2,7 +2,8 @@
 
 Imports two arrays of random vectors in a process of its own and prints the peak of its anonymous
 memory, which leaves out the pages of mapped files. Then it reads and groups a CSV of as many rows,
-in turns with pandas reading it. Features are not encoded: that is the encoder's time.
+in turns with pandas reading it: one with the rows of an image together, and one with all rows in
+random order. Features are not encoded: that is the encoder's time.
 """
 
 import argparse
@@ -37,7 +38,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=sizes.dir) as directory:
         place = Path(directory)
         results = import_arrays(place, sizes.rows, sizes.dimensions)
-        results |= read_table(write_table(place / "pairs.csv", sizes.rows), sizes.repeats)
+        for name in ("table", "shuffled"):
+            file = write_table(place / f"{name}.csv", sizes.rows, shuffle=name == "shuffled")
+            results |= read_table(file, sizes.repeats)
     report(results, sizes)
 
 
@@ -81,9 +84,12 @@ def anonymous_kib(process: int) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("RssAnon")), 0)
 
 
-def write_table(file: Path, rows: int) -> Path:
-    """Write a CSV of five captions an image."""
+def write_table(file: Path, rows: int, *, shuffle: bool = False) -> Path:
+    """Write a CSV of five captions an image, which follow each other unless they are shuffled."""
     rng = np.random.default_rng(2)
+    images = np.arange(rows) // CAPTIONS
+    if shuffle:
+        np.random.default_rng(3).shuffle(images)
     text = "a man woman dog child red blue old small runs sits jumps on in grass water"
     words = text.split()
     with file.open("w") as target:
@@ -91,14 +97,14 @@ def write_table(file: Path, rows: int) -> Path:
         for start in range(0, rows, _BLOCK):
             drawn = rng.integers(0, len(words), (min(_BLOCK, rows - start), 9))
             target.writelines(
-                f"images/{(start + at) // CAPTIONS:09}.jpg,{' '.join(words[n] for n in line)} .\n"
+                f"images/{images[start + at]:09}.jpg,{' '.join(words[n] for n in line)} .\n"
                 for at, line in enumerate(drawn)
             )
     return file
 
 
 def read_table(file: Path, repeats: int) -> dict[str, object]:
-    """Read and group a table, in turns with pandas reading it; the seconds of both."""
+    """Read and group a table, in turns with pandas reading it; the seconds of both, by its name."""
     import datasets  # noqa: F401 - loaded before anything is timed
     import pandas
 
@@ -115,7 +121,12 @@ def read_table(file: Path, repeats: int) -> dict[str, object]:
         ours.append(time.perf_counter() - begin)
         shutil.rmtree(work)
     ratio = float(np.median(ours) / np.median(theirs))
-    return {"table_s": spread(ours), "pandas_s": spread(theirs), "table_to_pandas": ratio}
+    name = file.stem
+    return {
+        f"{name}_s": spread(ours),
+        f"{name}_pandas_s": spread(theirs),
+        f"{name}_to_pandas": ratio,
+    }
 
 
 def _count_images(file: Path) -> int:

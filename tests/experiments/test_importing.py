@@ -19,8 +19,12 @@ def test_arrays_are_imported_in_a_process_that_is_watched(tmp_path):
 
 
 def test_a_table_is_read_in_turns_with_pandas(tmp_path):
-    file = importing.write_table(tmp_path / "pairs.csv", 1003)
+    file = importing.write_table(tmp_path / "table.csv", 1003)
     lines = file.read_text().splitlines()
+    shuffled = importing.write_table(tmp_path / "shuffled.csv", 1003, shuffle=True)
+    names = [sorted(line.split(",")[0] for line in lines)]
+    names.append(sorted(line.split(",")[0] for line in shuffled.read_text().splitlines()))
+    assert names[0] == names[1] and shuffled.read_text() != file.read_text()
     assert len(lines) == 1004 and len({line.split(",")[0] for line in lines[1:]}) == 201
     results = importing.read_table(file, repeats=2)
     assert results["table_to_pandas"] > 0 and not (tmp_path / "work").exists()
