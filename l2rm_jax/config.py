@@ -77,7 +77,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     mismatch.file = ""  # index .npy to use instead of generating a mismatch
 
     config.model = model = ConfigDict()
-    # sgr, saf, omit, cam, vse, pem, aggregate (RCSL's model), linear (for cca), or a plug-in's
+    # sgr, saf, omit, cam (SCAN), imram, vse, pem, aggregate (RCSL's model), linear (for cca), or a
+    # plug-in's
     model.head = "sgr"
     model.embed_dim = 1024  # size of region, word and global vectors
     model.word_dim = 300  # size of word embeddings, before the GRU
@@ -91,6 +92,15 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     model.pooling = "mean"  # vse: mean, gpo (VSE-infinity)
     model.region_mask = 0.0  # share of an image's regions a training step omits; not for sgr, saf
     model.word_noise = 0.0  # share of a caption's words that are masked (half), replaced or dropped
+
+    config.cam = cam = ConfigDict()
+    # Head cam: t2i, where words attend to regions, or i2t, where regions attend to words. With
+    # model.matching=naive, these are SCAN's two directions.
+    cam.direction = "t2i"
+
+    config.imram = imram = ConfigDict()
+    imram.rounds = 3  # head imram: rounds of attention
+    imram.smoothing = 9.0  # head imram: inverse temperature of the attention over regions
 
     config.loss = loss = ConfigDict()
     loss.margin = 0.2  # margin of the triplet losses

@@ -13,8 +13,8 @@ from ml_collections import ConfigDict, FrozenConfigDict
 from l2rm_jax.errors import ConfigError, Problems, check_names
 
 # Each of these files registers its head on import.
-from l2rm_jax.models import aggregate, cam, linear, omit, pem, saf, sgr, vse  # noqa: F401
-from l2rm_jax.models.head import HEADS, SimilarityHead, register_head
+from l2rm_jax.models import aggregate, cam, imram, linear, omit, pem, saf, sgr, vse  # noqa: F401
+from l2rm_jax.models.head import HEADS, SECTIONS, SimilarityHead, register_head
 from l2rm_jax.models.retrieval import RetrievalModel
 
 
@@ -22,22 +22,23 @@ def make_model(config: Any, vocabulary_size: int, axis_name: str | None = None) 
     """Make the retrieval model of a config.
 
     Args:
-      config: a whole config, or one with the sections `model` and `own` alone.
+      config: a whole config, or one with the sections `SECTIONS` alone.
       vocabulary_size: number of words in the vocabulary; 0 where captions are given as vectors.
       axis_name: mapped axis of the devices, or None.
 
     Raises:
-      ConfigError: a field of `model` holds a name that is unknown or that the head does not
-        support; `model.word_noise` is set where captions are vectors; or `model.region_mask` is set
-        with a head that needs all regions in training.
+      ConfigError: a field of `model` or `cam` holds a name that is unknown or that the head does
+        not support; `model.word_noise` is set where captions are vectors; or `model.region_mask`
+        is set with a head that needs all regions in training.
     """
     problems = Problems()
     problems.attempt(check_names, "model", config.model, {"head": HEADS})
     problems.attempt(check_names, "model", config.model, _choices(config))
+    problems.attempt(check_names, "cam", config.cam, {"direction": cam.DIRECTIONS})
     problems.attempt(check_word_noise, config.model, in_words=vocabulary_size > 0)
     problems.attempt(_check_region_mask, config)
     problems.raise_all()
-    sections = FrozenConfigDict({"model": config.model, "own": config.own})
+    sections = FrozenConfigDict({name: config[name] for name in SECTIONS})
     return RetrievalModel(sections, vocabulary_size, axis_name)
 
 

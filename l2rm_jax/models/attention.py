@@ -105,19 +105,26 @@ def region_weights(
     cosines: Float[Array, "I R C L"],
     region_mask: Float[Array, "I R"],
     mask: Float[Array, "C L"],
+    smoothing: float = SMOOTHING,
 ) -> Float[Array, "I R C L"]:
     """Attention weights of each word over the regions of each image, not normalised.
 
     This is the text-to-image stacked cross attention of SCAN, in the form of SGRAF: the cosines
-    pass a leaky ReLU, are normalised over the words of the caption, multiplied by `SMOOTHING`, and
+    pass a leaky ReLU, are normalised over the words of the caption, multiplied by `smoothing`, and
     turned into a softmax over the image's regions, but without the division by its sum. Callers
     scale the weighted sum of regions to unit length, so a factor per word and image cancels.
 
-    Weights lie in [1, e^18]: they cannot overflow, and the epsilon that is added to a norm is
-    negligible beside them. Padded regions have weight 0.
+    Weights lie in [1, e^(2 smoothing)]. With `smoothing` up to 20, neither they nor the squares of
+    their sums overflow, and the epsilon that is added to a norm is negligible beside them. Padded
+    regions have weight 0.
     """
     scores = l2_normalise(jax.nn.leaky_relu(cosines, 0.1) * mask)
-    return jnp.exp(SMOOTHING * (scores + 1)) * region_mask[..., None, None]
+    return jnp.exp(smoothing * (scores + 1)) * region_mask[..., None, None]
+
+
+def shares(mask: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    """Equal shares of the regions of an image, or of the words of a caption; 0 in the padding."""
+    return mask / jnp.sum(mask, axis=1, keepdims=True)
 
 
 def align_regions(

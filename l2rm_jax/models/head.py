@@ -9,7 +9,8 @@ from l2rm_jax.config import register_settings
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models.encoders import ImageEncoder, TextEncoder, VectorTextEncoder
 
-# Makes a head from a config; reads the config's sections `model` and `own` alone.
+SECTIONS = ("model", "cam", "imram", "own")  # the sections of a config that describe a model
+# Makes a head from a config; reads the config's `SECTIONS` alone.
 MakeHead = Callable[[Any], "SimilarityHead"]
 HEADS: dict[str, MakeHead] = {}
 
@@ -103,7 +104,7 @@ def register_head(name: str, make: MakeHead, settings: Mapping[str, Any] | None 
 
     Args:
       name: name of the new head.
-      make: `config -> SimilarityHead`; reads the config's sections `model` and `own` alone.
+      make: `config -> SimilarityHead`; reads the config's `SECTIONS` alone.
       settings: defaults of the head's own settings, which become the fields `config.own.FIELD`.
 
     Raises:

@@ -21,7 +21,7 @@ class RetrievalModel(nn.Module):
     """Scores images against captions; see `encode_images`, `encode_captions`, `similarity`.
 
     Attributes:
-      config: the config's sections `model` and `own`, frozen; `make_model` checks them.
+      config: the config's `head.SECTIONS`, frozen; `make_model` checks them.
       vocabulary_size: number of words in the vocabulary; 0 where captions are given as vectors.
       axis_name: mapped axis of the devices, or None. If set, each device holds a slice of the
         batch: normalisation and dropout follow the global batch, and `global_similarity` returns

@@ -28,6 +28,9 @@ _LIMITS = (  # fields, test of the value, the expected range in words
     (("split.folds",), lambda x: 3 <= x <= 100, "3 to 100"),
     (("split.held_out",), lambda x: x >= -1, "a fold, or -1 for none"),
     (("model.sgr_steps",), lambda x: 1 <= x <= 64, "1 to 64"),
+    (("imram.rounds",), lambda x: 2 <= x <= 64, "2 to 64, as one round is the head cam"),
+    # Above, the squared weights of the attention overflow.
+    (("imram.smoothing",), lambda x: 0 < x <= 20, "more than 0, at most 20"),
     (("data.max_frames",), lambda x: 1 <= x <= 4096, "1 to 4096"),
     (
         ("data.scenes_train", "data.scenes_dev", "data.scenes_test"),

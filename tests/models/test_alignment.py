@@ -12,6 +12,7 @@ from l2rm_jax import config as defaults
 from l2rm_jax.models import HEADS, make_model
 from l2rm_jax.models.cam import CAM
 from l2rm_jax.models.encoders import ImageCode, TextCode, region_products
+from l2rm_jax.models.imram import IMRAM
 from l2rm_jax.models.omit import OMIT
 from l2rm_jax.models.saf import SAF
 from l2rm_jax.models.sgr import SGR
@@ -55,10 +56,10 @@ def softmax(x):
     return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
 
 
-def attention(v, t):
+def attention(v, t, smoothing=9):
     """SCAN's attention of each word over the regions [R, L], before it is scaled to a sum of 1."""
     cosines = v @ t.T
-    return np.exp(9 * unit(np.where(cosines > 0, cosines, 0.1 * cosines)))
+    return np.exp(smoothing * unit(np.where(cosines > 0, cosines, 0.1 * cosines)))
 
 
 def alignment_vectors(params, v, t, whole_v, whole_t):
@@ -69,12 +70,29 @@ def alignment_vectors(params, v, t, whole_v, whole_t):
     return unit(np.vstack([whole, local])), shares
 
 
-def cam_pair(variables, v, t, whole_v, whole_t, *, dustbin):
-    weights, mean = attention(v, t), v.mean(0)
-    mean_weight = attention(mean[None], t)[0] if dustbin else 0
+def cam_pair(variables, v, t, whole_v, whole_t, *, dustbin, smoothing=9):
+    weights, mean = attention(v, t, smoothing), v.mean(0)
+    mean_weight = attention(mean[None], t, smoothing)[0] if dustbin else 0
     mixtures = weights.T @ v + np.outer(mean_weight, mean) if dustbin else weights.T @ v
     score = ((weights.T @ v) * t).sum(1) / np.linalg.norm(mixtures, axis=1)
     return score.mean(), weights / (weights.sum(0) + mean_weight) / len(t)
+
+
+def cam_i2t_pair(variables, v, t, *others, dustbin):
+    score, shares = cam_pair(variables, t, v, *others, dustbin=dustbin, smoothing=4)
+    return score, shares.T
+
+
+def imram_pair(variables, v, t, whole_v, whole_t):
+    params, query, scores, shares = variables["params"], t, [], []
+    for _ in range(3):
+        shares.append(softmax(np.log(attention(v, query)).T).T)
+        found = shares[-1].T @ v
+        scores.append((unit(found) * t).sum(1).mean())
+        both = np.hstack([query, found])
+        gate = sigmoid(linear(params["gate"], both))
+        query = gate * query + (1 - gate) * np.tanh(linear(params["update"], both))
+    return sum(scores), sum(shares) / 3 / len(t)
 
 
 def saf_pair(variables, *pair):
@@ -115,6 +133,9 @@ def omit_pair(variables, v, t, whole_v, whole_t, *, matching):
 CASES = {
     "cam-naive": (CAM("naive"), cam_pair, {"dustbin": False}),
     "cam-partial": (CAM("partial"), cam_pair, {"dustbin": True}),
+    "cam-i2t-naive": (CAM("naive", "i2t"), cam_i2t_pair, {"dustbin": False}),
+    "cam-i2t-partial": (CAM("partial", "i2t"), cam_i2t_pair, {"dustbin": True}),
+    "imram-naive": (IMRAM(3, 9.0), imram_pair, {}),
     "omit-naive": (OMIT("naive", "uniform", EPSILON), omit_pair, {"matching": "naive"}),
     "omit-partial": (OMIT("partial", "uniform", EPSILON), omit_pair, {"matching": "partial"}),
     "omit-prompt": (OMIT("prompt", "uniform", EPSILON), omit_pair, {"matching": "prompt"}),
@@ -164,7 +185,7 @@ def test_a_model_says_whether_it_has_them(name):
     if name == "cam":
         config.model.matching = "partial"
     model = make_model(config, vocabulary_size=9)
-    assert model.has_alignment == (name in {"cam", "omit", "saf", "sgr"})
+    assert model.has_alignment == (name in {"cam", "imram", "omit", "saf", "sgr"})
     if not model.has_alignment:
         return
     inputs = np.ones((3, 7, 10), np.float32), np.ones((3, 5), np.int32), np.full(3, 5, np.int32)

@@ -12,6 +12,7 @@ import pytest
 from l2rm_jax.models.cam import CAM
 from l2rm_jax.models.chunks import captions_per_chunk, fits, keep_for_backward, map_captions, widths
 from l2rm_jax.models.encoders import ImageCode, TextCode, region_products
+from l2rm_jax.models.imram import IMRAM
 from l2rm_jax.models.layers import l2_normalise
 from l2rm_jax.models.omit import OMIT
 from l2rm_jax.models.saf import SAF
@@ -91,6 +92,8 @@ HEADS = {
     "sgr": partial(SGR, 6, 2),
     "saf": partial(SAF, 6),
     "cam": partial(CAM, "partial"),
+    "cam, i2t": partial(CAM, "partial", "i2t"),
+    "imram": partial(IMRAM, 3, 9.0),
     "omit": partial(OMIT, "prompt", "norm", 0.02),
 }
 
@@ -228,7 +231,7 @@ def test_chunks_do_not_store_their_inputs(head):
 
 
 PAIRWISE = {
-    **{name: HEADS[name] for name in ("sgr", "cam", "omit")},
+    **{name: HEADS[name] for name in ("sgr", "cam", "omit", "imram")},
     "omit, inter": partial(OMIT, "partial", "inter", 0.02),
 }
 

@@ -1,7 +1,8 @@
-"""The heads that OMIT compares: against plain loops over pairs, and with other order and padding.
+"""Heads against plain loops over pairs, and with other order and padding.
 
 `tests/test_golden.py` compares OMIT, CAM and VSE with arrays of the authors' code. The tests here
-cover what these arrays lack.
+cover what these arrays lack: the loops of CAM from images to texts and of IMRAM follow the public
+code of their authors, whose own arrays we do not have.
 """
 
 import jax
@@ -15,6 +16,7 @@ from l2rm_jax.models import HEADS, make_model
 from l2rm_jax.models.cam import CAM
 from l2rm_jax.models.encoders import ImageCode, TextCode, region_products
 from l2rm_jax.models.head import make_head
+from l2rm_jax.models.imram import IMRAM
 from l2rm_jax.models.omit import MARGINS, MATCHINGS, OMIT
 from l2rm_jax.models.pem import PEM, Gaussian
 from l2rm_jax.models.vse import VSE
@@ -164,14 +166,21 @@ def test_plans_behind_omit_s_similarities(matching):
     np.testing.assert_allclose(moved, apply(head, {}, *CODES, train=False), atol=1e-5)
 
 
-def cam_score(v, _, t, __, partial):
-    """SCAN's attention, word by word; if `partial`, with a mean vector that does not count."""
-    sources = np.vstack([v.mean(0), v]) if partial else v
-    scores = sources @ t.T
+def attended(sources, queries, smoothing):
+    """SCAN's attention of each query over the sources [sources, queries], with a sum of 1."""
+    scores = sources @ queries.T
     scores = np.where(scores > 0, scores, 0.1 * scores)
     scores = scores / (np.linalg.norm(scores, axis=1, keepdims=True) + 1e-8)
-    weights = np.exp(9 * scores)
-    weights = weights / weights.sum(0)
+    weights = np.exp(smoothing * scores)
+    return weights / weights.sum(0)
+
+
+def cam_score(v, _, t, __, partial, direction):
+    """SCAN, word by word; if `partial`, with a mean vector that does not count."""
+    if direction == "i2t":
+        v, t = t, v
+    sources = np.vstack([v.mean(0), v]) if partial else v
+    weights = attended(sources, t, {"t2i": 9, "i2t": 4}[direction])
     answers = []
     for word, weight in zip(t, weights.T, strict=True):
         mixture = weight @ sources
@@ -180,11 +189,71 @@ def cam_score(v, _, t, __, partial):
     return np.mean(answers)
 
 
+@pytest.mark.parametrize("direction", ["t2i", "i2t"])
 @pytest.mark.parametrize("matching", ["naive", "partial"])
-def test_cam_pair_by_pair(matching):
-    sims = apply(CAM(matching, chunk=1), {}, *CODES, train=False)
-    expected = score_pairs(cam_score, matching == "partial")
+def test_cam_pair_by_pair(matching, direction):
+    sims = apply(CAM(matching, direction, chunk=1), {}, *CODES, train=False)
+    expected = score_pairs(cam_score, matching == "partial", direction)
     np.testing.assert_allclose(sims, expected, rtol=1e-4, atol=1e-6)
+
+
+def imram_score(v, _, t, __, rounds, smoothing, params):
+    """The public code's loop, round by round; its layers take a query and what it attends to."""
+    query, score = t, 0.0
+    for _ in range(rounds):
+        found = attended(v, query, smoothing).T @ v
+        score += np.mean((found * t).sum(1) / np.linalg.norm(found, axis=1))  # words have norm 1
+        both = np.hstack([query, found])
+        gate, new = (both @ params[x]["kernel"] + params[x]["bias"] for x in ("gate", "update"))
+        gate = 1 / (1 + np.exp(-gate))
+        query = gate * query + (1 - gate) * np.tanh(new)
+    return score
+
+
+@pytest.mark.parametrize(("rounds", "smoothing"), [(2, 9.0), (3, 11.0)])
+def test_imram_pair_by_pair(rounds, smoothing):
+    head = IMRAM(rounds, smoothing, chunk=1)
+    variables = random_variables(head)
+    params = jax.tree.map(np.float64, variables["params"])
+    sims = apply(head, variables, *CODES, train=False)
+    expected = score_pairs(imram_score, rounds, smoothing, params)
+    np.testing.assert_allclose(sims, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("head", "score", "settings"),
+    [
+        (CAM("naive", "i2t", chunk=TEXTS), cam_score, (False, "i2t")),
+        (IMRAM(3, 11.0, chunk=TEXTS), imram_score, (3, 11.0)),
+    ],
+    ids=["cam-i2t", "imram"],
+)
+def test_gradients_are_the_differences_of_the_loops(head, score, settings):
+    """In a random direction, padding included, of a random sum of the scores; in float64."""
+    rng = np.random.default_rng(3)
+    weights = rng.normal(size=(IMAGES, TEXTS))
+    point = random_variables(head).get("params", {}), CODES[0].regions, CODES[1].words
+    point = jax.tree.map(np.float64, point)
+    direction = jax.tree.map(lambda x: rng.normal(size=x.shape), point)
+
+    def loss(params, regions, words):
+        codes = with_products(CODES[0].replace(regions=regions)), CODES[1].replace(words=words)
+        return jnp.sum(weights * head.apply({"params": params}, *codes, True))
+
+    def by_loop(step):
+        params, regions, words = jax.tree.map(lambda x, y: x + step * y, point, direction)
+        more = (params,) if params else ()
+        return sum(
+            weights[i, j] * score(regions[i, :r], None, words[j, :w], None, *settings, *more)
+            for i, r in enumerate(REGIONS)
+            for j, w in enumerate(WORDS)
+        )
+
+    with jax.enable_x64(True):
+        gradients = jax.jit(jax.grad(loss, (0, 1, 2)))(*point)
+    products = jax.tree.map(lambda x, y: np.sum(np.asarray(x) * y), gradients, direction)
+    found, step = sum(jax.tree.leaves(products)), 1e-5
+    np.testing.assert_allclose(found, (by_loop(step) - by_loop(-step)) / (2 * step), rtol=1e-6)
 
 
 def test_generalised_pooling_lies_between_mean_and_maximum():
@@ -268,6 +337,13 @@ def test_unknown_names_are_refused(field, value, expected):
     config = defaults.default()
     config.model[field] = value
     with pytest.raises(ConfigError, match=rf"model\.{field}: '{value}' is none of {expected}"):
+        make_model(config, vocabulary_size=9)
+
+
+def test_an_unknown_direction_is_refused():
+    config = defaults.default()
+    config.cam.direction = "i-t"
+    with pytest.raises(ConfigError, match=r"cam\.direction: 'i-t' is none of t2i, i2t"):
         make_model(config, vocabulary_size=9)
 
 
