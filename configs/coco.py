@@ -20,13 +20,17 @@ mismatch. Its authors report an rSum of 524.4 on coco-1k-5fold and 433.8 on coco
 `coco:rcsl` and `coco:rcsl_500` are RCSL with 5000 and 500 images whose captions are known to
 match ("25K" and "2.5K" captions), as in `f30k.py`. Its authors report an rSum of 456.2 and 339.6 on
 coco-1k-5fold, and 325.9 and 187.2 on coco-5k.
+
+`coco:scan`, `coco:scan_i2t` and `coco:imram` are as in `f30k.py`, with the settings that the same
+code has for COCO. At mismatch rate 0.4, RCL's authors report an rSum of 343.2 for SCAN (i-t AVG)
+and 412.7 for IMRAM on coco-1k-5fold.
 """
 
 from l2rm_jax import config as defaults
 
 
 def get_config(arg: str | None = None):
-    defaults.check_variant("coco", arg, "rcl", "omit", "rcsl", "rcsl_500")
+    defaults.check_variant("coco", arg, "rcl", "omit", "rcsl", "rcsl_500", *defaults.SCAN)
     config = defaults.default()
     config.data.name = "coco"
     config.data.dev_images = 1000
@@ -46,4 +50,8 @@ def get_config(arg: str | None = None):
     elif arg in ("rcsl", "rcsl_500"):
         defaults.use_rcsl(config, paired_images=500 if arg == "rcsl_500" else 5000)
         config.rcsl.learning_share = 0.2
+    elif arg in defaults.SCAN:
+        defaults.use_scan(config, arg, epochs=20)
+        config.optim.learning_rate = 5e-4
+        config.imram.smoothing = 11.0
     return config

@@ -314,6 +314,26 @@ def use_rcsl(config: ConfigDict, paired_images: int) -> None:
     config.train.epochs = 15
 
 
+SCAN = ("scan", "scan_i2t", "imram")  # variants of configs that `use_scan` sets
+
+
+def use_scan(config: ConfigDict, variant: str, epochs: int) -> None:
+    """Set the settings of SCAN's public code ("AVG" in its README), which IMRAM's code keeps.
+
+    Args:
+      config: the config to change.
+      variant: one of `SCAN`.
+      epochs: epochs of the run, all with the hardest negatives.
+    """
+    config.method = "triplet"
+    config.mismatch.rate = 0.0
+    config.model.head = "imram" if variant == "imram" else "cam"
+    config.model.matching = "naive"
+    config.model.dropout = 0.0
+    config.cam.direction = "i2t" if variant == "scan_i2t" else "t2i"
+    config.train.warmup_epochs, config.train.epochs = 0, epochs
+
+
 def get_config(arg: str | None = None) -> ConfigDict:
     """The built-in data set, at sizes that a laptop CPU trains in minutes.
 

@@ -54,6 +54,10 @@ class IMRAM(SimilarityHead):
         score = partial(_score, self.rounds, self.smoothing)
         return map_captions(score, params, images, texts, self.chunk, self.sparse_gradient).T
 
+    def bounded(self, sims: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The mean over the rounds, in [-1, 1]."""
+        return sims / self.rounds
+
     def alignment(self, images: ImageCode, texts: TextCode) -> Float[Array, "P R L"]:
         """Attention of each word, the mean over the rounds, divided by the number of words.
 
