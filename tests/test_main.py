@@ -19,6 +19,7 @@ from l2rm_jax.errors import CheckpointError, ConfigError
 from l2rm_jax.methods.base import Optimiser
 from l2rm_jax.published.checkpoint import read_checkpoint
 from l2rm_jax.run.config_file import write_config
+from l2rm_jax.run.inputs import check_settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -190,6 +191,26 @@ def test_semi_paired_splits_of_rcsl(name, variant, images):
     assert (config.train.batch_size, config.rcsl.tau) == (256, 0.03)
     assert (config.optim.learning_rate, config.optim.weight_decay) == (5e-4, 0.01)
     assert config.rcsl.learning_share == (0.2 if name == "coco" else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "decay", "epochs", "smoothing"),
+    [("f30k", 2e-4, 15, 30, 9.0), ("coco", 5e-4, 10, 20, 11.0)],
+)
+def test_configs_of_scan_and_imram(name, rate, decay, epochs, smoothing):
+    """The README of SCAN's public code, and the scripts of IMRAM's."""
+    get_config = runpy.run_path(str(ROOT / "configs" / f"{name}.py"))["get_config"]
+    scan, scan_i2t, imram = map(get_config, defaults.SCAN)
+    for config in (scan, scan_i2t, imram):
+        check_settings(config)
+        assert (config.method, config.mismatch.rate, config.loss.margin) == ("triplet", 0.0, 0.2)
+        assert (config.optim.learning_rate, config.optim.decay_epochs) == (rate, decay)
+        assert (config.train.warmup_epochs, config.train.epochs) == (0, epochs)
+        assert (config.train.batch_size, config.model.embed_dim) == (128, 1024)
+    assert scan.model.head == scan_i2t.model.head == "cam" and scan.model.matching == "naive"
+    assert (scan.cam.direction, scan_i2t.cam.direction) == ("t2i", "i2t")
+    assert (imram.model.head, imram.imram.rounds) == ("imram", 3)
+    assert imram.imram.smoothing == smoothing
 
 
 def test_a_run_continues_with_its_own_config(refused, tmp_path):

@@ -118,6 +118,7 @@ def test_a_nul_character_is_refused():
     [
         ("seed", -1, "at least 0"),
         ("model.sgr_steps", 0, "1 to 64"),
+        ("imram.rounds", 1, "2 to 64"),
         ("train.batch_size", 1, "at least 2"),
         ("l2rm.epsilon", 0.0, "more than 0"),
         ("loss.tau", float("nan"), "a finite number"),
