@@ -1,4 +1,4 @@
-"""Train on CC152K, web pairs that are mismatched by nature, with the settings of L2RM or RCL.
+"""Train on CC152K, web pairs that are mismatched by nature, with the settings of several methods.
 
 l2rm --config=cc152k --data=DIR --config.model.head=sgr
 l2rm --config=cc152k:rcl --data=DIR
@@ -10,22 +10,26 @@ Tab. 1).
 `cc152k:rcl` is the method RCL, with the number of epochs of its authors' script and the paper's
 temperature (the script gives none). Its authors report a test rSum of 344.5 (SAF), 346.4 (SGR) and
 364.4 (mean of both).
+
+`cc152k:decl`, `cc152k:ncr` and `cc152k:bicro` have the settings of those methods' public code.
 """
 
 from l2rm_jax import config as defaults
+from l2rm_jax import settings
 
 
 def get_config(arg: str | None = None):
-    defaults.check_variant("cc152k", arg, "rcl")
+    defaults.check_variant("cc152k", arg, "rcl", *settings.COMPARED["cc152k"])
     config = defaults.default()
     config.data.name = "cc152k"
     config.evaluation.protocol = "cc152k-1k"
     config.l2rm.epsilon = 0.07
     config.l2rm.mask = "none"
     config.optim.decay_epochs = 20
-    config.train.warmup_epochs = 10
-    config.train.epochs = 40
+    defaults.set_epochs(config, warmup=10, epochs=40)
     if arg == "rcl":
         config.method = "rcl"
-        config.train.warmup_epochs, config.train.epochs = 0, 40
+        defaults.set_epochs(config, warmup=0, epochs=40)
+    elif arg in settings.COMPARED["cc152k"]:
+        settings.use_compared(config, "cc152k", arg)
     return config

@@ -17,6 +17,5 @@ def get_config():
     config.model.sim_dim = 64
     config.optim.learning_rate = 5e-4
     config.optim.decay_epochs = 6
-    config.train.warmup_epochs = 4
-    config.train.epochs = 8
+    defaults.set_epochs(config, warmup=4, epochs=8)
     return config

@@ -1,4 +1,4 @@
-"""Train on Flickr30K with region features, with the settings of L2RM, RCL, OMIT or RCSL.
+"""Train on Flickr30K with region features, with the settings of L2RM and of other methods.
 
 l2rm --config=f30k --data=DIR \
     --config.mismatch.rate=0.4 --config.model.head=sgr
@@ -24,28 +24,35 @@ data, so do not expect these numbers.
 `f30k:scan` and `f30k:scan_i2t` are SCAN, t-i AVG and i-t AVG in the README of its public code, and
 `f30k:imram` is text-IMRAM as in the script of its public code, all without added mismatch. At
 mismatch rate 0.4, RCL's authors report an rSum of 264.9 for SCAN (i-t AVG) and 354.2 for IMRAM.
+
+`f30k:decl`, `f30k:crcl`, `f30k:ncr`, `f30k:bicro` and `f30k:sps` have the settings of those
+methods' public code. All but `decl` are published with mismatch per caption, which these variants
+take. `ncr`, `bicro` and `sps` train two networks.
 """
 
 from l2rm_jax import config as defaults
+from l2rm_jax import settings
 
 
 def get_config(arg: str | None = None):
-    defaults.check_variant("f30k", arg, "rcl", "omit", "rcsl", "rcsl_500", *defaults.SCAN)
+    variants = ("rcl", "omit", "rcsl", "rcsl_500", *settings.SCAN, *settings.COMPARED["f30k"])
+    defaults.check_variant("f30k", arg, *variants)
     config = defaults.default()
     config.data.name = "f30k"
     config.mismatch.rate = 0.4
     config.evaluation.protocol = "f30k-1k"
     config.l2rm.epsilon = 0.01
     config.optim.decay_epochs = 15
-    config.train.warmup_epochs = 5
-    config.train.epochs = 35
+    defaults.set_epochs(config, warmup=5, epochs=35)
     if arg == "rcl":
         config.method = "rcl"
-        config.train.warmup_epochs, config.train.epochs = 0, 30
+        defaults.set_epochs(config, warmup=0, epochs=30)
     elif arg == "omit":
-        defaults.use_omit(config)
+        settings.use_omit(config)
     elif arg in ("rcsl", "rcsl_500"):
-        defaults.use_rcsl(config, paired_images=500 if arg == "rcsl_500" else 5000)
-    elif arg in defaults.SCAN:
-        defaults.use_scan(config, arg, epochs=30)
+        settings.use_rcsl(config, paired_images=500 if arg == "rcsl_500" else 5000)
+    elif arg in settings.SCAN:
+        settings.use_scan(config, arg, epochs=30)
+    elif arg in settings.COMPARED["f30k"]:
+        settings.use_compared(config, "f30k", arg)
     return config

@@ -27,8 +27,7 @@ def get_config(arg: str | None = None):
     config.optim.learning_rate = 5e-4
     config.optim.decay_epochs = 6
     config.train.batch_size = 64
-    config.train.warmup_epochs = 4
-    config.train.epochs = 10
+    defaults.set_epochs(config, warmup=4, epochs=10)
     if arg == "linear":
         config.method, config.model.head = "infonce", "linear"
         config.model.dropout = 0.5
@@ -37,5 +36,5 @@ def get_config(arg: str | None = None):
         config.optim.decay_epochs = 12
         config.train.draw = "rematched"
         config.train.batch_size = 512
-        config.train.warmup_epochs, config.train.epochs = 0, 12
+        defaults.set_epochs(config, warmup=0, epochs=12)
     return config

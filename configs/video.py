@@ -25,6 +25,5 @@ def get_config(arg: str | None = None):
     config.data.max_frames = 1 if arg else 32
     config.method = "rcl"
     config.model.head = "saf"
-    config.train.warmup_epochs = 0
-    config.train.epochs = 30
+    defaults.set_epochs(config, warmup=0, epochs=30)
     return config

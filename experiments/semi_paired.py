@@ -26,8 +26,8 @@ from experiments.sweep import (
     run_grid,
     start,
 )
-from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.settings import use_rcsl
 
 PAIRED = (500, 2000)  # images
 # Epochs of the warm-up and after it. An epoch of RCSL also covers the unpaired data.
@@ -65,7 +65,7 @@ def base(path: Path) -> ConfigDict:
     config = load_config(str(CONFIG))
     config.data.path = str(path.absolute())
     config.data.train_images = 0
-    defaults.use_rcsl(config, PAIRED[0])
+    use_rcsl(config, PAIRED[0])
     config.rcsl.learning_share = 0.2
     config.optim.decay_epochs = 100  # never reached: the learning rate is constant
     config.train.batch_size = 128

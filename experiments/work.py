@@ -15,6 +15,7 @@ from l2rm_jax.data.mismatch import SEMI_PAIRED
 from l2rm_jax.devices.parallel import AXIS
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.base import Method, TrainState
+from l2rm_jax.methods.pair_values import initial_state
 from l2rm_jax.models import make_model
 
 
@@ -98,7 +99,8 @@ def step_inputs(
 
     index = array(kind="int32")
     pairs = Batch(array(regions, features), index, array(words, kind="int32"), index, index, index)
-    state = jax.eval_shape(method.init, jax.random.key(0), pairs)
+    size = config.train.batch_size  # the state of as few training pairs
+    state = jax.eval_shape(lambda key: initial_state(method, key, pairs, size), jax.random.key(0))
     return method, state, step_batches(method.streams, lambda: pairs)
 
 

@@ -31,7 +31,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     """
     config = ConfigDict()
     config.seed = 0  # controls initialisation, order of the data, dropout
-    config.method = "l2rm"  # l2rm, rcl, rcsl, rcsl_nc, triplet, infonce, cca, or a plug-in's
+    # l2rm, rcl, rcsl, rcsl_nc, decl, crcl, ncr, bicro, sps, triplet, infonce, cca, or a plug-in's
+    config.method = "l2rm"
     # Modules that register methods or heads of your own. They are imported before anything else.
     config.plugins = tuple(plugins)
 
@@ -120,8 +121,9 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     l2rm.queue_length = 0  # mismatched images per transport problem (0 = the batch)
 
     config.split = split = ConfigDict()
-    # How l2rm and rcsl_nc tell matched pairs from mismatched ones: by their loss in the model being
-    # trained, or by crossfit: models that have not seen the pair (see `l2rm_jax/crossfit`).
+    # How a method that splits tells matched pairs from mismatched ones: by their loss in the model
+    # being trained (decl: by its evidence), or by crossfit: models that have not seen the pair (see
+    # `l2rm_jax/crossfit`).
     split.by = "loss"
     split.folds = 5  # crossfit: parts of the images; each is judged by models of the others
     # crossfit, which models judge: linear ones, or METHOD-HEAD (infonce-vse): for each fold, a run
@@ -149,6 +151,27 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # anew each epoch. The authors use 0.2 on COCO.
     rcsl.learning_share = 1.0
 
+    config.decl = decl = ConfigDict()
+    decl.tau = 0.1  # temperature of the evidence
+    decl.triplet_weight = 0.8  # weight of the triplet loss, beside the evidential one
+
+    config.crcl = crcl = ConfigDict()
+    # Epochs after the warm-up of each schedule but the last, which has train.epochs. Each schedule
+    # has a warm-up of its own and starts with a fresh network.
+    crcl.schedules = (5, 5, 5)
+
+    # ncr, bicro: whose margin a hinge has, and which labels a pair gets: "paper", or "code" as in
+    # the newest public revisions, which differ from their papers.
+    config.co_teaching = co_teaching = ConfigDict()
+    co_teaching.margins = "paper"
+    co_teaching.soft_margin = "exponential"  # margin by label: exponential, linear, sin
+    # ncr, bicro: first epoch after the warm-up that also trains the mismatched pairs.
+    co_teaching.mismatched_epoch = 17
+
+    config.sps = sps = ConfigDict()
+    sps.clean_epoch = 8  # first epoch after the warm-up that trains the less sure clean pairs
+    sps.noisy_epoch = 13  # first epoch after the warm-up that trains noisy images with new captions
+
     config.own = ConfigDict(import_plugins(config.plugins))  # settings that the plug-ins register
 
     config.optim = optim = ConfigDict()
@@ -165,6 +188,9 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # probability that it is matched, by cross-fitting; cca takes all, weighted by it) or rematched
     # (also images and captions of doubted pairs, combined anew by transport).
     train.draw = "even"
+    # Networks side by side, whose similarities are averaged. 0 is as many as the method needs: two
+    # for ncr, bicro and sps, else one. More of another method train as if each were alone.
+    train.networks = 0
     train.checkpoint_steps = 1000  # save every n steps, also within an epoch
     train.log_steps = 10  # log the step metrics every n steps
     # What to do at a loss or gradient that is not finite: no update is made, then stop, or skip.
@@ -271,67 +297,17 @@ def check_variant(config: str, arg: str | None, *known: str) -> None:
         )
 
 
-def use_omit(config: ConfigDict) -> None:
-    """Set OMIT's settings for region features (Sec. 4.1 of its paper).
-
-    They are the same for Flickr30K and COCO.
-    """
-    config.method = "triplet"
-    config.mismatch.rate = 0.0
-    config.model.head = "omit"
-    config.model.dropout = 0.0
-    config.model.region_mask = 0.4
-    config.model.word_noise = 0.2
-    config.loss.margin = 0.05
-    config.optim.learning_rate = 5e-4
-    config.optim.decay_epochs = 9  # with the warm-up epoch, ten epochs at the full rate
-    config.optim.weight_decay = 5e-4
-    config.train.batch_size = 384
-    config.train.warmup_epochs = 1  # all negatives, not the hardest
-    config.train.epochs = 14
-
-
-def use_rcsl(config: ConfigDict, paired_images: int) -> None:
-    """Set the settings of RCSL's authors' code, for semi-paired data.
-
-    The decay of the learning rate differs. Ours divides it by 10 after eight mining epochs. Theirs
-    does so at the 16th learning epoch and, as the optimiser starts anew, at the sixth mining epoch.
+def set_epochs(config: ConfigDict, warmup: int, epochs: int) -> None:
+    """Set the length of a run, and when the later parts of `ncr`, `bicro` and `sps` start in it.
 
     Args:
       config: the config to change.
-      paired_images: number of images that keep their captions.
+      warmup: epochs of the warm-up.
+      epochs: epochs after it.
     """
-    config.method = "rcsl"
-    config.mismatch.protocol = "semi_paired"
-    config.mismatch.paired_images = paired_images
-    config.model.head = "aggregate"
-    config.model.dropout = 0.1
-    config.optim.learning_rate = 5e-4
-    config.optim.decay_epochs = 8
-    config.optim.weight_decay = 0.01
-    config.train.batch_size = 256
-    config.train.warmup_epochs = 25
-    config.train.epochs = 15
-
-
-SCAN = ("scan", "scan_i2t", "imram")  # variants of configs that `use_scan` sets
-
-
-def use_scan(config: ConfigDict, variant: str, epochs: int) -> None:
-    """Set the settings of SCAN's public code ("AVG" in its README), which IMRAM's code keeps.
-
-    Args:
-      config: the config to change.
-      variant: one of `SCAN`.
-      epochs: epochs of the run, all with the hardest negatives.
-    """
-    config.method = "triplet"
-    config.mismatch.rate = 0.0
-    config.model.head = "imram" if variant == "imram" else "cam"
-    config.model.matching = "naive"
-    config.model.dropout = 0.0
-    config.cam.direction = "i2t" if variant == "scan_i2t" else "t2i"
-    config.train.warmup_epochs, config.train.epochs = 0, epochs
+    config.train.warmup_epochs, config.train.epochs = warmup, epochs
+    config.co_teaching.mismatched_epoch = epochs // 2
+    config.sps.clean_epoch, config.sps.noisy_epoch = epochs // 4, 3 * epochs // 8
 
 
 def get_config(arg: str | None = None) -> ConfigDict:
@@ -354,9 +330,8 @@ def get_config(arg: str | None = None) -> ConfigDict:
     config.optim.learning_rate = 1e-3
     config.optim.decay_epochs = 8
     config.train.batch_size = 64
-    config.train.warmup_epochs = 8
-    config.train.epochs = 4
+    set_epochs(config, warmup=8, epochs=4)
     if arg == "quick":
         config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 100, 20, 50
-        config.train.warmup_epochs, config.train.epochs = 2, 2
+        set_epochs(config, warmup=2, epochs=2)
     return config

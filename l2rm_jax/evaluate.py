@@ -93,8 +93,10 @@ def evaluate_runs(
                 scorings.append(_all_pairs(test, config))
             chance = chance_of(test, config.evaluation)
             scores = [run.score_test(scoring.score) for scoring in scorings]
+            networks = run.method.networks
         totals = [old + new for old, new in zip(totals or [0.0] * len(scores), scores, strict=True)]
-        rows |= _named_rows(f"{workdir} ({config.model.head})", scorings, scores)
+        title = config.model.head if networks == 1 else f"{config.model.head}, {networks} networks"
+        rows |= _named_rows(f"{workdir} ({title})", scorings, scores)
     if len(workdirs) > 1:
         means = [total / len(workdirs) for total in totals]
         rows |= _named_rows(f"mean of {len(workdirs)} runs", scorings, means)

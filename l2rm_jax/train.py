@@ -30,6 +30,7 @@ from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.results import chance_of, result_rows, versions, write_results
 from l2rm_jax.run.run import Run
 from l2rm_jax.run.screen import describe, epoch_table
+from l2rm_jax.run.starts import begin_epoch, start_from_fit, take_fit
 from l2rm_jax.run.stop_signal import StopSignal
 
 
@@ -118,7 +119,7 @@ def train(
             try:
                 if resume_step is None and run.method.fit and run.method.plan:
                     with stop.interruptible():
-                        start, best = run.start_from_fit()
+                        start, best = start_from_fit(run)
                     log.say(
                         f"starts from a fit in closed form: validation rSum {start:.1f} (best fit: "
                         f"{best:.1f})"
@@ -191,7 +192,8 @@ def _train_epochs(
     """
     total, table, judged = run.total_epochs, epoch_table(run), 0
     for epoch in range(run.position["epoch"], total):
-        run.start_epoch(epoch)
+        with stop.interruptible():
+            begin_epoch(run, epoch)
         crossfit = None
         if judged != (judged := judged_epoch(run.config, epoch)):
             run.checkpoints.wait()  # two saves in progress would share one barrier
@@ -199,7 +201,7 @@ def _train_epochs(
                 run.data, crossfit = judge(run.data, epoch=judged)
         if run.method.plan is None:
             with stop.interruptible():
-                run.fit(epoch)
+                take_fit(run, epoch)
             means = {}
         else:
             _plan_epoch(run, log, stop, epoch, crossfit if judged == epoch else None)

@@ -3,6 +3,7 @@
 import functools
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,8 @@ from l2rm_jax.config import NEEDED_HEADS
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.data.streams import TrainStream
-from l2rm_jax.methods import METHODS, Method, make_method
+from l2rm_jax.methods import METHODS, Method, TrainState, make_method
+from l2rm_jax.methods.pair_values import initial_state
 from l2rm_jax.models import HEADS, make_model
 
 SIZE, VOCABULARY, WORDS = 8, 300, 12
@@ -29,6 +31,8 @@ def tiny_config(method: str, head: str):
     config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 8, 2, 2
     config.mismatch.protocol, config.mismatch.paired_images = "semi_paired", 3
     config.train.batch_size, config.train.warmup_epochs, config.train.epochs = SIZE, 1, 1
+    # All streams from the first epoch after the warm-up on.
+    config.co_teaching.mismatched_epoch = config.sps.clean_epoch = config.sps.noisy_epoch = 0
     return config
 
 
@@ -56,7 +60,12 @@ class Cell(NamedTuple):
 def make_cell(config) -> Cell:
     method = make_method(make_model(config, VOCABULARY), config)
     sample = next(stream({"sample": np.arange(len(pairs()))}, 0))["sample"]
-    return Cell(method, jax.eval_shape(method.init, jax.random.key(0), sample), sample)
+    return Cell(method, jax.eval_shape(partial(start, method), jax.random.key(0), sample), sample)
+
+
+def start(method: Method, key: jax.Array, sample: Any) -> TrainState:
+    """The state of a run before its first step."""
+    return initial_state(method, key, sample, len(pairs()))
 
 
 def batches(cell: Cell, epoch: int) -> Iterator[dict]:

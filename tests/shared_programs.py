@@ -26,8 +26,10 @@ READ = {
     "evaluation": (),
     "mismatch": ("protocol",),
     "split": ("by",),
-    "train": ("batch_size", "warmup_epochs", "draw"),
+    "train": ("batch_size", "warmup_epochs", "epochs", "draw", "networks"),
 }
+# Methods whose later epochs depend on the number of epochs.
+COUNTS_EPOCHS = ("crcl",)
 
 
 @contextmanager
@@ -73,6 +75,8 @@ def what_is_read(config: ConfigDict) -> ConfigDict:
         part[section] = {field: config[section][field] for field in fields}
     if config.model.head != FITTED_HEAD:
         del part.train.draw
+    if config.method not in COUNTS_EPOCHS:
+        del part.train.epochs
     return part
 
 

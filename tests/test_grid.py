@@ -20,6 +20,7 @@ from tests.grid import (
     WARMUP,
     batches,
     make_cell,
+    start,
     tiny_config,
 )
 
@@ -60,14 +61,14 @@ def test_shapes_of_a_step(method, head, epoch):
 def test_a_step_on_one_device_and_on_four(method, head):
     config = tiny_config(method, head)
     cell = make_cell(config)
-    batch, start = next(batches(cell, MAIN)), cell.method.init(jax.random.key(0), cell.sample)
+    batch, state = next(batches(cell, MAIN)), start(cell.method, jax.random.key(0), cell.sample)
     mapped = make_method(make_model(config, VOCABULARY, AXIS), config)
     found = {}
     for devices in (1, 4):
         replicas = Replicas(jax.devices()[:devices])
         shards = {name: replicas.shard(each) for name, each in batch.items()}
-        after, values = jax.device_get(replicas.map(mapped.step)(replicas.replicate(start), shards))
-        moved = jax.tree.map(lambda x, y: (x[0] != y).any(), after.params, start.params)
+        after, values = jax.device_get(replicas.map(mapped.step)(replicas.replicate(state), shards))
+        moved = jax.tree.map(lambda x, y: (x[0] != y).any(), after.params, state.params)
         assert any(jax.tree.leaves(moved))
         values.pop("transport_iterations", None)  # depend on the rounding of the costs
         found[devices] = {name: float(x[0]) for name, x in values.items()}

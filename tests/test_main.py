@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from l2rm_jax import config as defaults
-from l2rm_jax import main
+from l2rm_jax import main, settings
 from l2rm_jax.command_line.help import answer
 from l2rm_jax.devices.hosts import advise_on_memory
 from l2rm_jax.errors import CheckpointError, ConfigError
@@ -200,7 +200,7 @@ def test_semi_paired_splits_of_rcsl(name, variant, images):
 def test_configs_of_scan_and_imram(name, rate, decay, epochs, smoothing):
     """The README of SCAN's public code, and the scripts of IMRAM's."""
     get_config = runpy.run_path(str(ROOT / "configs" / f"{name}.py"))["get_config"]
-    scan, scan_i2t, imram = map(get_config, defaults.SCAN)
+    scan, scan_i2t, imram = map(get_config, settings.SCAN)
     for config in (scan, scan_i2t, imram):
         check_settings(config)
         assert (config.method, config.mismatch.rate, config.loss.margin) == ("triplet", 0.0, 0.2)

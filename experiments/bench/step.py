@@ -31,6 +31,7 @@ from l2rm_jax.devices.parallel import AXIS, Replicas, matmul_precision
 from l2rm_jax.devices.programs import Program
 from l2rm_jax.methods import METHODS, make_method
 from l2rm_jax.methods.base import TrainState, skip_non_finite
+from l2rm_jax.methods.pair_values import initial_state
 from l2rm_jax.models import make_model
 
 
@@ -81,7 +82,7 @@ def prepare(sizes: argparse.Namespace, streams: Mapping[str, int] | None = None)
     method = make_method(make_model(config, VOCABULARY, AXIS), config)
     batches = random_batches(sizes, streams or method.streams)
     sample = pairs(np.random.default_rng(0), sizes.batch, sizes)
-    state = replicas.replicate(method.init(jax.random.key(0), sample))
+    state = replicas.replicate(initial_state(method, jax.random.key(0), sample, sizes.batch))
     return Prepared(
         replicas.map(skip_non_finite(method.step), donate=True), state, batches, replicas
     )

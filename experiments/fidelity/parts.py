@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.fidelity import (
+    compared,
     heads,
     losses,
     models,
@@ -32,6 +33,15 @@ class Part(NamedTuple):
     errors: Callable[[Arrays], Errors]
     tolerance: dict[str, float]
 
+
+# Whole steps of the compared methods.
+STEP = {
+    "losses of the steps, relative": 1e-5,
+    "gradient norms, relative": 1e-4,
+    "first gradients / largest": 1e-4,
+    "weights after, beyond noise": 2e-5,
+}
+STEP_OF_TWO = STEP
 
 PARTS = {
     "a_encoders*": Part(models.encoders, {"regions": 1e-5, "words": 1e-5}),
@@ -125,6 +135,10 @@ PARTS = {
             "weights after, beyond noise": 2e-5,
         },
     ),
+    "n_ncr_step_*": Part(
+        compared.ncr_step,
+        {"predictions": 5e-4, "labels": 2e-4, **STEP_OF_TWO},
+    ),
     "n_ncr*": Part(
         peers.ncr,
         {
@@ -139,11 +153,17 @@ PARTS = {
             "pairs called otherwise": 0.0,
         },
     ),
+    "o_decl_step_*": Part(
+        compared.decl_step,
+        {"options": 1e-9, "split": 1e-5, "pairs called otherwise": 0.0, **STEP},
+    ),
     "o_decl*": Part(
         peers.decl,
         {
             "evidence / largest": 1e-5,
             "pairs called otherwise": 0.0,
+            "k that differ": 0.0,
+            "options": 1e-9,
             "losses, relative": 1e-5,
             "losses, relative to float32": 3e-3,
             "gradients / largest": 1e-5,
@@ -152,6 +172,7 @@ PARTS = {
             "gradients of a step / largest": 1e-5,
         },
     ),
+    "p_bicro_step_*": Part(compared.bicro_step, {"options": 1e-9, "labels": 1e-5, **STEP_OF_TWO}),
     "p_bicro*": Part(
         peers.bicro,
         {
@@ -164,10 +185,12 @@ PARTS = {
             "accuracy below the stored fit's": 5e-3,
         },
     ),
+    "q_crcl_step_*": Part(compared.crcl_step, {"options": 1e-9, "labels": 1e-5, **STEP}),
     "q_crcl*": Part(
         peers.crcl,
         {"losses, relative": 1e-5, "gradients / largest": 1e-4, "labels after": 1e-5},
     ),
+    "r_sps_step_*": Part(compared.sps_step, STEP),
     "r_sps*": Part(
         peers.sps,
         {
@@ -176,6 +199,8 @@ PARTS = {
             "gradients / largest": 1e-4,
             "captions taken over that differ": 0.0,
             "labels": 1e-5,
+            "pairs called otherwise": 0.0,
+            "options": 1e-9,
         },
     ),
 }
@@ -202,20 +227,19 @@ NOT_COMPARED = {
     "*.mlp.bns.1.*": "a batch normalisation that is never called",
     "step/no_grad_params": "names of parameters without a gradient",
     "*/oracle_accuracy": "accuracy of Bayes' rule, which a fit need not reach",
-    "opt/mu": "of the number of hard negatives, which the method sets",
-    "opt/eta": "the same",
-    "negatives/*": "the same",
     "*/sigmoid": "the similarities of evaluation",
-    "split/*": "the subsets, which the method makes",
     "opt/alpha": "the share of the stored label, a constant here",
     "opt/lambda2": "the weight of the divergence, a constant here",
     "*/norm_evidence*": "its rows' maxima are compared, as pairs called matched",
     "*/uncertainty_f64": "logged only",
-    "*/noise_hard*": "a loss that none of BiCro's scripts uses",
+    "*/noise_hard*": "another loss of BiCro's code, which its defaults do not take",
     "predict_*/*_lengths": "their means over words count the padding, which is zero",
     "bmm/*/posterior_clean": "of a fit of ten iterations; ours runs to convergence",
     "bmm/*/posterior_at_lowest_loss": "the same",
     "bmm/*/params": "the same",
+    "*/loss_positive_mean*": "logged without the labels; compared where the similarities are given",
+    "*/anchors": "the labels are compared, in which the anchors have 1",
+    "*/rest": "the same",
     "*/pair_index": "rows of the stored labels, which are given in order",
     "*/own/params_arazo10": "a fit of ten iterations; ours runs to convergence",
 }

@@ -17,6 +17,8 @@ from l2rm_jax.losses import (
     purification,
     ranking,
 )
+from l2rm_jax.methods import decl as decl_method
+from l2rm_jax.methods import sps as sps_method
 from l2rm_jax.models.layers import l2_normalise
 
 
@@ -159,11 +161,20 @@ def decl(arrays: Arrays) -> Errors:
         for name in stored.cases("grad_f64"):
             one = stored.under(f"{name}/")
             matched = np.ones_like(preds) if name.startswith("warmup") else preds
+            k = decl_method.negatives(int(name.split("_step")[1]), len(raw))
+            yield "k that differ", abs(min(int(k), len(raw) - 1) - int(one["negatives"]))
             (loss, (edl_part, rdh_part)), gradient = step(raw, matched, one["negatives"])
             parts = {"loss": loss, "loss_edl": edl_part, "loss_rdh": rdh_part}
             yield from _exact_losses(parts, one, " of a step")
             theirs = one["grad_f64"]
             yield "gradients of a step / largest", difference(gradient, theirs, relative=True)
+    fewest, per_step = arrays.numbers("opt/mu", "opt/eta")
+    yield "options", abs(fewest - decl_method.FEWEST_NEGATIVES)
+    yield "options", abs(per_step - decl_method.NEGATIVES_PER_STEP)
+    stored = arrays.under("negatives/")
+    size = int(stored["batch_size"])
+    k = np.array([decl_method.negatives(int(step), size) for step in stored["step"]])
+    yield "k that differ", np.max(np.abs(k - stored["count"]))
 
 
 def bicro(arrays: Arrays) -> Errors:
@@ -315,6 +326,12 @@ def sps(arrays: Arrays) -> Errors:
         probability = contrastive.pair_probabilities(stored["sims_of_rematched"], tau=tau)
         labels = purification.rematched_labels(probability, cosines)
         yield "labels", difference(labels, stored["label"][:, 0])
+
+    subsets = sps_method.subsets(arrays["split/prob"])
+    for name, theirs in (("strict", "strictly_clean"), ("clean", "clean"), ("noisy", "noisy")):
+        expected = np.flatnonzero(arrays[f"split/{theirs}"])
+        yield "pairs called otherwise", len(np.setxor1d(subsets[name], expected))
+    yield "options", abs(symmetry - sps_method.PENALTY) + abs(structure - sps_method.PENALTY)
 
 
 def _exact_losses(values: dict, stored: Arrays, what: str) -> Errors:

@@ -51,7 +51,7 @@ def learned_cost(arrays: Arrays) -> Errors:
         stored = arrays.under(f"{size}/")
         params = init_cost(int(size))
         yield "start", tree_difference(params, cost_from_state_dict(stored.under("init/")))
-        optimiser = Optimiser(2e-6, decay_epochs=10, warmup_epochs=0)
+        optimiser = Optimiser(2e-6, decay_epochs=10)
         opt_state = optimiser.init(params)
         for step in sorted(case for case in stored.cases("cost") if case.startswith("step")):
             out = stored.under(f"{step}/")
@@ -144,7 +144,7 @@ def training(arrays: Arrays) -> Errors:
     yield "gradient norms, relative", error
     cost_after = cost_from_state_dict(arrays.under("w_cost_after/"))
     yield "learned cost after", tree_difference(state.own["cost"], cost_after)
-    yield from _weights_after(arrays, state, noisy=2 * iterations * float(opt["lr"]))
+    yield from weights_after(arrays, state, noisy=2 * iterations * float(opt["lr"]))
 
 
 def _config(opt: Arrays, size: int):
@@ -159,7 +159,7 @@ def _config(opt: Arrays, size: int):
     return config
 
 
-def _weights_after(arrays: Arrays, state, noisy: float) -> Errors:
+def weights_after(arrays: Arrays, state, noisy: float) -> Errors:
     """Compare all parameters and running statistics; those in `NOISY` may differ by `noisy`."""
     after, noise = arrays.under("w_after/"), arrays.under("w_after_noise/")
     ours = {"params": state.params, "batch_stats": state.batch_stats}

@@ -1,7 +1,7 @@
 """The batches of a training epoch, from one or several streams of pairs in a seeded order."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Int
@@ -39,11 +39,13 @@ class TrainStream:
       buckets: ascending numbers of words. All captions of a step are padded to the smallest bucket
         that holds its longest caption.
       max_words: number of words after which a caption is clipped.
-      queue_length: number of images of the stream "mismatched" in each step, a multiple of
-        `batch_size`. The images of earlier batches follow those of the current one, newest batch
-        first. At the start of an epoch, randomly drawn images take the place of earlier batches.
-        0 means no queue.
+      queue_length: number of images of the stream "mismatched" (or those of several networks,
+        "mismatched_a" and so on) in each step, a multiple of `batch_size`. The images of earlier
+        batches follow those of the current one, newest batch first. At the start of an epoch,
+        randomly drawn images take the place of earlier batches. 0 means no queue.
       share: the host's share of each batch; only these rows are read and returned.
+      once: streams that end when they are exhausted: later steps lack them. One that is smaller
+        than a batch is filled up, and lasts for one step.
 
     Raises:
       DataError: there are fewer pairs than a batch, a stream is empty, or a row is out of range.
@@ -63,6 +65,7 @@ class TrainStream:
         max_words: int = MAX_WORDS,
         queue_length: int = 0,
         share: Share = WHOLE_BATCH,
+        once: Collection[str] = (),
     ):
         _check_streams(dataset, streams, batch_size)
         check_queue_length(dataset, queue_length, batch_size)
@@ -73,7 +76,8 @@ class TrainStream:
         }
         first = np.asarray(next(iter(streams.values())))
         self._steps = max(1, len(first) // batch_size)
-        queued = max(0, queue_length - batch_size) if "mismatched" in streams else 0
+        self._once = frozenset(once)
+        queued = max(0, queue_length - batch_size) if any(map(_is_queued, streams)) else 0
         self._queued_batches = queued // batch_size
         rng = np.random.default_rng(stream_seed(seed, epoch, "queue"))
         images = len(dataset.images)
@@ -95,13 +99,18 @@ class TrainStream:
 
     def pairs(self, step: int) -> dict[str, Int[np.ndarray, "..."]]:
         """Rows of a step by stream, in the form of the constructor's `streams`."""
-        return {name: batches[step] for name, batches in self._shuffled.items()}
+        return {
+            name: batches[step]
+            for name, batches in self._shuffled.items()
+            if name not in self._once or step < batches.steps
+        }
 
     def _step(self, step: int) -> dict[str, Batch | tuple[Batch, ...]]:
         streams = self.pairs(step)
         captions = [rows if rows.ndim == 1 else rows[..., 1].ravel() for rows in streams.values()]
         words = self._reader.bucket(np.concatenate(captions))
-        older = {"mismatched": self._queue(step)} if self._queued_batches else {}
+        queued = filter(_is_queued, streams) if self._queued_batches else ()
+        older = {name: self._queue(name, step) for name in queued}
 
         def build(name: str, rows: np.ndarray) -> Batch | tuple[Batch, ...]:
             if rows.ndim == 1:
@@ -112,15 +121,20 @@ class TrainStream:
 
         return {name: build(name, rows) for name, rows in streams.items()}
 
-    def _queue(self, step: int) -> np.ndarray:
-        """Rows of the images of the batches before `step`, newest batch first."""
-        batches, stored = self._shuffled["mismatched"], self._reader.dataset.stored_image
+    def _queue(self, name: str, step: int) -> np.ndarray:
+        """Rows of the images of a stream's batches before `step`, newest batch first."""
+        batches, stored = self._shuffled[name], self._reader.dataset.stored_image
         earlier = [
             stored[batches[step - back]]
             for back in range(1, self._queued_batches + 1)
             if back <= step
         ]
         return np.concatenate([*earlier, *self._first_queue])[: self._first_queue.size]
+
+
+def _is_queued(stream: str) -> bool:
+    """Whether the earlier images of a stream are kept for its next steps."""
+    return stream.partition("_")[0] == "mismatched"
 
 
 class _ShuffledBatches:
@@ -134,6 +148,7 @@ class _ShuffledBatches:
     def __init__(self, rows: np.ndarray, batch_size: int, seed: list[int]):
         self._rows, self._batch_size, self._seed = rows, batch_size, seed
         self._pass_length = len(rows) - len(rows) % batch_size or len(rows)
+        self.steps = max(1, self._pass_length // batch_size)  # of one pass
         self._cached_pass = functools.lru_cache(maxsize=2)(self._shuffle)
 
     def _shuffle(self, number: int) -> np.ndarray:

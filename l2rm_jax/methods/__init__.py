@@ -6,7 +6,18 @@ May import `models`, `data` and everything to the right of them in the import or
 """
 
 # Importing a method's file registers the method.
-from l2rm_jax.methods import baseline, cca, l2rm, rcl, rcsl  # noqa: F401
+from l2rm_jax.methods import (  # noqa: F401
+    baseline,
+    bicro,
+    cca,
+    crcl,
+    decl,
+    l2rm,
+    ncr,
+    rcl,
+    rcsl,
+    sps,
+)
 from l2rm_jax.methods.base import EpochPlan, LossSplit, Method, TrainState
 from l2rm_jax.methods.registry import METHODS, make_method, register_method
 

@@ -16,7 +16,7 @@ from l2rm_jax.losses import ranking
 from l2rm_jax.models.retrieval import RetrievalModel
 
 # Each use of random numbers has its own stream of keys, so a new use does not change the others.
-INIT, DROPOUT_A, DROPOUT_B, RESERVE, NEGATIVES = range(5)
+INIT, DROPOUT_A, DROPOUT_B, RESERVE, NEGATIVES, DROPOUT_C = range(6)
 
 
 class TrainState(flax.struct.PyTreeNode):
@@ -58,12 +58,22 @@ class EpochPlan:
       warnings: messages for the user, by the name of the warning (see `l2rm_jax.run.health`).
       split: how the pairs were split by their losses, to be kept in the work directory; None if
         they were not.
+      values: numbers of each pair, by the name that `Method.pair_values` gives them: `[N]`, or
+        `[n, N]` for n networks. They replace those in `state.own["pairs"]` before the first step.
+      once: streams that end when they are exhausted: the later steps of the epoch lack them.
     """
 
     streams: dict[str, np.ndarray]
     report: dict[str, float] = dataclasses.field(default_factory=dict)
     warnings: dict[str, str] = dataclasses.field(default_factory=dict)
     split: "LossSplit | None" = None
+    values: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    once: frozenset[str] = frozenset()
+
+
+# What an epoch begins with: the model as the last epoch left it, the one with the best validation
+# so far, or a fresh one, with a fresh optimiser.
+LAST, BEST, FRESH = "last", "best", "fresh"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +92,16 @@ class Method:
       fit: `(state, dataset) -> [(state, report), ...]`, runs on the host: fits the model to the
         training pairs in several ways; a report says how. None for heads that cannot be fitted. A
         method with steps starts from one of them (see `closed_form`).
-      epochs: number of fits of a method in closed form: each is one epoch.
+      epochs: number of epochs, if it is not that of the config; of a method in closed form, the
+        number of its fits: each is one epoch.
+      begin: `epoch -> LAST, BEST or FRESH`, what an epoch (counted from 0) begins with. Numbers per
+        pair and the count of steps go on in any case.
+      pair_values: initial values of the numbers that the state keeps for each training pair, by
+        name. They are `[N]` arrays in `state.own["pairs"]` (`[n, N]` for n networks), which a plan
+        or a step may replace.
+      networks: number of networks side by side. If there are several, parameters, statistics,
+        optimiser states and `own` have a leading axis over them (see `networks.py`), and the
+        similarities of the model are their mean.
       streams: names of the streams that a step uses after the warm-up, with the number of
         batches that it takes from each.
       losses: for each stream, the name of the metric that reports its loss, and the loss as a
@@ -100,6 +119,9 @@ class Method:
     step: Callable[[TrainState, dict], tuple[TrainState, dict]] | None = None
     fit: Callable[[TrainState, Any], list[tuple[TrainState, dict[str, float]]]] | None = None
     epochs: int | None = None
+    begin: Callable[[int], str] = lambda epoch: LAST
+    pair_values: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    networks: int = 1
     streams: Mapping[str, int] = dataclasses.field(default_factory=lambda: {"pairs": 1})
     losses: Mapping[str, tuple[str, Callable]] = dataclasses.field(default_factory=dict)
     splits: bool = False
@@ -159,20 +181,20 @@ def step_key(state: TrainState, use: int) -> Array:
 class Optimiser:
     """AdamW after clipping by the global norm, with the step-wise decay of the reference code.
 
-    The learning rate is divided by 10 every `decay_epochs` epochs, counted from the end of the
-    warm-up (L2RM suppl. Tab. 1, "update learning rate").
+    The learning rate is divided by 10 every `decay_epochs` epochs, counted from the latest start:
+    the end of the warm-up (L2RM suppl. Tab. 1, "update learning rate"), or that of each schedule.
 
     Attributes:
-      learning_rate: rate before the first decay.
+      learning_rate: rate before the first decay, and before the first start.
       decay_epochs: epochs between two decays, >= 1.
-      warmup_epochs: epochs before the count starts.
+      starts: ascending epochs, counted from 0, at which the count starts.
       grad_clip: largest global norm of the gradient; infinity switches clipping off.
       weight_decay: decoupled weight decay, multiplied by the learning rate.
     """
 
     learning_rate: float
     decay_epochs: int
-    warmup_epochs: int
+    starts: tuple[int, ...] = (0,)
     grad_clip: float = np.inf
     weight_decay: float = 0.0
 
@@ -187,7 +209,9 @@ class Optimiser:
 
     def rate(self, epoch: Int[Array, ""]) -> Float[Array, ""]:
         """Learning rate of an epoch."""
-        decays = jnp.maximum(epoch - self.warmup_epochs, 0) // self.decay_epochs
+        since = epoch - jnp.asarray(self.starts)
+        latest = jnp.min(jnp.where(since >= 0, since, jnp.iinfo(jnp.int32).max))
+        decays = jnp.where(epoch < self.starts[0], 0, latest // self.decay_epochs)
         return self.learning_rate * 0.1**decays
 
     def update(self, grads: Any, opt_state: Any, params: Any, epoch: Array) -> tuple[Any, Any]:
@@ -198,12 +222,17 @@ class Optimiser:
         return params, opt_state
 
 
-def model_optimiser(config) -> Optimiser:
-    """Make the optimiser of the model from `config.optim` and the number of warm-up epochs."""
+def model_optimiser(config, starts: tuple[int, ...] | None = None) -> Optimiser:
+    """Make the optimiser of the model from `config.optim`.
+
+    Args:
+      config: config of the run.
+      starts: as in `Optimiser`; None for the end of the warm-up.
+    """
     return Optimiser(
         learning_rate=config.optim.learning_rate,
         decay_epochs=config.optim.decay_epochs,
-        warmup_epochs=config.train.warmup_epochs,
+        starts=(config.train.warmup_epochs,) if starts is None else starts,
         grad_clip=config.optim.grad_clip,
         weight_decay=config.optim.weight_decay,
     )
@@ -240,11 +269,22 @@ def init_state(
 def gradient_step(
     loss_fn: Callable, state: TrainState, optimiser: Optimiser, axis_name: str | None
 ) -> tuple[TrainState, dict]:
-    """Take one optimiser step down the gradient of a loss.
+    """Take one optimiser step down the gradient of a loss, and count the step.
+
+    Args and the result are those of `descend`.
+    """
+    state, metrics = descend(loss_fn, state, optimiser, axis_name)
+    return state.replace(step=state.step + 1), metrics
+
+
+def descend(
+    loss_fn: Callable, state: TrainState, optimiser: Optimiser, axis_name: str | None
+) -> tuple[TrainState, dict]:
+    """Update the parameters once; a step may do so several times.
 
     Args:
       loss_fn: `params -> (loss, (batch_stats, metrics))`.
-      state: state before the step.
+      state: state before the update.
       optimiser: optimiser of the parameters.
       axis_name: mapped axis of the devices, over which gradients are averaged; None for one
         device.
@@ -256,10 +296,7 @@ def gradient_step(
     grads = parallel.device_mean(grads, axis_name)
     params, opt_state = optimiser.update(grads, state.opt_state, state.params, state.epoch)
     metrics = {**metrics, "grad_norm": optax.tree.norm(grads)}
-    state = state.replace(
-        step=state.step + 1, params=params, batch_stats=batch_stats, opt_state=opt_state
-    )
-    return state, metrics
+    return state.replace(params=params, batch_stats=batch_stats, opt_state=opt_state), metrics
 
 
 def skip_non_finite(step: Callable) -> Callable:

@@ -63,7 +63,7 @@ def make(model, config) -> Method:
     rematch_loss = partial(REMATCH_LOSSES[settings.rematch_loss], tau=config.loss.tau)
     optimiser = base.model_optimiser(config)
     cost_optimiser = base.Optimiser(
-        settings.cost_learning_rate, config.optim.decay_epochs, config.train.warmup_epochs
+        settings.cost_learning_rate, config.optim.decay_epochs, (config.train.warmup_epochs,)
     )
 
     def init(key, batch) -> TrainState:

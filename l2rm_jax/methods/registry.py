@@ -9,6 +9,7 @@ from l2rm_jax.config import register_settings
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.base import Method
 from l2rm_jax.methods.closed_form import FITTED_HEAD, fit_states
+from l2rm_jax.methods.networks import LETTERS, same_fit, side_by_side
 from l2rm_jax.models import RetrievalModel
 
 MakeMethod = Callable[[RetrievalModel, Any], Method]
@@ -46,7 +47,24 @@ def make_method(model: RetrievalModel, config: Any) -> Method:
     if config.method not in METHODS:
         raise ConfigError(f"method: {config.method!r} is none of {', '.join(METHODS)}")
     method = METHODS[config.method](model, config)
+    networks = config.train.networks or method.networks
+    if networks != method.networks:
+        _check_networks(config.method, method, networks)
+        method = side_by_side(method, networks)
     if config.model.head != FITTED_HEAD:
         return method
     weighted = config.train.draw != "even" or config.split.by == "crossfit"
-    return replace(method, fit=partial(fit_states, weighted=weighted))
+    fit = partial(fit_states, weighted=weighted)
+    return replace(method, fit=fit if networks == 1 else same_fit(fit, networks))
+
+
+def _check_networks(name: str, method: Method, networks: int) -> None:
+    """Raise `ConfigError` if this many networks cannot be trained side by side."""
+    if method.networks > 1:
+        expected = f"0 or {method.networks}, the networks of {name}"
+    elif method.step is None:
+        expected = f"0 or 1, as {name} has one best model for its data"
+    else:
+        expected = f"0 to {len(LETTERS)}"
+    if method.networks > 1 or method.step is None or not 0 <= networks <= len(LETTERS):
+        raise ConfigError(f"train.networks: {networks}, expected {expected}")

@@ -33,23 +33,35 @@ def split(by: str, dataset: PairDataset, losses: Callable[[], np.ndarray]) -> Ep
     return split_by_posterior(1 - dataset.posterior, dataset.matched)
 
 
-def split_pairs(losses: np.ndarray, truth: np.ndarray) -> EpochPlan:
+def call_matched(probability: np.ndarray) -> np.ndarray:
+    """Which pairs are matched, by their posterior of being mismatched, `[M]`."""
+    return probability <= THRESHOLD
+
+
+def split_pairs(
+    losses: np.ndarray,
+    truth: np.ndarray,
+    fit: Callable[[np.ndarray], mixture.Mixture] = mixture.fit,
+    call: Callable[[np.ndarray], np.ndarray] = call_matched,
+) -> EpochPlan:
     """Split the pairs into matched and mismatched ones by a mixture fitted to their losses.
 
     Args:
       losses: loss of each pair under the current model, `[M]`.
       truth: False for pairs known to be mismatched, `[M]`. Used only to report the quality of the
         split. If no entry is False, the truth counts as unknown and no quality is reported.
+      fit: fits the mixture.
+      call: tells which pairs are matched from their posteriors of being mismatched.
 
     Returns:
       A plan with the streams "matched" and "mismatched" (an empty one is left out). The report has
       their sizes, the separation of the mixture's components, and the quality of the split. The
       warnings say why the split is doubtful. `split` has the losses and posteriors themselves.
     """
-    fitted = mixture.fit(losses)
+    fitted = fit(losses)
     probability = fitted.mismatched_posterior(losses)
-    called_matched = probability <= THRESHOLD
-    plan = split_by_posterior(probability, truth)
+    called_matched = call(probability)
+    plan = plan_sides(called_matched, probability, truth)
     return EpochPlan(
         plan.streams,
         {**plan.report, "split_separation": fitted.separation},
@@ -68,7 +80,11 @@ def split_by_posterior(probability: np.ndarray, truth: np.ndarray) -> EpochPlan:
     Returns:
       A plan as `split_pairs` makes it, without a separation and without warnings.
     """
-    called_matched = probability <= THRESHOLD
+    return plan_sides(call_matched(probability), probability, truth)
+
+
+def plan_sides(called_matched: np.ndarray, probability: np.ndarray, truth: np.ndarray) -> EpochPlan:
+    """The plan of a split that is made; the arguments are those of `split_quality`, any truth."""
     streams = {
         "matched": np.flatnonzero(called_matched),
         "mismatched": np.flatnonzero(~called_matched),
@@ -90,7 +106,7 @@ def warmup_pairs(by: str, dataset: PairDataset) -> np.ndarray:
     return np.flatnonzero(1 - dataset.posterior <= THRESHOLD)
 
 
-def split_warnings(fitted: mixture.BetaMixture, called_matched: np.ndarray) -> dict[str, str]:
+def split_warnings(fitted: mixture.Mixture, called_matched: np.ndarray) -> dict[str, str]:
     """Messages on why a split is doubtful, by the name of the warning."""
     warnings = {}
     share = np.mean(called_matched)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
+from jaxtyping import Array, Float
 
 from l2rm_jax.config import register_settings
 from l2rm_jax.errors import ConfigError
@@ -75,6 +76,10 @@ class SimilarityHead(nn.Module, kw_only=True):
     def has_alignment(self) -> bool:
         """Whether the head tells which regions and words of a pair matched, by `alignment`."""
         return hasattr(type(self), "alignment")
+
+    def bounded(self, sims: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Map similarities of this head to [-1, 1], in their order; cosines stay as they are."""
+        return sims
 
     @classmethod
     def make_encoders(

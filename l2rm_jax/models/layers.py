@@ -156,3 +156,8 @@ class BatchNorm(nn.Module):
         centre = mean(x)
         count = total(mask) * math.prod(x.shape[a] for a in plain_axes)
         return centre.reshape(-1), mean((x - centre) ** 2).reshape(-1), count.reshape(-1)
+
+
+def tanh_of_logit(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """`tanh(logit(x))` of x in [0, 1], in [-1, 1]; the logit itself might be infinite."""
+    return (2 * x - 1) / (x**2 + (1 - x) ** 2)

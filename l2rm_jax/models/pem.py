@@ -44,6 +44,9 @@ class PEM(SimilarityHead):
         squared = jnp.sum(image**2, axis=1)[:, None] + jnp.sum(text**2, axis=1) - 2 * products
         return -jnp.sqrt(jnp.maximum(squared, MIN_SQUARED_DISTANCE))
 
+    def bounded(self, sims: Float[Array, "..."]) -> Float[Array, "..."]:
+        return jnp.maximum(1 + sims, -1)
+
 
 register_head("pem", lambda config: PEM())
 

@@ -61,6 +61,11 @@ class RetrievalModel(nn.Module):
         """Whether the head tells which regions and words of a pair matched, by `alignment`."""
         return make_head(self.config).has_alignment
 
+    @nn.nowrap
+    def bounded(self, sims: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Similarities mapped to [-1, 1], in their order; see `SimilarityHead.bounded`."""
+        return make_head(self.config).bounded(sims)
+
     def encode_images(
         self,
         images: Float[Array, "I R Dv"],
@@ -177,9 +182,14 @@ class RetrievalModel(nn.Module):
     ) -> tuple[Float[Array, "I D"], Float[Array, "J D"]]:
         """Mean region vectors and mean word vectors of the global batch, as unit vectors."""
         image_code = self.encode_images(images, regions, train)
-        text_code = self.encode_captions(tokens, lengths, train)
-        image = l2_normalise(masked_mean(image_code.regions, image_code.mask))
-        text = l2_normalise(masked_mean(text_code.words, text_code.mask))
+        return self.mean_of_codes(image_code, self.encode_captions(tokens, lengths, train))
+
+    def mean_of_codes(
+        self, images: ImageCode, texts: TextCode
+    ) -> tuple[Float[Array, "I D"], Float[Array, "J D"]]:
+        """`mean_vectors` of this device's encoded images and captions, of all devices."""
+        image = l2_normalise(masked_mean(images.regions, images.mask))
+        text = l2_normalise(masked_mean(texts.words, texts.mask))
         if self.axis_name is not None:
             image = jax.lax.all_gather(image, self.axis_name, tiled=True)
             text = jax.lax.all_gather(text, self.axis_name, tiled=True)

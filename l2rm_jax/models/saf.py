@@ -16,7 +16,7 @@ from l2rm_jax.models.attention import (
 from l2rm_jax.models.chunks import map_captions, pairwise
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import SimilarityHead, register_head
-from l2rm_jax.models.layers import l2_normalise, linear, linear_init
+from l2rm_jax.models.layers import l2_normalise, linear, linear_init, tanh_of_logit
 
 MOMENTUM = 0.1
 EPSILON = 1e-5
@@ -45,6 +45,9 @@ class SAF(SimilarityHead):
             running_mean.value = keep * running_mean.value + mean
             running_var.value = keep * running_var.value + var
         return sims.T
+
+    def bounded(self, sims: Float[Array, "..."]) -> Float[Array, "..."]:
+        return tanh_of_logit(sims)
 
     def alignment(self, images: ImageCode, texts: TextCode) -> Float[Array, "P R L"]:
         """Gate of each word, shared out over the regions; see `SimilarityHead`.

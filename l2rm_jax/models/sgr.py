@@ -14,7 +14,7 @@ from l2rm_jax.models.attention import (
 from l2rm_jax.models.chunks import keep_for_backward, map_captions, pairwise
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import SimilarityHead, register_head
-from l2rm_jax.models.layers import linear, linear_init
+from l2rm_jax.models.layers import linear, linear_init, tanh_of_logit
 from l2rm_jax.models.products import inner_products, products
 
 
@@ -29,6 +29,9 @@ class SGR(SimilarityHead):
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
         params = self._params(images)
         return map_captions(_score, params, images, texts, self.chunk, self.sparse_gradient).T
+
+    def bounded(self, sims: Float[Array, "..."]) -> Float[Array, "..."]:
+        return tanh_of_logit(sims)
 
     def alignment(self, images: ImageCode, texts: TextCode) -> Float[Array, "P R L"]:
         """Weight of each word in the last step, shared out over the regions; see `SimilarityHead`.

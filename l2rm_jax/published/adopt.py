@@ -12,7 +12,10 @@ from l2rm_jax.data.loading import save_vocabulary_and_index
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluation.recall import chance_recalls
+from l2rm_jax.methods import make_method
 from l2rm_jax.methods.cost import resize_cost
+from l2rm_jax.methods.networks import stack
+from l2rm_jax.models import make_model
 from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabulary, weights_for_data
 from l2rm_jax.published.conversion import (
     cost_from_state_dict,
@@ -23,6 +26,7 @@ from l2rm_jax.run.config_file import write_config
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.log import RunLog
 from l2rm_jax.run.opening import open_run
+from l2rm_jax.run.starts import adopt
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +42,7 @@ def adopt_checkpoint(
 
     Args:
       config: config of the run. The head and the sizes of the model are taken from the file.
-      path: a file with one network.
+      path: a file with as many networks as the method has.
       workdir: a directory that is empty or does not exist.
       replicas: the devices; None takes all.
 
@@ -54,18 +58,26 @@ def adopt_checkpoint(
         raise ConfigError(f"{workdir}: already exists, expected a new or an empty directory")
     vocabulary = read_trained_vocabulary(config.data)
     networks, cost = read_checkpoint(path)
-    if len(networks) > 1:
-        raise ConfigError(
-            f"{path}: holds {len(networks)} networks ({', '.join(networks)}), expected one. "
-            "Their ensemble can be evaluated, but not adopted"
-        )
-    [weights] = networks.values()
     images = RegionFeatures.read(Path(config.data.path) / "train_ims.npy")
-    weights = weights_for_data(weights, len(vocabulary), images.shape[1:], str(path))
-    config = _with_sizes(config, weights)
+    weights = [
+        weights_for_data(each, len(vocabulary), images.shape[1:], f"{path}: {key}")
+        for key, each in networks.items()
+    ]
+    config = _with_sizes(config, weights[0])
+    expected = make_method(make_model(config, len(vocabulary)), config).networks
+    if len(weights) != expected:
+        raise ConfigError(
+            f"{path}: holds {len(weights)} networks ({', '.join(networks)}), expected {expected}, "
+            f"as {config.method} has. Any number can be evaluated",
+            hint=f"--config.train.networks={len(weights)}",
+        )
+    if any(model_fields(each) != model_fields(weights[0]) for each in weights):
+        raise ConfigError(f"{path}: its networks have different heads or sizes, expected the same")
+    variables = [variables_from_state_dict(each) for each in weights]
     data = read_data(config, workdir)
     with open_run(config, data, workdir, replicas or Replicas()) as run:
-        row = run.adopt(variables_from_state_dict(weights), _learned_cost(config, cost, path))
+        learned = _learned_cost(config, cost, path)
+        row = adopt(run, variables[0] if expected == 1 else stack(variables), learned)
         save_vocabulary_and_index(run.data, workdir)
         with RunLog(workdir, run.header) as log:
             log.write("adopt", run.step, checkpoint=str(path), **row)

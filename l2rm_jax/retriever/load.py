@@ -10,6 +10,8 @@ from ml_collections import ConfigDict
 from l2rm_jax.config import default
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.methods import make_method
+from l2rm_jax.methods.networks import network
 from l2rm_jax.models import make_model
 from l2rm_jax.published.checkpoint import read_checkpoint, weights_for_vocabulary
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
@@ -60,24 +62,30 @@ def load(
         else:
             trained = read_trained(one, checkpoint)
             sources.append((trained.config, trained.encoder))
-            networks.append(_run_network(one, checkpoint, trained))
+            networks += _run_networks(one, checkpoint, trained)
     config, encoder = sources[0]
     return Retriever(networks, config.data, encoder)
 
 
-def _run_network(workdir: str | Path, checkpoint: str, trained: Trained) -> Network:
+def _run_networks(workdir: str | Path, checkpoint: str, trained: Trained) -> Iterator[Network]:
+    """The networks of a run, which are several for some methods."""
     config, vocabulary, state = trained.config, trained.vocabulary, trained.state
-    title = f"{config.model.head}, {config.method}, epoch {trained.epoch} ({checkpoint})"
-    return Network(
-        str(workdir),
-        title if trained.rsum is None else f"{title}, rSum {trained.rsum:.1f}",
-        make_model(config, len(vocabulary) if vocabulary else 0),
-        {"params": state.params, "batch_stats": state.batch_stats},
-        vocabulary,
-        split_sentences=config.data.split_sentences,
-        precision=config.precision,
-        batch_size=config.evaluation.batch_size,
-    )
+    model = make_model(config, len(vocabulary) if vocabulary else 0)
+    count = make_method(model, config).networks
+    rsum = "" if trained.rsum is None else f", rSum {trained.rsum:.1f}"
+    for n in range(count):
+        own = state if count == 1 else network(state, n)
+        method = config.method if count == 1 else f"{config.method}, network {n + 1} of {count}"
+        yield Network(
+            str(workdir),
+            f"{config.model.head}, {method}, epoch {trained.epoch} ({checkpoint}){rsum}",
+            model,
+            {"params": own.params, "batch_stats": own.batch_stats},
+            vocabulary,
+            split_sentences=config.data.split_sentences,
+            precision=config.precision,
+            batch_size=config.evaluation.batch_size,
+        )
 
 
 def _published_networks(

@@ -68,7 +68,8 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
             f"split.by: 'crossfit', expected 'loss', as {config.method} does not split the pairs; "
             "data.filter=crossfit drops the mismatched ones"
         )
-    draw, chooses = config.train.draw, method.splits or method.streams != {"pairs": 1}
+    draw = config.train.draw
+    chooses = method.splits or {name.partition("_")[0] for name in method.streams} != {"pairs"}
     if draw != "even" and chooses:
         wrong.append(
             f"train.draw: {draw!r}, expected 'even', as {config.method} chooses the pairs of an "

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from l2rm_jax.console import progress_bar
 from l2rm_jax.data.batches import Batch, scoring_batches
 from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.data.streams import TrainStream
@@ -25,13 +25,15 @@ from l2rm_jax.devices.parallel import AXIS, Replicas, RunAhead
 from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.methods import EpochPlan, make_method
-from l2rm_jax.methods.base import skip_non_finite
-from l2rm_jax.methods.closed_form import START
+from l2rm_jax.methods.base import TrainState, skip_non_finite
+from l2rm_jax.methods.networks import combine_scores
+from l2rm_jax.methods.pair_values import initial_state, replace_pair_values
 from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.health import Health, make_reference, require_finite
 from l2rm_jax.run.judgement import draw_pairs
 from l2rm_jax.run.memory_hints import scoring_hints, training_hints
+from l2rm_jax.run.pair_scores import collect_rows
 
 
 class Run:
@@ -39,6 +41,7 @@ class Run:
 
     Attributes:
       config: config of the run.
+      replicas: the devices.
       data: training, validation and test split, vocabulary and mismatch.
       model: the retrieval model, with the axis name of the devices.
       method: the method that trains it.
@@ -56,8 +59,7 @@ class Run:
     checkpoints: RunCheckpoints
 
     def __init__(self, config: ConfigDict, data: Data, replicas: Replicas):
-        self.config, self.data = config, data
-        self._replicas = replicas
+        self.config, self.data, self.replicas = config, data, replicas
         pairs = {"stored_image": data.train.stored_image, "lengths": data.train.lengths}
         pairs |= {"posterior": data.train.posterior, "rematched": data.train.rematched}
         inputs = {"config": config.to_dict(), "words": len(data.vocabulary), **pairs}
@@ -69,14 +71,19 @@ class Run:
         self._train_step = replicas.map(skip_non_finite(self.method.step), donate=True)
         self._run_ahead = RunAhead()
         self._map = functools.cache(replicas.map)  # one compilation per scoring function
-        sample = next(self.stream(EpochPlan({"sample": np.arange(len(data.train))}), 0).iterate())
-        state = self.method.init(jax.random.key(config.seed), sample["sample"])
+        sample = EpochPlan({"sample": np.arange(len(data.train))})
+        self._sample = next(self.stream(sample, 0).iterate())["sample"]
+        state = self.initial_state(jax.random.key(config.seed))
         self._abstract_state = jax.eval_shape(lambda: state)
         self.state = replicas.replicate(state)
         self.plan: EpochPlan | None = None
         self.position: dict[str, Any] = {"epoch": 0, "best_rsum": -1.0, "seconds": 0.0}
         self.health = Health(self._reference)
         self._start_clock()
+
+    def initial_state(self, key: jax.Array) -> TrainState:
+        """State of the method before its first step, on one device."""
+        return initial_state(self.method, key, self._sample, len(self.data.train))
 
     def _start_clock(self) -> None:
         self._clock = time.monotonic() - self.position["seconds"]
@@ -94,12 +101,12 @@ class Run:
     @property
     def step(self) -> int:
         """Number of training steps so far."""
-        return int(self._replicas.unreplicate(self.state.step))
+        return int(self.replicas.unreplicate(self.state.step))
 
     @property
     def own_state(self) -> Any:
         """The state of the method itself (L2RM: the learned cost), on this host's first device."""
-        return self._replicas.unreplicate(self.state.own)
+        return self.replicas.unreplicate(self.state.own)
 
     @property
     def total_epochs(self) -> int:
@@ -111,6 +118,8 @@ class Run:
         """Fields of every log record and of the results: data, method, head, mismatch."""
         config = self.config
         names = {"data": config.data.name, "method": config.method, "head": config.model.head}
+        if self.method.networks > 1:
+            names["networks"] = self.method.networks
         return {**names, **self.data.mismatch.row()}
 
     def restore(self) -> bool:
@@ -122,46 +131,30 @@ class Run:
         """
         resumed = self.checkpoints.restore_latest(self._abstract_state)
         position = None if resumed is None else resumed.position
-        self._replicas.require_same_on_hosts(position, "newest checkpoint")
+        self.replicas.require_same_on_hosts(position, "newest checkpoint")
         if resumed is None:
             return False
-        self.state = self._replicas.replicate(resumed.state)
+        self.state = self.replicas.replicate(resumed.state)
         self.position = resumed.position
         # Checkpoints of versions without warnings have no such key.
         self.health = Health(self._reference, self.position.get("health"))
         if resumed.plan:
-            self.plan = EpochPlan(dict(resumed.plan), self.position["report"])
+            once = frozenset(self.position.get("once", ()))
+            self.plan = EpochPlan(dict(resumed.plan), self.position["report"], once=once)
         self._start_clock()
         return True
 
-    def adopt(self, variables: dict, cost: dict | None) -> dict[str, float]:
-        """Start this run from a model that was trained elsewhere, at the end of the warm-up.
-
-        Optimisers start from their initial state. The model is validated, and saved as the newest
-        and the best checkpoint.
-
-        Args:
-          variables: the collections "params" and "batch_stats".
-          cost: parameters of L2RM's learned cost; None keeps the initial ones.
-
-        Returns:
-          The validation recalls.
-        """
-        state = self._replicas.unreplicate(self.state).replace(**variables)
-        if cost is not None:
-            state = state.replace(own={**state.own, "cost": cost})
-        self.state = self._replicas.replicate(state)
-        row = self.validate()
-        self.finish_epoch(self.config.train.warmup_epochs, row["rsum"])
-        return row
+    def best_state(self) -> TrainState:
+        """The state of the best checkpoint, on one device."""
+        return self.checkpoints.restore_best(self._abstract_state)
 
     def restore_best(self) -> None:
         """Replace the state by that of the best checkpoint."""
-        self.state = self._replicas.replicate(self.checkpoints.restore_best(self._abstract_state))
+        self.state = self.replicas.replicate(self.best_state())
 
     def start_epoch(self, epoch: int) -> None:
-        """Start an epoch (counted from 0), or continue it: set its learning rate and its clock."""
-        self.state = self.state.replace(epoch=self._replicas.replicate(np.int32(epoch)))
+        """Set the learning rate and the clock of an epoch (counted from 0)."""
+        self.state = self.state.replace(epoch=self.replicas.replicate(np.int32(epoch)))
         self.position.setdefault("epoch_start", self.seconds)
 
     def make_plan(self, epoch: int) -> EpochPlan:
@@ -174,49 +167,20 @@ class Run:
         plan = self.method.plan(self.score_pairs(epoch), self.data.train, epoch)
         if self.config.train.draw != "even":
             plan = draw_pairs(plan, self.data.train, self.config.seed, epoch)
-        self._replicas.require_same_on_hosts(plan.streams, f"plan of epoch {epoch + 1}")
+        made = [plan.streams, plan.values]
+        self.replicas.require_same_on_hosts(made, f"plan of epoch {epoch + 1}")
+        if plan.values:
+            state = replace_pair_values(self.replicas.unreplicate(self.state), plan.values)
+            self.state = self.state.replace(own=self.replicas.replicate(state.own))
         return plan
 
     @functools.cached_property
-    def _fits(self) -> list[tuple[Any, dict[str, float]]]:
-        """The models that are fitted in closed form."""
-        state = self._replicas.unreplicate(self.state)
+    def fits(self) -> list[tuple[TrainState, dict[str, float]]]:
+        """The models that are fitted in closed form, with how each was fitted."""
+        state = self.replicas.unreplicate(self.state)
         fits = self.method.fit(state, self.data.train)
-        self._replicas.require_same_on_hosts([s.params for s, _ in fits], "fitted models")
+        self.replicas.require_same_on_hosts([s.params for s, _ in fits], "fitted models")
         return fits
-
-    def start_from_fit(self) -> tuple[float, float]:
-        """Start from the fit `START`; the best one on the validation split is the best so far.
-
-        Returns:
-          The validation rSum of the start, and of the best fit.
-
-        Raises:
-          ConfigError: the hosts fitted different models.
-        """
-        rsums = []
-        for state, _ in self._fits:
-            self.state = self._replicas.replicate(state)
-            rsums.append(self.validate()["rsum"])
-        best, start = (
-            self._replicas.replicate(self._fits[i][0]) for i in (int(np.argmax(rsums)), START)
-        )
-        self.checkpoints.save_best(self.step, self._replicas.unreplicate_for_checkpoint(best))
-        self.position["best_rsum"] = max(rsums)
-        self.state = start
-        self.save()
-        return rsums[START], max(rsums)
-
-    def fit(self, epoch: int) -> None:
-        """Take the fit that is an epoch (counted from 0) of a method in closed form.
-
-        Raises:
-          ConfigError: the hosts fitted different models.
-        """
-        state, report = self._fits[epoch]
-        state = state.replace(step=np.int32(epoch + 1), epoch=np.int32(epoch))
-        self.state = self._replicas.replicate(state)
-        self.plan = EpochPlan({"pairs": np.flatnonzero(self.data.train.paired)}, report)
 
     def is_compiled(self, batch: dict[str, Batch]) -> bool:
         """Whether `train_step` is compiled for the shapes of this batch."""
@@ -241,7 +205,7 @@ class Run:
         with self._training_memory():
             self.state, metrics = self._train_step(self.state, self._shards(batch))
             self._run_ahead.limit(metrics)
-        return self._replicas.unreplicate(metrics)
+        return self.replicas.unreplicate(metrics)
 
     def _training_memory(self) -> contextlib.AbstractContextManager:
         """Context of work on a training batch: says what helps if a device has no memory left."""
@@ -249,7 +213,7 @@ class Run:
         return advise_on_memory(f"training, {self.config.train.batch_size} pairs a batch", hints)
 
     def _shards(self, batch: dict[str, Batch]) -> dict[str, Batch]:
-        return {name: self._replicas.shard(b) for name, b in batch.items()}
+        return {name: self.replicas.shard(b) for name, b in batch.items()}
 
     def validate(self) -> dict[str, float]:
         """Recalls of the current model on the validation split.
@@ -258,10 +222,10 @@ class Run:
           DivergedError: the similarities are not finite, or parameters are so large that their norm
             is not: vectors that are divided by such a norm become zero, without any NaN.
         """
-        params = jax.tree.leaves(self._replicas.unreplicate(self.state.params))
+        params = jax.tree.leaves(self.replicas.unreplicate(self.state.params))
         with np.errstate(over="ignore"):
             norm = math.sqrt(sum(float(np.vdot(x, x)) for x in map(np.asarray, params)))
-        epoch = int(self._replicas.unreplicate(self.state.epoch)) + 1
+        epoch = int(self.replicas.unreplicate(self.state.epoch)) + 1
         require_finite({"norm of the parameters": norm}, self.step, epoch)
         dev = self.data.dev
         return recalls(self.score(dev), dev.captions_per_image)
@@ -282,14 +246,21 @@ class Run:
 
     def score(self, split: PairDataset, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
         """Score any split with the current model; `score` and `inputs` as in `score_test`."""
-        variables = {"params": self.state.params, "batch_stats": self.state.batch_stats}
+        networks = [self._variables(n) for n in range(self.method.networks)]
         hints = scoring_hints(self.config, self.model.is_product)
         with advise_on_memory(f"scoring {split.split}", hints):
-            scores = score(self._scorer, variables, split, *inputs)
-        epoch = int(self._replicas.unreplicate(self.state.epoch)) + 1
+            scores = combine_scores([score(self._scorer, n, split, *inputs) for n in networks])
+        epoch = int(self.replicas.unreplicate(self.state.epoch)) + 1
         for values in jax.tree.leaves(scores):
             require_finite({f"similarities of {split.split}": values}, self.step, epoch)
         return scores
+
+    def _variables(self, n: int) -> dict[str, Any]:
+        """Parameters and statistics of network n, on every device of this host."""
+        variables = {"params": self.state.params, "batch_stats": self.state.batch_stats}
+        if self.method.networks == 1:
+            return variables
+        return jax.tree.map(lambda leaf: leaf[:, n], variables)
 
     def stream(self, plan: EpochPlan, epoch: int) -> TrainStream:
         """The batches of an epoch (counted from 0) that trains on `plan`."""
@@ -301,7 +272,8 @@ class Run:
             epoch=epoch,
             max_words=self.config.data.max_words,
             queue_length=self.config.l2rm.queue_length,
-            share=self._replicas.share,
+            share=self.replicas.share,
+            once=plan.once,
         )
 
     def score_pairs(self, epoch: int, pairs: PairDataset | None = None) -> Callable:
@@ -314,24 +286,16 @@ class Run:
         pairs = self.data.train if pairs is None else pairs
 
         def score_pairs(score: Callable) -> Any:
-            total, values = len(pairs), None
             batches = scoring_batches(
                 pairs,
                 batch_size=self.config.train.batch_size,
                 seed=self.config.seed,
                 epoch=epoch,
                 max_words=self.config.data.max_words,
-                share=self._replicas.share,
+                share=self.replicas.share,
             )
-            with progress_bar(total, f"epoch {epoch + 1}: scoring") as bar:
-                for batch, rows in batches:
-                    part = jax.tree.map(np.asarray, self.apply(score, batch))
-                    if values is None:
-                        values = jax.tree.map(functools.partial(_empty_rows, total), part)
-                    leaves = zip(jax.tree.leaves(values), jax.tree.leaves(part), strict=True)
-                    for all_rows, part_rows in leaves:
-                        all_rows[rows] = part_rows[: len(rows)]
-                    bar.update(len(rows))
+            title = f"epoch {epoch + 1}: scoring"
+            values = collect_rows(batches, partial(self.apply, score), len(pairs), title)
             for leaf in jax.tree.leaves(values):
                 require_finite({"scores of the training pairs": leaf}, self.step, epoch + 1)
             return values
@@ -346,15 +310,16 @@ class Run:
           batch: this host's share of the batch.
         """
         with self._training_memory():
-            values = self._map(function)(self.state, self._replicas.shard(batch))
-        return self._replicas.unreplicate(values)
+            values = self._map(function)(self.state, self.replicas.shard(batch))
+        return self.replicas.unreplicate(values)
 
     def save(self) -> None:
         """Save a checkpoint with all that a resume needs."""
         plan = self.plan or EpochPlan({})
         self.position["seconds"] = self.seconds
         position = {**self.position, "report": plan.report, "health": self.health.history}
-        state = self._replicas.unreplicate_for_checkpoint(self.state)
+        position |= {"once": sorted(plan.once)} if plan.once else {}
+        state = self.replicas.unreplicate_for_checkpoint(self.state)
         self.checkpoints.save(self.step, state, plan.streams, position)
 
     def finish_epoch(self, epochs: int, rsum: float) -> None:
@@ -367,13 +332,8 @@ class Run:
         best = self.position["best_rsum"]
         if rsum >= best:  # of equal epochs, the one that has trained the longest
             self.checkpoints.save_best(
-                self.step, self._replicas.unreplicate_for_checkpoint(self.state)
+                self.step, self.replicas.unreplicate_for_checkpoint(self.state)
             )
         self.plan = None
         self.position = {"epoch": epochs, "best_rsum": max(rsum, best)}
         self.save()
-
-
-def _empty_rows(rows: int, x: np.ndarray) -> np.ndarray:
-    """Uninitialised array with this number of rows, each of the shape and type of a row of `x`."""
-    return np.empty((rows, *x.shape[1:]), x.dtype)

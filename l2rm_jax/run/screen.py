@@ -25,6 +25,8 @@ def describe(run: Run, replicas: Replicas) -> str:
     ]
     if clipped := np.count_nonzero(train.lengths > config.data.max_words):
         lines.append(f"{clipped:,} training captions are clipped at {config.data.max_words} words")
+    if run.method.networks > 1:
+        lines.append(f"{run.method.networks} networks, whose similarities are averaged")
     if len(replicas) > 1:
         lines.append(f"{len(replicas)} devices on {replicas.share.hosts} host(s)")
     return "\n".join(lines)

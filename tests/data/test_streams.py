@@ -71,6 +71,19 @@ def test_a_later_stream_restarts_reshuffled():
     )  # the rows dropped at the end of a pass vary
 
 
+def test_a_stream_that_ends_is_left_out_of_later_steps():
+    dataset, rows = make_dataset(), np.arange(PAIRS)
+    streams = {"strict": rows[:96], "clean": rows[96:136], "noisy": rows[136:140]}
+    stream = make_stream(dataset, streams, once={"clean", "noisy"})
+    steps = [set(item) for item in stream.iterate()]
+    assert steps == [{"strict", "clean", "noisy"}, {"strict", "clean"}, *[{"strict"}] * 4]
+    items = list(stream.iterate())
+    seen = [row for item in items[:2] for row in item["clean"].pair_index]
+    assert len(set(seen)) == 32 and set(seen) <= set(rows[96:136])
+    assert set(items[0]["noisy"].pair_index) == set(rows[136:140])  # filled up with its own pairs
+    assert all(same(a, b) for a, b in zip(stream.iterate(1), items[1:], strict=True))
+
+
 @pytest.mark.parametrize("size", [1, 5, 15])
 @pytest.mark.parametrize("name", ["matched", "mismatched"])
 def test_a_small_stream_is_completed_from_itself(size, name):

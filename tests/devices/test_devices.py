@@ -138,7 +138,7 @@ def course(method: str, head: str, devices: int) -> Course:
     replicas = Replicas(jax.devices()[:devices])
     mapped = make_method(make_model(config, grid.VOCABULARY, AXIS), config)
     step = replicas.map(mapped.step)
-    state = replicas.replicate(in_float64(cell.method.init(jax.random.key(0), cell.sample)))
+    state = replicas.replicate(in_float64(grid.start(cell.method, jax.random.key(0), cell.sample)))
     batches = itertools.chain.from_iterable(
         grid.batches(cell, epoch) for epoch in itertools.count(grid.MAIN)
     )

@@ -191,7 +191,7 @@ def test_keys_differ_between_steps_and_uses():
 
 
 def test_weight_decay_equals_adamw():
-    ours, theirs = Optimiser(0.01, 5, 0, weight_decay=0.3), optax.adamw(0.01, weight_decay=0.3)
+    ours, theirs = Optimiser(0.01, 5, weight_decay=0.3), optax.adamw(0.01, weight_decay=0.3)
     x = y = {"x": jnp.asarray([2.0, -1.0])}
     state, their_state = ours.init(x), theirs.init(y)
     for gradient in (3.0, -1.0, 0.0):
@@ -203,9 +203,12 @@ def test_weight_decay_equals_adamw():
 
 
 def test_rate_is_decayed_after_the_warm_up():
-    optimiser = Optimiser(learning_rate=2.0, decay_epochs=3, warmup_epochs=2)
+    optimiser = Optimiser(learning_rate=2.0, decay_epochs=3, starts=(2,))
     rates = [float(optimiser.rate(jnp.int32(epoch))) for epoch in range(9)]
     np.testing.assert_allclose(rates, [2.0] * 5 + [0.2] * 3 + [0.02], rtol=1e-6)
+    starts = Optimiser(learning_rate=2.0, decay_epochs=3, starts=(0, 5))
+    rates = [float(starts.rate(jnp.int32(epoch))) for epoch in range(9)]
+    np.testing.assert_allclose(rates, [2.0] * 3 + [0.2] * 2 + [2.0] * 3 + [0.2], rtol=1e-6)
     params = {"x": jnp.zeros(2)}
     # Each coordinate of Adam's first step is as long as the learning rate.
     for epoch, rate in ((0, 2.0), (5, 0.2)):

@@ -194,7 +194,7 @@ def cosines(run, pairs) -> np.ndarray:
         row[: len(words[:WORDS])] = words[:WORDS]
     lengths = np.minimum(pairs.lengths, WORDS)
     images = pairs.images.rows(np.arange(len(pairs.images)))
-    state = run._replicas.unreplicate(run.state)
+    state = run.replicas.unreplicate(run.state)
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     model = run.model.clone(axis_name=None)
     regions = model.apply(variables, images, method="encode_images").regions

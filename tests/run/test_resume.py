@@ -70,10 +70,18 @@ def endless_compilation(after: int) -> Iterator[None]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "method",
+    [
+        "l2rm",
+        "sps",  # two networks, numbers of each pair
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("decl", "crcl", "ncr")),
+    ],
+)
 @shared_programs()
-def test_a_killed_run_continues_to_the_same_numbers(tmp_path):
-    """Send SIGKILL during a save in a rematching epoch."""
-    fields = {"warmup_epochs": 0, "epochs": 2}
+def test_a_killed_run_continues_to_the_same_numbers(tmp_path, method):
+    """Send SIGKILL during a save in an epoch after the warm-up."""
+    fields = {"method": method, "warmup_epochs": 0, "epochs": 2}
     whole = run_whole(tmp_path, **fields)
     workdir, trace = tmp_path / "killed", tmp_path / "killed.trace"
     process = Process(workdir, trace, **fields)
@@ -125,7 +133,7 @@ def test_of_epochs_with_equal_recalls_the_latest_is_the_best():
         checkpoints=SimpleNamespace(save_best=lambda step, state: saved.append(step)),
         step=14,
         state=None,
-        _replicas=SimpleNamespace(unreplicate_for_checkpoint=lambda state: state),
+        replicas=SimpleNamespace(unreplicate_for_checkpoint=lambda state: state),
         save=lambda: None,
     )
     Run.finish_epoch(run, 2, 599.0)

@@ -1,0 +1,213 @@
+"""Co-teaching: two networks side by side, each trained on the split that the other one makes.
+
+What NCR, BiCro and SPS share. An epoch after the warm-up:
+
+1. Both networks score all pairs. A mixture splits each one's losses.
+2. Network a trains on the subsets that b's split makes, b on a's, each with batches of its own. A
+   step takes a batch of every subset and updates each network once for each of them.
+
+A network sees the other as it was before the step. The authors train a for a whole epoch, then b
+against the new a. Only what the other predicts differs by that, which NCR and BiCro take as labels.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from l2rm_jax.errors import check_names
+from l2rm_jax.losses import ranking
+from l2rm_jax.methods import base
+from l2rm_jax.methods.base import LAST, EpochPlan, Method, TrainState
+from l2rm_jax.methods.networks import (
+    by_network,
+    join_plans,
+    mean_metrics,
+    network,
+    of_each_network,
+    over_networks,
+    stack_states,
+)
+from l2rm_jax.methods.split import SPLITS, split_by_posterior, warmup_pairs
+
+NETWORKS = 2
+POSTERIOR = "posterior"  # of being matched: a number that the state may keep for each pair
+NAMES = {"margins": ("paper", "code"), "soft_margin": tuple(ranking.SOFT_MARGINS)}
+
+Loss = Callable[[Float[Array, "B B"]], Float[Array, ""]]
+
+
+@dataclass(frozen=True)
+class CoTeaching:
+    """What a method of two networks fills in. Streams have their names without a letter.
+
+    Attributes:
+      warmup_loss: loss of the warm-up, which trains on all pairs.
+      pair_losses: `(state of one network, batch) -> [B]`, the losses that the mixture splits.
+      split: `(losses [N], truth [N]) -> EpochPlan`, a split of one network's losses.
+      subsets: `(plan, posterior [N]) -> EpochPlan`: what the peer trains on, from a split by loss
+        or by cross-fitting and its posterior of being matched.
+      update: `(own state, peer's state, batches by stream) -> (own state, metrics)`: the updates of
+        one network in a step. A stream may be missing.
+      streams: the streams of a step after the warm-up, as `Method.streams`.
+      pair_values: as `Method.pair_values`.
+      starts: for a stream that not all epochs train on, the first epoch after the warm-up.
+      begin: as `Method.begin`.
+      once: as `EpochPlan.once`.
+    """
+
+    warmup_loss: Loss
+    pair_losses: Callable[[TrainState, Any], Float[Array, " B"]]
+    split: Callable[[np.ndarray, np.ndarray], EpochPlan]
+    subsets: Callable[[EpochPlan, np.ndarray], EpochPlan]
+    update: Callable[[TrainState, TrainState, Mapping[str, Any]], tuple[TrainState, dict]]
+    streams: Mapping[str, int]
+    pair_values: Mapping[str, float] = field(default_factory=dict)
+    starts: Mapping[str, int] = field(default_factory=dict)
+    begin: Callable[[int], str] = lambda epoch: LAST
+    once: frozenset[str] = frozenset()
+
+
+def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching) -> Method:
+    """Make a method of two networks.
+
+    Args:
+      model: the model of one network.
+      config: config of the run.
+      optimiser: optimiser of each network.
+      parts: what the method fills in.
+
+    Raises:
+      ConfigError: a field of `config.co_teaching` has a value that is not in `NAMES`, or `split.by`
+        is unknown.
+    """
+    check_names("co_teaching", config.co_teaching, NAMES)
+    check_names("split", config.split, {"by": SPLITS})
+
+    def init(key: Array, batch: Any) -> TrainState:
+        keys = [jax.random.fold_in(key, n) for n in range(NETWORKS)]
+        states = [base.init_state(model, optimiser, each, batch, own={}) for each in keys]
+        return stack_states(states).replace(key=key)
+
+    def score(state: TrainState, batch: Any) -> Float[Array, "B 2"]:
+        def losses_of(own: TrainState, each: Any) -> tuple[TrainState, Array]:
+            return own, parts.pair_losses(own, each)
+
+        return over_networks(losses_of, state, [batch] * NETWORKS)[1].T
+
+    def plan(score_pairs: Callable, dataset, epoch: int) -> EpochPlan:
+        since = epoch - config.train.warmup_epochs
+        if since < 0:
+            pairs = warmup_pairs(config.split.by, dataset)
+            return EpochPlan(by_network([{"warmup": pairs}] * NETWORKS))
+        if config.split.by == "crossfit":
+            plan = split_by_posterior(1 - dataset.posterior, dataset.matched)
+            plans = [parts.subsets(plan, dataset.posterior)] * NETWORKS
+        else:
+            losses = score_pairs(score)
+            own = [parts.split(losses[:, n], dataset.matched) for n in range(NETWORKS)]
+            plans = [
+                parts.subsets(plan, 1 - plan.split.mismatched_posterior)
+                for plan in reversed(own)  # each network trains on the other's
+            ]
+        return join_plans([_begun(plan, parts, since) for plan in plans])
+
+    def update(own: TrainState, given: dict) -> tuple[TrainState, dict]:
+        batches = given["batches"]
+        if "warmup" in batches:
+            return update_on(model, optimiser, own, batches["warmup"], parts.warmup_loss)
+        peer = own.replace(params=given["params"], batch_stats=given["batch_stats"])
+        return parts.update(own, peer, batches)
+
+    def step(state: TrainState, batch: dict) -> tuple[TrainState, dict]:
+        peers = [network(state, n) for n in reversed(range(NETWORKS))]
+        inputs = [
+            {"batches": batches, "params": peer.params, "batch_stats": peer.batch_stats}
+            for batches, peer in zip(of_each_network(batch, NETWORKS), peers, strict=True)
+        ]
+        state, metrics = over_networks(update, state, inputs)
+        return state.replace(step=state.step + 1), mean_metrics(metrics)
+
+    return Method(
+        init=init,
+        plan=plan,
+        step=step,
+        begin=parts.begin,
+        pair_values=parts.pair_values,
+        networks=NETWORKS,
+        streams=by_network([parts.streams] * NETWORKS),
+        losses=by_network([{"warmup": ("loss", parts.warmup_loss)}] * NETWORKS),
+        splits=True,
+    )
+
+
+def update_on(
+    model,
+    optimiser: base.Optimiser,
+    state: TrainState,
+    batch: Any,
+    loss: Loss,
+    use: int = base.DROPOUT_A,
+) -> tuple[TrainState, dict]:
+    """Update one network on a batch, without counting a step.
+
+    Args:
+      model: the model.
+      optimiser: its optimiser.
+      state: state of one network.
+      batch: the batch.
+      loss: loss of the train-mode similarities.
+      use: which random numbers dropout takes (`base.DROPOUT_A`, ...); one for each update of a
+        step.
+
+    Returns:
+      The new state, and the metrics `loss` and `grad_norm`.
+    """
+
+    def loss_fn(params):
+        key = base.step_key(state, use)
+        sims, stats = base.forward(model, params, state.batch_stats, batch, key)
+        value = loss(sims)
+        return value, (stats, {"loss": value})
+
+    return base.descend(loss_fn, state, optimiser, model.axis_name)
+
+
+def soft_triplet(config, labels: Float[Array, "..."]) -> Loss:
+    """Triplet loss of the hardest negatives whose margin grows with the label.
+
+    Args:
+      config: config of the run.
+      labels: in [0, 1], `[B]` of the pairs, or `[B, B]` of all entries of the similarity matrix.
+    """
+    margins = ranking.soft_margin(
+        jax.lax.stop_gradient(labels),
+        margin=config.loss.margin,
+        kind=config.co_teaching.soft_margin,
+    )
+    return partial(ranking.triplet_hardest, margin=margins)
+
+
+def joined_metrics(updates: Mapping[str, dict]) -> dict:
+    """The metrics of a step, from those of its updates by the name of their stream.
+
+    `loss` is the sum of their losses, `grad_norm` that of the first update.
+    """
+    first = next(iter(updates.values()), {"grad_norm": np.float32(0)})
+    metrics = {
+        f"{name}_{stream}": value for stream, own in updates.items() for name, value in own.items()
+    }
+    total = sum((own["loss"] for own in updates.values()), np.float32(0))
+    return {"loss": total, "grad_norm": first["grad_norm"], **metrics}
+
+
+def _begun(plan: EpochPlan, parts: CoTeaching, since: int) -> EpochPlan:
+    """The plan without the streams that start after this epoch, counted from the warm-up's end."""
+    streams = {
+        name: rows for name, rows in plan.streams.items() if since >= parts.starts.get(name, 0)
+    }
+    return replace(plan, streams=streams, once=parts.once & streams.keys())

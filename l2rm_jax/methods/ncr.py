@@ -1,0 +1,113 @@
+"""NCR: two networks that split for each other, with a margin for each pair that fits its label.
+
+Huang et al., "Learning with Noisy Correspondence for Cross-modal Matching", NeurIPS 2021. The loop
+is that of `co_teaching.py`. An epoch after the warm-up:
+
+1. A Gaussian mixture splits the losses of each network; the other trains on the two sides.
+2. Matched pairs have the label w + (1 - w) p: w is the posterior of the split, p what the network
+   itself predicts for the pair. The triplet loss of the hardest negatives has a margin that grows
+   with the label. One update.
+3. From `co_teaching.mismatched_epoch` on (the authors: half of the epochs), mismatched pairs too,
+   with the mean prediction of both networks as label. A second update.
+
+`co_teaching.margins=code` follows the public code of November 2023, which differs from the paper:
+every entry of the similarity matrix has its own margin, from the posterior of its row and the
+prediction of its column; and the label of an image's own pair sets the margin in both directions.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from l2rm_jax import mixture
+from l2rm_jax.losses import ranking
+from l2rm_jax.methods import base
+from l2rm_jax.methods.base import EpochPlan, Method, TrainState
+from l2rm_jax.methods.co_teaching import (
+    POSTERIOR,
+    CoTeaching,
+    joined_metrics,
+    make_co_teaching,
+    soft_triplet,
+    update_on,
+)
+from l2rm_jax.methods.pair_values import read_pair_values
+from l2rm_jax.methods.registry import register_method
+from l2rm_jax.methods.split import split_pairs
+
+
+def make(model, config) -> Method:
+    """Make NCR for this model; raises `ConfigError` as `make_co_teaching`."""
+    margin, optimiser = config.loss.margin, base.model_optimiser(config)
+    settings = config.co_teaching
+
+    def update(own: TrainState, peer: TrainState, batches: dict) -> tuple[TrainState, dict]:
+        predicted = partial(predict, model, margin)
+        labels = {}
+        if "matched" in batches:
+            pairs = batches["matched"]
+            weight = read_pair_values(own, POSTERIOR, pairs, model.axis_name)
+            labels["matched"] = clean_labels(weight, predicted(own, pairs), settings.margins)
+        if "mismatched" in batches:
+            pairs = batches["mismatched"]
+            both = (predicted(own, pairs) + predicted(peer, pairs)) / 2
+            labels["mismatched"] = _by_row(both) if settings.margins == "code" else both
+        metrics = {}
+        uses = {"matched": base.DROPOUT_A, "mismatched": base.DROPOUT_B}
+        for stream, label in labels.items():
+            loss, pairs = soft_triplet(config, label), batches[stream]
+            own, metrics[stream] = update_on(model, optimiser, own, pairs, loss, uses[stream])
+        return own, joined_metrics(metrics)
+
+    parts = CoTeaching(
+        warmup_loss=partial(ranking.triplet_mean, margin=margin),
+        pair_losses=partial(base.pair_losses, model, margin),
+        split=partial(split_pairs, fit=mixture.fit_gaussian, call=call_matched),
+        subsets=keep_posterior,
+        update=update,
+        streams={"matched": 1, "mismatched": 1},
+        pair_values={POSTERIOR: 1.0},
+        starts={"mismatched": settings.mismatched_epoch},
+    )
+    return make_co_teaching(model, config, optimiser, parts)
+
+
+register_method("ncr", make)
+
+
+def clean_labels(
+    weight: Float[Array, " B"], predicted: Float[Array, " B"], margins: str
+) -> Float[Array, "..."]:
+    """Labels of the matched pairs of a batch, in [0, 1]: `[B]`, or `[B, B]` of all entries.
+
+    Args:
+      weight: posterior of being matched.
+      predicted: what the network predicts for the pair.
+      margins: "paper" or "code".
+    """
+    if margins == "code":
+        return weight[:, None] + (1 - weight[:, None]) * predicted
+    return weight + (1 - weight) * predicted
+
+
+def call_matched(mismatched_posterior: np.ndarray) -> np.ndarray:
+    """Which pairs NCR calls matched, by their posterior of being mismatched, `[N]`."""
+    return mixture.call_matched(1 - mismatched_posterior)
+
+
+def keep_posterior(plan: EpochPlan, posterior: np.ndarray) -> EpochPlan:
+    """The plan of a split, with its posterior for the labels."""
+    return replace(plan, values={POSTERIOR: posterior})
+
+
+def predict(model, margin: float, state: TrainState, batch) -> Float[Array, " B"]:
+    """What a network predicts for each pair of a batch, in evaluation mode: 0 to 1."""
+    return ranking.prediction(base.evaluate(model, state, batch), margin=margin)
+
+
+def _by_row(label: Float[Array, " B"]) -> Float[Array, "B B"]:
+    """Labels of the images in both directions, as the code has them."""
+    return jnp.broadcast_to(label[:, None], (len(label), len(label)))

@@ -1,0 +1,169 @@
+"""SPS: two networks that split for each other, into strictly clean, clean and noisy pairs.
+
+Xie et al., IJCAI 2025, as in its authors' code. The loop is that of `co_teaching.py`.
+
+1. The warm-up trains InfoNCE on all pairs. The best model of the warm-up by validation (rSum; the
+   authors ask that no recall is worse) goes on.
+2. A Gaussian mixture splits the InfoNCE losses of each network. A pair is strictly clean if its
+   posterior of being matched is above 0.6, clean if above 0.5, else noisy. The other network trains
+   on these subsets, with one update for each:
+   - strictly clean: InfoNCE, and two penalties: of similarities that differ between a pair of
+     pairs in its two directions, and of similarities among images that differ from those among
+     their captions;
+   - clean, from `sps.clean_epoch` on, once over the subset in an epoch: InfoNCE weighted by labels
+     as NCR's, w + (1 - w) p;
+   - noisy, from `sps.noisy_epoch` on: each image takes over the caption of the most similar image
+     of the strictly clean batch; InfoNCE weighted by what the network makes of that pair.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from l2rm_jax import mixture
+from l2rm_jax.devices import parallel
+from l2rm_jax.losses import contrastive, purification
+from l2rm_jax.methods import base
+from l2rm_jax.methods.base import BEST, LAST, EpochPlan, Method, TrainState
+from l2rm_jax.methods.co_teaching import (
+    POSTERIOR,
+    CoTeaching,
+    joined_metrics,
+    make_co_teaching,
+    update_on,
+)
+from l2rm_jax.methods.ncr import clean_labels
+from l2rm_jax.methods.pair_values import read_pair_values
+from l2rm_jax.methods.registry import register_method
+from l2rm_jax.methods.split import split_pairs
+
+STRICTLY_CLEAN, CLEAN = 0.6, 0.5  # a subset has the pairs with a higher posterior
+PENALTY = 25.0  # weight of each of the two penalties
+
+
+def make(model, config) -> Method:
+    """Make SPS for this model; raises `ConfigError` as `make_co_teaching`."""
+    optimiser = base.model_optimiser(config)
+    tau, warmup = config.loss.tau, config.train.warmup_epochs
+
+    def update(own: TrainState, peer: TrainState, batches: dict) -> tuple[TrainState, dict]:
+        metrics = {}
+        if "strict" in batches:
+            strict = batches["strict"]
+            own, metrics["strict"] = _update_strict(model, optimiser, tau, own, strict)
+        if "clean" in batches:
+            pairs = batches["clean"]
+            weight = read_pair_values(own, POSTERIOR, pairs, model.axis_name)
+            labels = clean_labels(weight, _predict(model, tau, own, pairs), "paper")
+            loss = partial(contrastive.weighted_info_nce, labels=labels, tau=tau)
+            own, metrics["clean"] = update_on(model, optimiser, own, pairs, loss, base.DROPOUT_B)
+        if "noisy" in batches and "strict" in batches:
+            pairs, cosines = take_captions(model, own, batches["noisy"], strict)
+            labels = purification.rematched_labels(_predict(model, tau, own, pairs), cosines)
+            loss = partial(contrastive.weighted_info_nce, labels=labels, tau=tau)
+            own, metrics["noisy"] = update_on(model, optimiser, own, pairs, loss, base.DROPOUT_C)
+        return own, joined_metrics(metrics)
+
+    parts = CoTeaching(
+        warmup_loss=partial(contrastive.info_nce, tau=tau),
+        pair_losses=partial(_pair_losses, model, tau),
+        split=partial(split_pairs, fit=mixture.fit_gaussian),
+        subsets=_subsets,
+        update=update,
+        streams={"strict": 1, "clean": 1, "noisy": 1},
+        pair_values={POSTERIOR: 1.0},
+        starts={"clean": config.sps.clean_epoch, "noisy": config.sps.noisy_epoch},
+        begin=lambda epoch: BEST if epoch == warmup > 0 else LAST,
+        once=frozenset({"clean"}),
+    )
+    return make_co_teaching(model, config, optimiser, parts)
+
+
+register_method("sps", make)
+
+
+def take_captions(model, state: TrainState, noisy, strict):
+    """Give each noisy image the caption of the most similar image of the strictly clean batch.
+
+    Args:
+      model: the model.
+      state: state of one network, which compares mean regions in evaluation mode.
+      noisy: batch of noisy pairs.
+      strict: batch of strictly clean pairs.
+
+    Returns:
+      The noisy batch with those captions, and the cosine of each image with the one whose caption
+      it takes, `[B]`.
+    """
+    own, others = (_mean_regions(model, state, batch) for batch in (noisy, strict))
+    rows, cosines = purification.nearest(own, others)
+    axis = model.axis_name
+    if axis is not None:  # a device takes the captions of its own images alone
+        size = len(noisy.lengths)
+        rows = jax.lax.dynamic_slice_in_dim(rows, jax.lax.axis_index(axis) * size, size)
+    tokens, lengths = (parallel.global_rows(x, axis)[rows] for x in (strict.tokens, strict.lengths))
+    return noisy._replace(tokens=tokens, lengths=lengths), cosines
+
+
+def subsets(posterior: np.ndarray) -> dict[str, np.ndarray]:
+    """Rows of the pairs of each subset, by their posterior of being matched, `[N]`."""
+    return {
+        "strict": np.flatnonzero(posterior > STRICTLY_CLEAN),
+        "clean": np.flatnonzero((posterior > CLEAN) & (posterior <= STRICTLY_CLEAN)),
+        "noisy": np.flatnonzero(posterior <= CLEAN),
+    }
+
+
+def _subsets(plan: EpochPlan, posterior: np.ndarray) -> EpochPlan:
+    """The plan of a split, with the three subsets, and its posterior for the labels."""
+    streams = {name: rows for name, rows in subsets(posterior).items() if len(rows)}
+    return replace(plan, streams=streams, values={POSTERIOR: posterior})
+
+
+def _pair_losses(model, tau: float, state: TrainState, batch) -> Float[Array, " B"]:
+    return contrastive.info_nce_per_pair(base.evaluate(model, state, batch), tau=tau)
+
+
+def _predict(model, tau: float, state: TrainState, batch) -> Float[Array, " B"]:
+    """Probability of each pair in its batch, in evaluation mode."""
+    return contrastive.pair_probabilities(base.evaluate(model, state, batch), tau=tau)
+
+
+def _update_strict(model, optimiser, tau: float, state: TrainState, batch):
+    """Update a network on a strictly clean batch."""
+
+    def loss_fn(params):
+        (sims, images, captions), updated = model.apply(
+            {"params": params, "batch_stats": state.batch_stats},
+            batch,
+            method=_score,
+            rngs={"dropout": base.step_key(state, base.DROPOUT_A)},
+            mutable=["batch_stats"],
+        )
+        terms = {
+            "loss_info_nce": contrastive.info_nce(sims, tau=tau),
+            "loss_symmetry": PENALTY * purification.symmetry(sims),
+            "loss_structure": PENALTY * purification.structure(images, captions),
+        }
+        loss = sum(terms.values())
+        return loss, (updated.get("batch_stats", {}), {"loss": loss, **terms})
+
+    return base.descend(loss_fn, state, optimiser, model.axis_name)
+
+
+def _score(model, batch):
+    """Train-mode similarities, and the mean vectors of the same pass."""
+    images = model.encode_images(batch.images, batch.regions, True)
+    captions = model.encode_captions(batch.tokens, batch.lengths, True)
+    sims = model.similarity_across_devices(images, captions, True)
+    return sims, *model.mean_of_codes(images, captions)
+
+
+def _mean_regions(model, state: TrainState, batch) -> Float[Array, "B D"]:
+    """Mean regions of the global batch in evaluation mode, as unit vectors."""
+    variables = {"params": state.params, "batch_stats": state.batch_stats}
+    inputs = (batch.images, batch.tokens, batch.lengths, batch.regions)
+    return model.apply(variables, *inputs, method="mean_vectors")[0]

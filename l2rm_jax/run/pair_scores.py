@@ -1,0 +1,42 @@
+"""Values of all training pairs, collected from those of scoring batches."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Int
+
+from l2rm_jax.console import progress_bar
+from l2rm_jax.data.batches import Batch
+
+
+def collect_rows(
+    batches: Iterable[tuple[Batch, Int[np.ndarray, " rows"]]],
+    score: Callable[[Batch], Any],
+    total: int,
+    title: str,
+) -> Any:
+    """Score batches and put the values of each pair into its row.
+
+    Args:
+      batches: batches with the rows of their pairs, each row once in all of them; a batch may have
+        more pairs than rows, to fill it up.
+      score: maps a batch to an array `[B, ...]`, or to a tree of such arrays.
+      total: number of rows.
+      title: what the progress bar calls it.
+
+    Returns:
+      Arrays `[total, ...]`, in a tree like those of `score`.
+    """
+    values = None
+    with progress_bar(total, title) as bar:
+        for batch, rows in batches:
+            part = jax.tree.map(np.asarray, score(batch))
+            if values is None:
+                values = jax.tree.map(lambda x: np.empty((total, *x.shape[1:]), x.dtype), part)
+            leaves = zip(jax.tree.leaves(values), jax.tree.leaves(part), strict=True)
+            for all_rows, part_rows in leaves:
+                all_rows[rows] = part_rows[: len(rows)]
+            bar.update(len(rows))
+    return values
