@@ -72,9 +72,13 @@ def batches(cell: Cell, epoch: int) -> Iterator[dict]:
     """The batches of an epoch, all of one shape; its plan is made from random scores."""
     rng = np.random.default_rng(epoch)
 
+    def draw(x: jax.ShapeDtypeStruct) -> np.ndarray:
+        values = rng.uniform(size=(len(pairs()), *x.shape[1:]))
+        return values < 0.5 if x.dtype == bool else values
+
     def score_pairs(score):
         shapes = jax.eval_shape(score, cell.state, cell.sample)
-        return jax.tree.map(lambda x: rng.uniform(size=(len(pairs()), *x.shape[1:])), shapes)
+        return jax.tree.map(draw, shapes)
 
     return stream(cell.method.plan(score_pairs, pairs(), epoch).streams, epoch)
 

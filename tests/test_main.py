@@ -48,7 +48,7 @@ MISTAKES = [
     ("--config=configs/missing.py", "configs/missing.py: no such config file"),
     ("--config=configs/scenes.py:slow", "expected scenes or scenes:quick"),
     ("--config.train.epochs=2.5", "config.train.epochs: found '2.5', expected a whole number"),
-    ("--config.method=l3rm", "'l3rm' is none of triplet, infonce, cca, l2rm, rcl"),
+    ("--config.method=l3rm", "'l3rm' is none of triplet, infonce, bicro, cca, crcl"),
     ("--config=f30k", "data.path: empty"),
     ("--data=/nonexistent", "/nonexistent: no such directory"),
     ("--config.data.name=scenes --data=/", "data.name is 'scenes', the built-in data set"),
@@ -286,7 +286,7 @@ def test_config_of_omit(name):
     assert (config.method, config.model.head, config.mismatch.rate) == ("triplet", "omit", 0.0)
     optim, train = config.optim, config.train
     assert (optim.learning_rate, optim.weight_decay, train.batch_size) == (5e-4, 5e-4, 384)
-    rate = Optimiser(optim.learning_rate, optim.decay_epochs, train.warmup_epochs).rate
+    rate = Optimiser(optim.learning_rate, optim.decay_epochs, (train.warmup_epochs,)).rate
     rates = [float(rate(epoch)) for epoch in range(train.warmup_epochs + train.epochs)]
     assert rates == pytest.approx([5e-4] * 10 + [5e-5] * 5) and train.warmup_epochs == 1
     assert (config.model.region_mask, config.model.word_noise) == (0.4, 0.2)
