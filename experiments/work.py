@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -100,7 +101,8 @@ def step_inputs(
     index = array(kind="int32")
     pairs = Batch(array(regions, features), index, array(words, kind="int32"), index, index, index)
     size = config.train.batch_size  # the state of as few training pairs
-    state = jax.eval_shape(lambda key: initial_state(method, key, pairs, size), jax.random.key(0))
+    start = partial(initial_state, method, pairs=size)
+    state = jax.eval_shape(start, jax.random.key(0), pairs)
     return method, state, step_batches(method.streams, lambda: pairs)
 
 

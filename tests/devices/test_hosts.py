@@ -133,13 +133,21 @@ def check_parameters(workdir: Path, expected) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("killed", "head"), [(1, "vse"), pytest.param(0, "saf", marks=pytest.mark.exhaustive)]
+    ("killed", "head", "method"),
+    [
+        (1, "vse", "l2rm"),
+        pytest.param(0, "saf", "l2rm", marks=pytest.mark.exhaustive),
+        pytest.param(1, "vse", "ncr", marks=pytest.mark.exhaustive),
+    ],
 )
-def test_two_hosts_train_as_one_even_after_a_crash(tmp_path, killed, head):
+def test_two_hosts_train_as_one_even_after_a_crash(tmp_path, killed, head, method):
     """Kill a host after the warm-up: the other stops. Start both again and send SIGTERM to one:
     both stop. Start both once more: they end with the results of an undisturbed run."""
     workdir, alone = tmp_path / "hosts", tmp_path / "alone"
-    changes = TINY | {"model.head": head}  # vse compiles in a fraction of the time
+    changes = TINY | {
+        "model.head": head,
+        "method": method,
+    }  # vse compiles in a fraction of the time
     with two_hosts(tmp_path, *make_flags(workdir, changes)) as hosts:
         hosts.wait_for(workdir / "checkpoints" / "latest" / "2")
         hosts.processes[killed].kill()
