@@ -30,6 +30,7 @@ from l2rm_jax.methods.networks import (
     network,
     of_each_network,
     over_networks,
+    scores_of_networks,
     stack_states,
 )
 from l2rm_jax.methods.split import SPLITS, split_by_posterior, warmup_pairs
@@ -93,11 +94,10 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
         states = [base.init_state(model, optimiser, each, batch, own={}) for each in keys]
         return stack_states(states).replace(key=key)
 
-    def score(state: TrainState, batch: Any) -> Float[Array, "B 2"]:
-        def losses_of(own: TrainState, each: Any) -> tuple[TrainState, Array]:
-            return own, parts.pair_losses(own, each)
+    losses_of = scores_of_networks(parts.pair_losses, NETWORKS)
 
-        return over_networks(losses_of, state, [batch] * NETWORKS)[1].T
+    def score(state: TrainState, batch: Any) -> Float[Array, "B 2"]:
+        return losses_of(state, batch).T
 
     def plan(score_pairs: Callable, dataset, epoch: int) -> EpochPlan:
         since = epoch - config.train.warmup_epochs

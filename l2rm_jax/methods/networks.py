@@ -68,6 +68,23 @@ def over_networks(
     return state.replace(**stack([parts for parts, _ in results])), [each for _, each in results]
 
 
+def scores_of_networks(score: Callable, networks: int) -> Callable:
+    """Make a scoring function of several networks from `score(state of one, batch) -> [B]`.
+
+    Returns:
+      `(state, batch) -> [n, B]`, the scores by each network; `[1, B]` for one network.
+    """
+
+    def scores(state: TrainState, batch: Any) -> Array:
+        if networks == 1:
+            return score(state, batch)[None]
+        return over_networks(lambda own, each: (own, score(own, each)), state, [batch] * networks)[
+            1
+        ]
+
+    return scores
+
+
 def mean_metrics(metrics: Any) -> dict[str, Array]:
     """Mean over the networks of each metric, and each network's own losses and gradient norms.
 

@@ -17,6 +17,7 @@ from l2rm_jax.data.stored import open_split
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.base import pair_losses
+from l2rm_jax.methods.networks import scores_of_networks
 from l2rm_jax.retriever.pairs_kept import MISMATCHED, Kept, give_verdict, read_kept
 from l2rm_jax.retriever.pairs_proposals import propose
 from l2rm_jax.retriever.pairs_table import Column, check_ending, write_table
@@ -85,7 +86,7 @@ def pair_columns(config: ConfigDict, workdir: str | Path) -> dict[str, Column]:
         verdict = give_verdict(kept, run.method.splits and config.split.by == "crossfit")
         loss = _losses(run, kept)
         doubted = np.flatnonzero(verdict.called == MISMATCHED)
-        is_rematched = config.method == "l2rm" and len(doubted)
+        is_rematched = config.method == "l2rm" and run.method.networks == 1 and len(doubted)
         caption, share = propose(run, train, doubted) if is_rematched else _nothing(len(train))
     is_judged = np.isin(np.arange(len(train)), kept.judged)
     is_proposed, is_known = caption >= 0, np.full(len(train), not train.matched.all())
@@ -113,7 +114,9 @@ def _losses(run: Run, kept: Kept) -> Column:
         is_trained = np.isin(np.arange(pairs), kept.trained)
         return _spread(kept.split.loss, kept.trained, is_trained)
     score = partial(pair_losses, run.model, run.config.loss.margin)
-    return Column(run.score_pairs(0)(score), np.ones(pairs, bool))
+    losses = scores_of_networks(score, run.method.networks)
+    mean = run.score_pairs(0)(lambda state, batch: losses(state, batch).mean(axis=0))
+    return Column(mean, np.ones(pairs, bool))
 
 
 def _nothing(pairs: int) -> tuple[np.ndarray, np.ndarray]:
