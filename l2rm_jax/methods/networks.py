@@ -78,9 +78,8 @@ def scores_of_networks(score: Callable, networks: int) -> Callable:
     def scores(state: TrainState, batch: Any) -> Array:
         if networks == 1:
             return score(state, batch)[None]
-        return over_networks(lambda own, each: (own, score(own, each)), state, [batch] * networks)[
-            1
-        ]
+        batches = [batch] * networks
+        return over_networks(lambda own, each: (own, score(own, each)), state, batches)[1]
 
     return scores
 
