@@ -5,9 +5,10 @@ python -m experiments.compared --out=runs/compared --method=ncr,sps --seed=0
 python -m experiments.compared --out=runs/compared --report --csv=compared.csv
 
 A small model: head `vse`, 500 pictures, mismatch rate 0.4 per image, the same epochs, batches and
-learning rate for all, no augmentation. `x2` are two networks of a method that needs one. The
-command continues what was stopped. --csv writes a row for each method: mean and standard deviation
-over the seeds, and the mean difference from `triplet` of the same seed with its standard error.
+learning rate for all (`crcl`: two short schedules besides), no augmentation. `x2` are two networks
+of a method that needs one. The command continues what was stopped. --csv writes a row for each
+method: mean and standard deviation over the seeds, and the mean difference from `triplet` of the
+same seed with its standard error.
 """
 
 import argparse

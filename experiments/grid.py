@@ -27,7 +27,12 @@ from l2rm_jax.models import HEADS
 from l2rm_jax.run.results import write_json
 
 CONFIG = Path(__file__).parents[1] / "configs" / "scenes.py"
-ONE_EPOCH = {"train.warmup_epochs": 0, "train.epochs": 1}
+ONE_EPOCH = {
+    "train.warmup_epochs": 0,
+    "train.epochs": 1,
+    "crcl.schedules": (),
+    "co_teaching.mismatched_epoch": 0,
+}
 
 
 def main() -> None:

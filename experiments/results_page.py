@@ -29,6 +29,7 @@ PAGES = (
     "experiments/RESULTS.md",
     "experiments/results/README.md",
     "experiments/bench/README.md",
+    "l2rm_jax/crossfit/README.md",
     "l2rm_jax/devices/README.md",
     "l2rm_jax/ot/README.md",
     "tests/golden/README.md",

@@ -15,6 +15,8 @@ from ml_collections import ConfigDict
 from l2rm_jax.errors import ConfigError, first_line
 
 NEEDED_HEADS = {"cca": "linear"}  # methods that work with one head alone
+# Sections that `set_epochs` changes, and the methods that read them.
+READ_BY = {"co_teaching": ("ncr", "bicro"), "sps": ("sps",)}
 
 
 def default(plugins: Iterable[str] = ()) -> ConfigDict:
@@ -160,12 +162,12 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # has a warm-up of its own and starts with a fresh network.
     crcl.schedules = (5, 5, 5)
 
-    # ncr, bicro: whose margin a hinge has, and which labels a pair gets: "paper", or "code" as in
-    # the newest public revisions, which differ from their papers.
-    config.co_teaching = co_teaching = ConfigDict()
+    config.co_teaching = co_teaching = ConfigDict()  # of ncr and bicro
+    # Whose margin a hinge has, and which labels a pair gets: "paper", or "code" as in the newest
+    # public revisions, which differ from their papers.
     co_teaching.margins = "paper"
     co_teaching.soft_margin = "exponential"  # margin by label: exponential, linear, sin
-    # ncr, bicro: first epoch after the warm-up that also trains the mismatched pairs.
+    # First epoch after the warm-up that also trains the mismatched pairs.
     co_teaching.mismatched_epoch = 17
 
     config.sps = sps = ConfigDict()

@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 from l2rm_jax.config import set_epochs
 
 # The compared methods in their authors' public code, by data set: epochs of the warm-up, epochs
-# after it, and what else differs from the defaults. NCR, BiCro and SPS validate on 200 images.
+# after it, and what else differs from the defaults. NCR, BiCro and SPS validate on 1000 captions.
 _CO_TEACHING = {"data.dev_images": 200, "mismatch.protocol": "caption"}
 COMPARED: dict[str, dict[str, tuple[int, int, dict[str, Any]]]] = {
     "f30k": {
@@ -46,8 +46,8 @@ COMPARED: dict[str, dict[str, tuple[int, int, dict[str, Any]]]] = {
     },
     "cc152k": {
         "decl": (5, 40, {"optim.decay_epochs": 20}),
-        "ncr": (10, 40, {"optim.decay_epochs": 30, "data.dev_images": 200}),
-        "bicro": (10, 40, {"optim.decay_epochs": 30, "data.dev_images": 200}),
+        "ncr": (10, 40, {"optim.decay_epochs": 30}),
+        "bicro": (10, 40, {"optim.decay_epochs": 30}),
     },
 }
 

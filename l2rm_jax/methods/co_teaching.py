@@ -114,7 +114,9 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
                 parts.subsets(plan, 1 - plan.split.mismatched_posterior)
                 for plan in reversed(own)  # each network trains on the other's
             ]
-        return join_plans([_begun(plan, parts, since) for plan in plans])
+        joined = join_plans([_begun(plan, parts, since) for plan in plans])
+        late = _late_streams(parts, config.train.epochs) if since == 0 else {}
+        return replace(joined, warnings={**joined.warnings, **late})
 
     def update(own: TrainState, given: dict) -> tuple[TrainState, dict]:
         batches = given["batches"]
@@ -203,6 +205,21 @@ def joined_metrics(updates: Mapping[str, dict]) -> dict:
     }
     total = sum((own["loss"] for own in updates.values()), np.float32(0))
     return {"loss": total, "grad_norm": first["grad_norm"], **metrics}
+
+
+def _late_streams(parts: CoTeaching, epochs: int) -> dict[str, str]:
+    """A warning about streams that start after the last epoch, which is easily overlooked."""
+    late = {name: first for name, first in parts.starts.items() if first >= epochs}
+    if not late:
+        return {}
+    starts = ", ".join(f"{name} pairs from epoch {first}" for name, first in late.items())
+    return {
+        "late_stream": (
+            f"the run trains {starts} after the warm-up on, but has {epochs} such epochs: these "
+            "pairs are never trained on. Set co_teaching.mismatched_epoch, sps.clean_epoch and "
+            "sps.noisy_epoch with train.epochs"
+        )
+    }
 
 
 def _begun(plan: EpochPlan, parts: CoTeaching, since: int) -> EpochPlan:

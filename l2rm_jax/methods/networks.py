@@ -123,9 +123,10 @@ def of_each_network(streams: Mapping[str, Any], networks: int) -> list[dict[str,
 def by_network(streams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Values by stream name with the letter of the network: the inverse of `of_each_network`.
 
-    Names that come first for a network come before all that come later for any.
+    Names are in the order of the network that has the most of them.
     """
-    names = dict.fromkeys(name for own in streams for name in own)
+    most_first = sorted(streams, key=len, reverse=True)
+    names = dict.fromkeys(name for own in most_first for name in own)
     return {
         f"{name}_{letter}": own[name]
         for name in names
@@ -136,6 +137,8 @@ def by_network(streams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def longest_first(streams: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The streams with the longest of the first one's kind in front, which an epoch passes over."""
+    if not streams:
+        return {}
     kind = next(iter(streams)).rpartition("_")[0]
     first = max(
         (name for name in streams if name.rpartition("_")[0] == kind),
@@ -164,8 +167,9 @@ def combine_scores(scores: Sequence[Any]) -> Any:
 def side_by_side(method: Method, networks: int) -> Method:
     """A method for several networks, from a method for one: each trains as if it were alone.
 
-    They differ in their initialisation and in all that is random. Each has its own plan and its own
-    streams.
+    They differ in their initialisation (but a head that is fitted in closed form), in dropout and
+    in the order of their pairs. Each has its own plan and its own streams. Pairs that a plan draws
+    by the seed of the run are the same for all.
 
     Args:
       method: method of one network, with steps.

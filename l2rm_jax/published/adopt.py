@@ -13,6 +13,7 @@ from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluation.recall import chance_recalls
 from l2rm_jax.methods import make_method
+from l2rm_jax.methods.base import FRESH
 from l2rm_jax.methods.cost import resize_cost
 from l2rm_jax.methods.networks import stack
 from l2rm_jax.models import make_model
@@ -64,12 +65,19 @@ def adopt_checkpoint(
         for key, each in networks.items()
     ]
     config = _with_sizes(config, weights[0])
-    expected = make_method(make_model(config, len(vocabulary)), config).networks
+    method = make_method(make_model(config, len(vocabulary)), config)
+    epochs = range(config.train.warmup_epochs, method.epochs or 0)
+    if any(method.begin(epoch) == FRESH for epoch in epochs):
+        raise ConfigError(
+            f"method: {config.method} starts with a fresh network several times, so that nothing "
+            "of the checkpoint would be left; expected another method"
+        )
+    expected = method.networks
     if len(weights) != expected:
         raise ConfigError(
             f"{path}: holds {len(weights)} networks ({', '.join(networks)}), expected {expected}, "
             f"as {config.method} has. Any number can be evaluated",
-            hint=f"--config.train.networks={len(weights)}",
+            hint=f"--config.train.networks={len(weights)}" if expected == 1 else None,
         )
     if any(model_fields(each) != model_fields(weights[0]) for each in weights):
         raise ConfigError(f"{path}: its networks have different heads or sizes, expected the same")

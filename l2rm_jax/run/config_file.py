@@ -11,7 +11,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 import l2rm_jax
-from l2rm_jax.config import NEEDED_HEADS, default, flat, unknown_field_error
+from l2rm_jax.config import NEEDED_HEADS, READ_BY, default, flat, unknown_field_error
 from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.run.results import to_jsonable, write_json
 
@@ -184,7 +184,8 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
         return None
     saved = to_jsonable(flat(read_config(workdir)))
     now = to_jsonable(flat(config))
-    differences = {key: (saved[key], now[key]) for key in sorted(now) if saved[key] != now[key]}
+    read = [key for key in sorted(now) if _is_read(key, saved["method"])]
+    differences = {key: (saved[key], now[key]) for key in read if saved[key] != now[key]}
     if not differences:
         return None
     before, after = differences.get("train.epochs", (0, 0))
@@ -200,6 +201,12 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
         + "\nexpected the saved configuration; only train.epochs may be raised",
         hint=f"--workdir={Path(workdir)}-2",
     )
+
+
+def _is_read(key: str, method: str) -> bool:
+    """Whether a field has a meaning for a method. Lengths of runs set some that have none."""
+    readers = READ_BY.get(key.partition(".")[0])
+    return readers is None or method in readers
 
 
 def _check_no_run_files(workdir: Path) -> None:

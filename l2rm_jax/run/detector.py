@@ -117,6 +117,7 @@ def fold_config(config: ConfigDict, fold: int, epoch: int = 0) -> ConfigDict:
         "data.filter": "crossfit",
         "data.filter_value": POSTERIOR,
         "train.draw": "even",
+        "train.networks": 0,
         "train.epochs": epochs,
     }
     return with_changes(config, changes)

@@ -197,7 +197,8 @@ def plan_warnings(streams: Mapping[str, Sequence[int]], batch_size: int) -> Warn
     return {
         f"few_{name}": (
             f"the stream of {name} pairs has {len(rows)}, fewer than a batch of {batch_size}: they "
-            f"repeat within the batch, and {harm.get(name, 'a pair has its copies as negatives')}. "
+            f"repeat within the batch, and "
+            f"{harm.get(name.partition('_')[0], 'a pair has its copies as negatives')}. "
             f"Try {advice}"
         )
         for name, rows in streams.items()

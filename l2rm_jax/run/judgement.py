@@ -75,6 +75,11 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
             f"train.draw: {draw!r}, expected 'even', as {config.method} chooses the pairs of an "
             "epoch itself"
         )
+    if draw == REMATCHED and method.pair_values and not chooses:
+        wrong.append(
+            f"train.draw: 'rematched', expected 'even' or 'posterior', as {config.method} keeps a "
+            "number for each stored pair, which rematched ones lack"
+        )
     if draw == REMATCHED and config.data.filter == "crossfit":
         wrong.append(
             "train.draw: 'rematched', expected 'even' or 'posterior' with data.filter=crossfit, "

@@ -271,7 +271,7 @@ class Run:
             seed=self.config.seed,
             epoch=epoch,
             max_words=self.config.data.max_words,
-            queue_length=self.config.l2rm.queue_length,
+            queue_length=self.config.l2rm.queue_length if self.method.moves_mass else 0,
             share=self.replicas.share,
             once=plan.once,
         )

@@ -25,10 +25,10 @@ def _take_networks(run: Run, start: str, epoch: int) -> None:
         return
     if start == BEST:
         other = run.best_state()
-    elif run.method.fit:
-        other = run.fits[START][0]
     else:
         other = run.initial_state(jax.random.fold_in(jax.random.key(run.config.seed), epoch))
+        if run.method.fit:  # an optimiser as at first, whatever the state that was fitted from
+            other = run.fits[START][0].replace(opt_state=other.opt_state)
     names = ("params", "batch_stats", "opt_state")
     parts = {name: run.replicas.replicate(getattr(other, name)) for name in names}
     run.state = run.state.replace(**parts)

@@ -170,3 +170,19 @@ def test_a_similar_config_is_suggested(tmp_path, monkeypatch, name, message, hin
     with pytest.raises(ConfigError, match=message) as raised:
         load_config(name)
     assert raised.value.hint == (hint and f"--config={hint}")
+
+
+def test_a_run_from_before_the_lengths_set_more_fields_goes_on(tmp_path):
+    """Its file lacks the sections of methods that it does not train, which a config now sets."""
+    config = load_config("scenes")
+    write_config(tmp_path, config)
+    path = tmp_path / "config.json"
+    saved = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in saved.items() if k not in ("co_teaching", "sps")}))
+    assert read_config(tmp_path).co_teaching.mismatched_epoch != config.co_teaching.mismatched_epoch
+    assert check_workdir(tmp_path, config) is None
+    other = with_changes(config, {"method": "ncr"})
+    path.write_text(json.dumps({**saved, "method": "ncr"}))
+    later = with_changes(other, {"co_teaching.mismatched_epoch": 9})
+    with pytest.raises(ConfigError, match=r"co_teaching\.mismatched_epoch: 2 -> 9"):
+        check_workdir(tmp_path, later)

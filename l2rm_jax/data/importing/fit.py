@@ -58,6 +58,9 @@ def fitting_fields(record: dict[str, Any]) -> dict[str, Any]:
         "train.batch_size": batch,
         "train.warmup_epochs": 4,
         "train.epochs": 8,
+        "co_teaching.mismatched_epoch": 4,
+        "sps.clean_epoch": 2,
+        "sps.noisy_epoch": 3,
     }
 
 

@@ -212,13 +212,13 @@ def _caption_cells(
 
 def _flat_captions(part: Part, name: str) -> tuple[pa.Array, Int[np.ndarray, " captions"]]:
     """The captions of a column, and the row of each; a cell may hold a list, or one as JSON."""
-    if name in part.table.column_names:
-        column = part.table[name].combine_chunks()
-        if any(is_kind(column.type) for is_kind in _LIST_KINDS):
-            lengths = pc.list_value_length(column).fill_null(0).to_numpy()
-            rows = np.repeat(np.arange(len(column)), lengths)
-            flat = part._replace(table=pa.table({name: pc.list_flatten(column)}))
-            return text_column(flat, name), rows
+    column = part.table[name] if name in part.table.column_names else None
+    if column is not None and any(is_kind(column.type) for is_kind in _LIST_KINDS):
+        column = column.combine_chunks()
+        lengths = pc.list_value_length(column).fill_null(0).to_numpy()
+        rows = np.repeat(np.arange(len(column)), lengths)
+        flat = part._replace(table=pa.table({name: pc.list_flatten(column)}))
+        return text_column(flat, name), rows
     text = text_column(part, name)
     is_list = pc.or_(pc.starts_with(text, '["'), pc.equal(text, "[]"))
     if not pc.any(is_list).as_py():
