@@ -63,7 +63,7 @@ def use_compared(config: ConfigDict, data: str, method: str) -> None:
     warmup, epochs, changes = COMPARED[data][method]
     config.method = method
     set_epochs(config, warmup, epochs)
-    config.update_from_flattened_dict({"optim.learning_rate": 2e-4, **changes})
+    config.update_from_flattened_dict(changes)
 
 
 def use_omit(config: ConfigDict) -> None:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.fidelity import (
-    compared,
+    compared_losses,
+    compared_steps,
     heads,
     losses,
     models,
-    peers,
     retrieval,
     semi_paired,
     training,
@@ -41,7 +41,6 @@ STEP = {
     "first gradients / largest": 1e-4,
     "weights after, beyond noise": 2e-5,
 }
-STEP_OF_TWO = STEP
 
 PARTS = {
     "a_encoders*": Part(models.encoders, {"regions": 1e-5, "words": 1e-5}),
@@ -136,11 +135,11 @@ PARTS = {
         },
     ),
     "n_ncr_step_*": Part(
-        compared.ncr_step,
-        {"predictions": 5e-4, "labels": 2e-4, **STEP_OF_TWO},
+        compared_steps.ncr_step,
+        {"predictions": 5e-4, "labels": 2e-4, **STEP},
     ),
     "n_ncr*": Part(
-        peers.ncr,
+        compared_losses.ncr,
         {
             "margins": 1e-6,
             "predictions and targets": 1e-5,
@@ -154,11 +153,11 @@ PARTS = {
         },
     ),
     "o_decl_step_*": Part(
-        compared.decl_step,
+        compared_steps.decl_step,
         {"options": 1e-9, "split": 1e-5, "pairs called otherwise": 0.0, **STEP},
     ),
     "o_decl*": Part(
-        peers.decl,
+        compared_losses.decl,
         {
             "evidence / largest": 1e-5,
             "pairs called otherwise": 0.0,
@@ -172,9 +171,9 @@ PARTS = {
             "gradients of a step / largest": 1e-5,
         },
     ),
-    "p_bicro_step_*": Part(compared.bicro_step, {"options": 1e-9, "labels": 1e-5, **STEP_OF_TWO}),
+    "p_bicro_step_*": Part(compared_steps.bicro_step, {"options": 1e-9, "labels": 1e-5, **STEP}),
     "p_bicro*": Part(
-        peers.bicro,
+        compared_losses.bicro,
         {
             "losses, relative": 1e-5,
             "gradients / largest": 1e-4,
@@ -185,14 +184,14 @@ PARTS = {
             "accuracy below the stored fit's": 5e-3,
         },
     ),
-    "q_crcl_step_*": Part(compared.crcl_step, {"options": 1e-9, "labels": 1e-5, **STEP}),
+    "q_crcl_step_*": Part(compared_steps.crcl_step, {"options": 1e-9, "labels": 1e-5, **STEP}),
     "q_crcl*": Part(
-        peers.crcl,
+        compared_losses.crcl,
         {"losses, relative": 1e-5, "gradients / largest": 1e-4, "labels after": 1e-5},
     ),
-    "r_sps_step_*": Part(compared.sps_step, STEP),
+    "r_sps_step_*": Part(compared_steps.sps_step, STEP),
     "r_sps*": Part(
-        peers.sps,
+        compared_losses.sps,
         {
             "predictions": 1e-5,
             "losses, relative": 1e-5,

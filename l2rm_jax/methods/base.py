@@ -165,6 +165,15 @@ def evaluate(model: RetrievalModel, state: TrainState, batch: Any) -> Float[Arra
     return model.apply(variables, *inputs, method="global_similarity")
 
 
+def mean_vectors(
+    model: RetrievalModel, state: TrainState, batch: Any
+) -> tuple[Float[Array, "B D"], Float[Array, "B D"]]:
+    """Eval-mode mean regions and mean words of the global batch, as unit vectors."""
+    variables = {"params": state.params, "batch_stats": state.batch_stats}
+    inputs = (batch.images, batch.tokens, batch.lengths, batch.regions)
+    return model.apply(variables, *inputs, method="mean_vectors")
+
+
 def pair_losses(
     model: RetrievalModel, margin: float, state: TrainState, batch: Any
 ) -> Float[Array, " B"]:
@@ -209,9 +218,8 @@ class Optimiser:
 
     def rate(self, epoch: Int[Array, ""]) -> Float[Array, ""]:
         """Learning rate of an epoch."""
-        since = epoch - jnp.asarray(self.starts)
-        latest = jnp.min(jnp.where(since >= 0, since, jnp.iinfo(jnp.int32).max))
-        decays = jnp.where(epoch < self.starts[0], 0, latest // self.decay_epochs)
+        since = jnp.where(epoch < self.starts[0], 0, epochs_since(epoch, self.starts))
+        decays = since // self.decay_epochs
         return self.learning_rate * 0.1**decays
 
     def update(self, grads: Any, opt_state: Any, params: Any, epoch: Array) -> tuple[Any, Any]:
@@ -220,6 +228,12 @@ class Optimiser:
         rate = self.rate(epoch)
         params = jax.tree.map(lambda p, u: p - rate * (u + self.weight_decay * p), params, updates)
         return params, opt_state
+
+
+def epochs_since(epoch: Int[Array, ""], starts: tuple[int, ...]) -> Int[Array, ""]:
+    """Epochs since the latest of `starts`; not before the first of them."""
+    since = epoch - jnp.asarray(starts)
+    return jnp.min(jnp.where(since >= 0, since, jnp.iinfo(jnp.int32).max))
 
 
 def model_optimiser(config, starts: tuple[int, ...] | None = None) -> Optimiser:
@@ -322,16 +336,36 @@ def plain_step(
     state: TrainState,
     batch: Any,
 ) -> tuple[TrainState, dict]:
-    """One update with a loss of the similarity matrix alone, on a batch whose pairs are trusted.
+    """A step of one update: `update_on`, and the step is counted."""
+    state, metrics = update_on(model, loss, optimiser, state, batch)
+    return state.replace(step=state.step + 1), metrics
+
+
+def update_on(
+    model: RetrievalModel,
+    loss: Callable[[Float[Array, "B B"]], Float[Array, ""]],
+    optimiser: Optimiser,
+    state: TrainState,
+    batch: Any,
+    use: int = DROPOUT_A,
+) -> tuple[TrainState, dict]:
+    """Update the parameters once with a loss of the train-mode similarities of a batch alone.
+
+    Args:
+      model: the model.
+      loss: the loss.
+      optimiser: optimiser of the parameters.
+      state: state before the update.
+      batch: the batch.
+      use: which random numbers dropout takes; each update of a step has its own.
 
     Returns:
       The new state, and the metrics `loss` and `grad_norm`.
     """
 
     def loss_fn(params):
-        key = step_key(state, DROPOUT_A)
-        sims, stats = forward(model, params, state.batch_stats, batch, key)
+        sims, stats = forward(model, params, state.batch_stats, batch, step_key(state, use))
         value = loss(sims)
         return value, (stats, {"loss": value})
 
-    return gradient_step(loss_fn, state, optimiser, model.axis_name)
+    return descend(loss_fn, state, optimiser, model.axis_name)

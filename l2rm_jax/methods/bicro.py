@@ -30,7 +30,6 @@ from l2rm_jax.methods.co_teaching import (
     joined_metrics,
     make_co_teaching,
     soft_triplet,
-    update_on,
 )
 from l2rm_jax.methods.registry import register_method
 from l2rm_jax.methods.split import split_pairs
@@ -49,7 +48,7 @@ def make(model, config) -> Method:
         for stream in (name for name in uses if name in given):
             loss = soft_triplet(config, given[stream])
             pairs = batches[stream]
-            own, metrics[stream] = update_on(model, optimiser, own, pairs, loss, uses[stream])
+            own, metrics[stream] = base.update_on(model, loss, optimiser, own, pairs, uses[stream])
         return own, joined_metrics(metrics)
 
     parts = CoTeaching(
@@ -82,7 +81,7 @@ def labels(model, config, peer: TrainState, batches: dict) -> dict[str, Float[Ar
         return {}
     margin = config.loss.margin
     sims = base.evaluate(model, peer, batches["matched"])
-    vectors = {name: _mean_vectors(model, peer, batch) for name, batch in batches.items()}
+    vectors = {name: base.mean_vectors(model, peer, batch) for name, batch in batches.items()}
     rest, anchors = consistency.order_by_sureness(sims, margin=margin)
     of_anchors = [side[anchors] for side in vectors["matched"]]
     found = {name: consistency.consistency(*own, *of_anchors) for name, own in vectors.items()}
@@ -100,10 +99,3 @@ def labels(model, config, peer: TrainState, batches: dict) -> dict[str, Float[Ar
 def _by_column(label: Float[Array, " B"]) -> Float[Array, "B B"]:
     """Labels of the captions in both directions, as the code has them."""
     return jnp.broadcast_to(label[None, :], (len(label), len(label)))
-
-
-def _mean_vectors(model, state: TrainState, batch) -> tuple[Array, Array]:
-    """Mean regions and mean words of the global batch, as unit vectors."""
-    variables = {"params": state.params, "batch_stats": state.batch_stats}
-    inputs = (batch.images, batch.tokens, batch.lengths, batch.regions)
-    return model.apply(variables, *inputs, method="mean_vectors")

@@ -121,7 +121,7 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
     def update(own: TrainState, given: dict) -> tuple[TrainState, dict]:
         batches = given["batches"]
         if "warmup" in batches:
-            return update_on(model, optimiser, own, batches["warmup"], parts.warmup_loss)
+            return base.update_on(model, parts.warmup_loss, optimiser, own, batches["warmup"])
         peer = own.replace(params=given["params"], batch_stats=given["batch_stats"])
         return parts.update(own, peer, batches)
 
@@ -145,38 +145,6 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
         losses=by_network([{"warmup": ("loss", parts.warmup_loss)}] * NETWORKS),
         splits=True,
     )
-
-
-def update_on(
-    model,
-    optimiser: base.Optimiser,
-    state: TrainState,
-    batch: Any,
-    loss: Loss,
-    use: int = base.DROPOUT_A,
-) -> tuple[TrainState, dict]:
-    """Update one network on a batch, without counting a step.
-
-    Args:
-      model: the model.
-      optimiser: its optimiser.
-      state: state of one network.
-      batch: the batch.
-      loss: loss of the train-mode similarities.
-      use: which random numbers dropout takes (`base.DROPOUT_A`, ...); one for each update of a
-        step.
-
-    Returns:
-      The new state, and the metrics `loss` and `grad_norm`.
-    """
-
-    def loss_fn(params):
-        key = base.step_key(state, use)
-        sims, stats = base.forward(model, params, state.batch_stats, batch, key)
-        value = loss(sims)
-        return value, (stats, {"loss": value})
-
-    return base.descend(loss_fn, state, optimiser, model.axis_name)
 
 
 def soft_triplet(config, labels: Float[Array, "..."]) -> Loss:

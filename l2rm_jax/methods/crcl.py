@@ -19,7 +19,7 @@ from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.losses import complementary, contrastive
@@ -53,7 +53,7 @@ def make(model, config) -> Method:
     def step(state: TrainState, batch: dict) -> tuple[TrainState, dict]:
         [pairs] = batch.values()
         stored = read_pair_values(state, LABEL, pairs, model.axis_name)
-        since = _epochs_since(state.epoch, starts)
+        since = base.epochs_since(state.epoch, starts)
 
         def loss_fn(params):
             key = base.step_key(state, base.DROPOUT_A)
@@ -89,9 +89,3 @@ def first_loss(sims: Float[Array, "B B"], *, tau: float) -> Float[Array, ""]:
     """The loss while all labels are 1."""
     active, negative = complementary.active_complementary(sims, jnp.ones(len(sims)), tau=tau)
     return active + complementary.NEGATIVE_WEIGHT * negative
-
-
-def _epochs_since(epoch: Int[Array, ""], starts: tuple[int, ...]) -> Int[Array, ""]:
-    """Epochs since the latest start."""
-    since = epoch - jnp.asarray(starts)
-    return jnp.min(jnp.where(since >= 0, since, jnp.iinfo(jnp.int32).max))

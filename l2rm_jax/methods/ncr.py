@@ -32,7 +32,6 @@ from l2rm_jax.methods.co_teaching import (
     joined_metrics,
     make_co_teaching,
     soft_triplet,
-    update_on,
 )
 from l2rm_jax.methods.pair_values import read_pair_values
 from l2rm_jax.methods.registry import register_method
@@ -59,7 +58,7 @@ def make(model, config) -> Method:
         uses = {"matched": base.DROPOUT_A, "mismatched": base.DROPOUT_B}
         for stream, label in labels.items():
             loss, pairs = soft_triplet(config, label), batches[stream]
-            own, metrics[stream] = update_on(model, optimiser, own, pairs, loss, uses[stream])
+            own, metrics[stream] = base.update_on(model, loss, optimiser, own, pairs, uses[stream])
         return own, joined_metrics(metrics)
 
     parts = CoTeaching(

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array
 
 from l2rm_jax.methods.base import EpochPlan, LossSplit, Method, TrainState
+from l2rm_jax.methods.split import call_matched
 
 LETTERS = "abcdefgh"
 
@@ -78,8 +79,7 @@ def scores_of_networks(score: Callable, networks: int) -> Callable:
     def scores(state: TrainState, batch: Any) -> Array:
         if networks == 1:
             return score(state, batch)[None]
-        batches = [batch] * networks
-        return over_networks(lambda own, each: (own, score(own, each)), state, batches)[1]
+        return over_networks(lambda own, _: (own, score(own, batch)), state, [()] * networks)[1]
 
     return scores
 
@@ -249,4 +249,4 @@ def _mean_split(splits: Sequence[LossSplit]) -> LossSplit:
         np.mean([getattr(split, name) for split in splits], axis=0)
         for name in ("loss", "mismatched_posterior")
     )
-    return LossSplit(loss, posterior, posterior <= 0.5)
+    return LossSplit(loss, posterior, call_matched(posterior))

@@ -103,7 +103,7 @@ def warmup_pairs(by: str, dataset: PairDataset) -> np.ndarray:
     """
     if by == "loss":
         return np.arange(len(dataset))
-    return np.flatnonzero(1 - dataset.posterior <= THRESHOLD)
+    return np.flatnonzero(call_matched(1 - dataset.posterior))
 
 
 def split_warnings(fitted: mixture.Mixture, called_matched: np.ndarray) -> dict[str, str]:

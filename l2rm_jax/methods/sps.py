@@ -33,7 +33,6 @@ from l2rm_jax.methods.co_teaching import (
     CoTeaching,
     joined_metrics,
     make_co_teaching,
-    update_on,
 )
 from l2rm_jax.methods.ncr import clean_labels
 from l2rm_jax.methods.pair_values import read_pair_values
@@ -59,12 +58,16 @@ def make(model, config) -> Method:
             weight = read_pair_values(own, POSTERIOR, pairs, model.axis_name)
             labels = clean_labels(weight, _predict(model, tau, own, pairs), "paper")
             loss = partial(contrastive.weighted_info_nce, labels=labels, tau=tau)
-            own, metrics["clean"] = update_on(model, optimiser, own, pairs, loss, base.DROPOUT_B)
+            own, metrics["clean"] = base.update_on(
+                model, loss, optimiser, own, pairs, base.DROPOUT_B
+            )
         if "noisy" in batches and "strict" in batches:
             pairs, cosines = take_captions(model, own, batches["noisy"], strict)
             labels = purification.rematched_labels(_predict(model, tau, own, pairs), cosines)
             loss = partial(contrastive.weighted_info_nce, labels=labels, tau=tau)
-            own, metrics["noisy"] = update_on(model, optimiser, own, pairs, loss, base.DROPOUT_C)
+            own, metrics["noisy"] = base.update_on(
+                model, loss, optimiser, own, pairs, base.DROPOUT_C
+            )
         return own, joined_metrics(metrics)
 
     parts = CoTeaching(
@@ -98,7 +101,7 @@ def take_captions(model, state: TrainState, noisy, strict):
       The noisy batch with those captions, and the cosine of each image with the one whose caption
       it takes, `[B]`.
     """
-    own, others = (_mean_regions(model, state, batch) for batch in (noisy, strict))
+    own, others = (base.mean_vectors(model, state, batch)[0] for batch in (noisy, strict))
     rows, cosines = purification.nearest(own, others)
     axis = model.axis_name
     if axis is not None:  # a device takes the captions of its own images alone
@@ -160,10 +163,3 @@ def _score(model, batch):
     captions = model.encode_captions(batch.tokens, batch.lengths, True)
     sims = model.similarity_across_devices(images, captions, True)
     return sims, *model.mean_of_codes(images, captions)
-
-
-def _mean_regions(model, state: TrainState, batch) -> Float[Array, "B D"]:
-    """Mean regions of the global batch in evaluation mode, as unit vectors."""
-    variables = {"params": state.params, "batch_stats": state.batch_stats}
-    inputs = (batch.images, batch.tokens, batch.lengths, batch.regions)
-    return model.apply(variables, *inputs, method="mean_vectors")[0]

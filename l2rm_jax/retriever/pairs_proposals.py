@@ -29,6 +29,7 @@ from jaxtyping import Bool, Float, Int
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.methods.base import mean_vectors
 from l2rm_jax.methods.cost import MINIMUM, cost_of_set
 from l2rm_jax.methods.rcsl import embed
 from l2rm_jax.ot import partial_sinkhorn
@@ -125,9 +126,7 @@ def propose(
 
 def _mean(model, state, batch) -> dict[str, jax.Array]:
     """Mean region and mean word of each pair, as unit vectors."""
-    variables = {"params": state.params, "batch_stats": state.batch_stats}
-    inputs = batch.images, batch.tokens, batch.lengths, batch.regions
-    images, captions = model.apply(variables, *inputs, method="mean_vectors")
+    images, captions = mean_vectors(model, state, batch)
     return {"images": images, "captions": captions}
 
 

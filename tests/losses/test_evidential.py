@@ -53,9 +53,9 @@ def plain_loss(t: np.ndarray) -> tuple[float, np.ndarray]:
         rest = others.sum(1, keepdims=True)
         of_divergence = others * special.polygamma(1, others + 1)
         of_divergence -= rest * special.polygamma(1, rest + SIZE)
-        slope = of_error + of_variance + 0.1 * of_divergence * (1 - label)
-        slope = slope * e / TAU / SIZE
-        gradient += slope.T if transposed else slope
+        derivative = of_error + of_variance + 0.1 * of_divergence * (1 - label)
+        derivative = derivative * e / TAU / SIZE
+        gradient += derivative.T if transposed else derivative
     return value, gradient
 
 
@@ -68,9 +68,10 @@ def compiled():
 def test_loss_and_gradient_keep_their_digits(kind, compiled):
     t = scores(kind)
     value, gradient = compiled(t)
-    expected, slopes = plain_loss(t)
+    expected, derivative = plain_loss(t)
     assert float(value) == pytest.approx(expected, rel=2e-6)
-    np.testing.assert_allclose(gradient, slopes, atol=2e-5 * np.abs(slopes).max())
+    largest = np.abs(derivative).max()
+    np.testing.assert_allclose(gradient, derivative, atol=2e-5 * largest)
 
 
 def test_divergence_is_more_exact_than_the_plain_formula():

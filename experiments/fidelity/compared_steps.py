@@ -12,8 +12,8 @@ from experiments.fidelity.models import gradient_error
 from experiments.fidelity.training import weights_after
 from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch
-from l2rm_jax.losses import consistency, evidential
-from l2rm_jax.methods import base, bicro, co_teaching, decl, make_method, ncr
+from l2rm_jax.losses import complementary, consistency, evidential
+from l2rm_jax.methods import base, bicro, co_teaching, crcl, decl, make_method, ncr
 from l2rm_jax.methods.networks import network, stack_states
 from l2rm_jax.methods.pair_values import initial_state, replace_pair_values
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
@@ -123,7 +123,7 @@ def decl_step(arrays: Arrays) -> Errors:
 
 def crcl_step(arrays: Arrays) -> Errors:
     size, warm = len(arrays["in/0/lengths"]), int(arrays["opt/warm_epoch"])
-    yield "options", abs(float(arrays["opt/alpha"]) - 0.8)
+    yield "options", abs(float(arrays["opt/alpha"]) - complementary.MOMENTUM)
     fields = {"train__warmup_epochs": warm, "crcl__schedules": ()}
     method = Method("crcl", arrays, ("w0/",), size, **fields)
     batches = [
@@ -135,7 +135,7 @@ def crcl_step(arrays: Arrays) -> Errors:
     labels = arrays["in/y_last"]
     for part, epoch in (("last_warm_epoch", warm - 1), ("refining", warm)):
         state = method.start(batches[0], len(labels), epoch=epoch)
-        state = replace_pair_values(state, {"label": labels})
+        state = replace_pair_values(state, {crcl.LABEL: labels})
         stored = arrays.under(f"{part}/")
         for n, batch in enumerate(batches):
             state, metrics = method.step(state, {"pairs": batch})
@@ -148,7 +148,7 @@ def crcl_step(arrays: Arrays) -> Errors:
                 },
             )
             yield from _norm(stored, n, metrics["grad_norm"])
-            yield "labels", difference(state.own["pairs"]["label"], stored[f"{n}/y_after"])
+            yield "labels", difference(state.own["pairs"][crcl.LABEL], stored[f"{n}/y_after"])
             if n == 0 and part == "refining":
                 yield from _first_gradients(arrays, stored, state, metrics, "w0/")
     yield from weights_after(arrays.under("refining/"), state, noisy=_noisy(arrays, 2))
@@ -277,7 +277,7 @@ def _update_of(method: Method):
     @jax.jit
     def update(state: base.TrainState, batch: Batch, labels):
         loss = co_teaching.soft_triplet(method.config, labels)
-        return co_teaching.update_on(method.model, optimiser, state, batch, loss)
+        return base.update_on(method.model, loss, optimiser, state, batch)
 
     return update
 
