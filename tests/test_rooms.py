@@ -16,7 +16,7 @@ ROOT = Path(l2rm_jax.__file__).parent
 LINES = (
     ("__main__",),
     ("main",),
-    ("train", "evaluate", "check", "retriever"),
+    ("train", "evaluate", "check", "retriever", "audit"),
     ("published",),
     ("command_line",),
     ("run",),

@@ -1,0 +1,6 @@
+"""Audit: which pairs of a data set are mismatched, how many in all, and what would fit better.
+
+* `findings` says what an audit finds, as arrays.
+
+May import `run` and what is below it, and `retriever`, whose table and pictures it shares.
+"""

@@ -1,0 +1,105 @@
+"""What an audit finds: the arrays and numbers that the table, the report and the page show."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+# What is said of a pair. `matched` and `alternate` are kept, the others are doubted: `doubtful` by
+# itself, `foreign_set` with all captions of its image, `shifted` as part of a run of rows.
+MATCHED, ALTERNATE, DOUBTFUL, FOREIGN_SET, UNINFORMATIVE, SHIFTED = range(6)
+KINDS = ("matched", "alternate", "doubtful", "foreign_set", "uninformative", "shifted")
+
+
+class PairFindings(NamedTuple):
+    """What is known of each pair, in the order of the input.
+
+    Attributes:
+      image: row of the image that the caption is stored with.
+      fold: fold of that image; -1 if one model has judged all pairs that it was fitted to.
+      group: group of the image: images with near duplicates or equal captions share one.
+      similarity: cosine of image and caption, by models that have not seen the pair.
+      information: information of the pair in nats; 0 is no better than a random pair.
+      posterior_set: probability that all captions of the image are mismatched together.
+      posterior_caption: probability that the caption is mismatched by itself.
+      posterior: probability that the pair is mismatched, in [0, 1]. Their mean is the rate.
+      q: share of false alarms among all pairs that are as doubtful or more.
+      kind: what is said of the pair, as an index of `KINDS`.
+      proposal: [pairs, top] captions that may fit the image better, as rows, best first; -1: none.
+      probability: [pairs, top] probability that each proposal fits.
+      none_fits: probability that no caption of the set fits; NaN where none was looked for.
+      order: pairs, the most doubtful first.
+    """
+
+    image: Int[np.ndarray, " pairs"]
+    fold: Int[np.ndarray, " pairs"]
+    group: Int[np.ndarray, " pairs"]
+    similarity: Float[np.ndarray, " pairs"]
+    information: Float[np.ndarray, " pairs"]
+    posterior_set: Float[np.ndarray, " pairs"]
+    posterior_caption: Float[np.ndarray, " pairs"]
+    posterior: Float[np.ndarray, " pairs"]
+    q: Float[np.ndarray, " pairs"]
+    kind: Int[np.ndarray, " pairs"]
+    proposal: Int[np.ndarray, "pairs top"]
+    probability: Float[np.ndarray, "pairs top"]
+    none_fits: Float[np.ndarray, " pairs"]
+    order: Int[np.ndarray, " pairs"]
+
+
+class Rate(NamedTuple):
+    """Share of pairs that are as doubtful as random ones, in [0, 1].
+
+    Attributes:
+      estimate: the share.
+      low: lower end of its 90% interval, by bootstrap over groups.
+      high: upper end.
+      strict: the estimate from the most doubtful fifth of random pairs alone. If it differs from
+        `estimate` by more than the width of the interval, the assumptions are in doubt.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    strict: float
+
+
+class Mechanism(NamedTuple):
+    """How well one kind of mismatch is found, measured on pairs that were mismatched on purpose.
+
+    Attributes:
+      name: `image` (all captions of an image moved), `caption` (one caption moved) or `near` (one
+        caption moved to an image whose captions are similar).
+      auroc: share of (mismatched, matched) pairs that are told apart, corrected for the mismatched
+        pairs that the data hold already.
+      recall: share of these mismatched pairs that are in the list of doubted pairs.
+      false_positives: share of stored pairs above the doubt at which 90% of these are found.
+      cosine_auroc: `auroc` of the plain cosine of the given vectors; NaN if their sizes differ.
+    """
+
+    name: str
+    auroc: float
+    recall: float
+    false_positives: float
+    cosine_auroc: float
+
+
+class Shift(NamedTuple):
+    """Rows whose captions fit the images of other rows: first to last, both included.
+
+    Attributes:
+      first: first row.
+      last: last row.
+      offset: the image of row k + offset fits the caption of row k.
+    """
+
+    first: int
+    last: int
+    offset: int
+
+
+class Repeated(NamedTuple):
+    """A text that stands with many images: `row` is the first of its captions."""
+
+    row: int
+    images: int
