@@ -1,6 +1,8 @@
 """Audit: which pairs of a data set are mismatched, how many in all, and what would fit better.
 
-* `findings` says what an audit finds, as arrays.
+* `inputs` reads what is audited; `findings` says what an audit finds, as arrays.
 
 May import `run` and what is below it, and `retriever`, whose table and pictures it shares.
 """
+
+__all__: list[str] = []

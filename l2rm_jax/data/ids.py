@@ -1,10 +1,33 @@
 """What the user calls the images and captions of a split, where the files say it."""
 
 from pathlib import Path
+from typing import Any
 
+from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.stored import open_split
 from l2rm_jax.errors import DataError
 
 _BOM = b"\xef\xbb\xbf"
+
+
+def read_ids(data_config: Any, pairs: PairDataset) -> tuple[list[str] | None, list[str] | None]:
+    """What the user calls each image and each caption; None where the data do not say it.
+
+    Args:
+      data_config: the `data` part of a config.
+      pairs: the pairs that it describes, or those of the first images.
+
+    Raises:
+      DataError: as `read_image_ids`.
+    """
+    if pairs.images.labels is not None:  # videos
+        return [str(label) for label in pairs.images.labels], None
+    if not data_config.path:
+        return None, None
+    images = len(open_split(data_config, pairs.split).images)
+    image_ids = read_image_ids(data_config.path, pairs.split, images)
+    captions = read_caption_ids(data_config.path, pairs.split)
+    return image_ids and image_ids[: len(pairs.images)], captions and captions[: len(pairs)]
 
 
 def read_image_ids(path: str | Path, split: str, images: int) -> list[str] | None:

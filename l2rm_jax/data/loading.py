@@ -107,6 +107,41 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
     return Data(train, dev, test, vocabulary, mismatched)
 
 
+def load_train(
+    data_config: Any, mismatch_config: Any, *, workdir: str | Path | None
+) -> PairDataset:
+    """Read all training pairs of a run, with its mismatch; neither dev nor test need exist.
+
+    No filter drops pairs. Without a vocabulary of the run or the config, the words are those of the
+    training captions alone. Otherwise as `load_data`.
+
+    Raises:
+      DataError, ConfigError: as `load_data`.
+    """
+    workdir = None if workdir is None else Path(workdir)
+    problems = Problems()
+    attempt = problems.attempt
+    stored = attempt(open_split, data_config, "train")
+    in_words = stored is None or stored.vectors is None
+    stored = attempt(_first_images, stored, data_config.train_images, field="data.train_images")
+    attempt(_check_mismatch, mismatch_config)
+    mismatched = attempt(_run_mismatch, mismatch_config, stored, workdir=workdir)
+    vocabulary = attempt(
+        _known_vocabulary if in_words else _empty_vocabulary,
+        data_config.vocabulary,
+        workdir=workdir,
+    )
+    needs_splitter = data_config.split_sentences and in_words
+    split_sentences = attempt(load_sentence_splitter) if needs_splitter else None
+    problems.raise_all()
+    tokens = stored.vectors
+    if in_words:
+        words = [tokenize(caption, split_sentences) for caption in stored.captions]
+        vocabulary = vocabulary or Vocabulary.from_words(words, data_config.min_count)
+        tokens = [vocabulary.encode_words(line) for line in words]
+    return _matched_pairs(stored, tokens).with_mismatch(mismatched)
+
+
 def split_names(data_config: Any) -> tuple[str, str, str]:
     """Names of the training, validation and test splits."""
     return "train", "dev", data_config.test_split

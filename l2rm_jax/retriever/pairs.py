@@ -10,10 +10,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.files import new_file
-from l2rm_jax.data.ids import read_caption_ids, read_image_ids
+from l2rm_jax.data.ids import read_ids
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pairs import PairDataset
-from l2rm_jax.data.stored import open_split
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.base import pair_losses
@@ -125,7 +124,7 @@ def _nothing(pairs: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _names(data_config: ConfigDict, train: PairDataset) -> dict[str, Column]:
     """Rows, ids and captions: which pair is which."""
-    images, captions = _ids(data_config, train)
+    images, captions = read_ids(data_config, train)
     everywhere, nowhere = np.ones(len(train), bool), np.zeros(len(train), bool)
     empty = Column(np.full(len(train), "", object), nowhere)
     stored = train.stored_image
@@ -136,20 +135,6 @@ def _names(data_config: ConfigDict, train: PairDataset) -> dict[str, Column]:
         "caption_id": empty if captions is None else _text(np.array(captions, object)),
         "caption": Column(np.array(train.captions, object), everywhere),
     }
-
-
-def _ids(data_config: ConfigDict, train: PairDataset) -> tuple[list[str] | None, list[str] | None]:
-    """What the user calls each image and each caption; None where the data do not say it."""
-    if train.images.labels is not None:  # videos
-        return [str(label) for label in train.images.labels], None
-    if not data_config.path:
-        return None, None
-    images = len(open_split(data_config, train.split).images)  # `train` may be the first of them
-    captions = read_caption_ids(data_config.path, train.split)
-    return (
-        read_image_ids(data_config.path, train.split, images),
-        captions and captions[: len(train)],
-    )
 
 
 def _judgement(kept: Kept, is_judged: np.ndarray) -> dict[str, Column]:

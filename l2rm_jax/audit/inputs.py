@@ -1,0 +1,266 @@
+"""What an audit reads: the training pairs of a directory or a run, or arrays of vectors."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from ml_collections import ConfigDict
+
+from l2rm_jax.crossfit import caption_vectors, image_vectors
+from l2rm_jax.crossfit.rows import Rows
+from l2rm_jax.crossfit.word_features import WordRows, word_rows
+from l2rm_jax.data.captions import caption_files
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.ids import read_ids
+from l2rm_jax.data.importing.fit import read_record
+from l2rm_jax.data.loading import load_train
+from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.text import Vocabulary, tokenize
+from l2rm_jax.errors import DataError, Problems
+
+SPLIT = "train"  # what an audit reads of a directory
+_BLOCK = 65536  # rows that are checked at once
+
+
+class Inputs(NamedTuple):
+    """Pairs to audit. Pair k is caption k and the image that it is stored with.
+
+    Attributes:
+      name: directory of the data, or of the run.
+      images: vectors of the images.
+      captions: vectors of the captions.
+      image_of: [pairs] row of the image that each caption is stored with.
+      texts: [pairs] the captions; None if only their vectors exist.
+      text_rows: a second kind of caption vectors, weighted counts of the words, if `captions` were
+        made otherwise and texts exist; else None.
+      ids: [images] what the user calls each image.
+      caption_ids: [pairs] what the user calls each caption; None if the data do not say it.
+      pictures: [images] picture files; None if the data do not name them.
+      truth: [pairs] which pairs are mismatched, where a run knows it. Only for the report.
+      digest: hash of all that is above except `name`, in hexadecimal.
+      dataset: the pairs as training reads them; None for arrays.
+    """
+
+    name: str
+    images: Rows
+    captions: Rows
+    image_of: Int[np.ndarray, " pairs"]
+    texts: list[str] | None
+    text_rows: Rows | None
+    ids: list[str]
+    caption_ids: list[str] | None
+    pictures: list[Path] | None
+    truth: Bool[np.ndarray, " pairs"] | None
+    digest: str
+    dataset: PairDataset | None
+
+
+class Settings(NamedTuple):
+    """What an audit does: the fields of `config.audit`, and the seed."""
+
+    scorer: str = "linear"
+    folds: int = 5
+    top: int = 5
+    gallery: int = 1000
+    max_share: float = 1.0
+    review: str = ""
+    seed: int = 0
+
+
+def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs:
+    """Read the training pairs that a config describes, with its mismatch; nothing is filtered.
+
+    All features are read once, to check and to hash them.
+
+    Args:
+      config: config of a run.
+      workdir: work directory of the run whose pairs are read; None: of no run.
+
+    Raises:
+      DataError, ConfigError: a file is missing or invalid, or a value is not finite; lists every
+        problem.
+    """
+    data, problems = config.data, Problems()
+    train = problems.attempt(load_train, data, config.mismatch, workdir=workdir)
+    ids = problems.attempt(read_ids, data, train)
+    problems.raise_all()
+    (image_ids, caption_ids), has_words = ids, not isinstance(train.tokens, RegionFeatures)
+    has_texts = has_words or not data.path or bool(caption_files(Path(data.path), SPLIT))
+    texts = train.captions if has_texts else None
+    image_ids = image_ids or [str(row) for row in range(len(train.images))]
+    digest = hashlib.blake2b(digest_size=16)
+    problems.attempt(_hash_features, digest, train.images)
+    if not has_words:
+        problems.attempt(_hash_features, digest, train.tokens)
+    problems.raise_all()
+    _hash_rest(digest, train.stored_image, texts, image_ids, caption_ids)
+    return Inputs(
+        name=str(workdir or data.path or data.name),
+        images=image_vectors(train).rows,
+        captions=caption_vectors(train).rows,
+        image_of=train.stored_image,
+        texts=texts,
+        text_rows=None if has_words or texts is None else _rows_of_texts(texts),
+        ids=image_ids,
+        caption_ids=caption_ids,
+        pictures=_pictures(data.path, image_ids),
+        truth=None if train.matched.all() else ~train.matched,
+        digest=digest.hexdigest(),
+        dataset=train,
+    )
+
+
+def inputs_of_arrays(
+    images: Float[np.ndarray, "images di"],
+    captions: Float[np.ndarray, "pairs dc"] | Sequence[str],
+    pair_image: Int[np.ndarray, " pairs"] | None = None,
+    texts: Sequence[str] | None = None,
+    ids: Sequence[str] | None = None,
+) -> Inputs:
+    """Check vectors and turn them into inputs.
+
+    Args:
+      images: one vector an image; may be memory-mapped.
+      captions: one vector a caption, or the captions themselves.
+      pair_image: row of the image that each caption is stored with; None if all images have the
+        same number of captions, those of an image in a row.
+      texts: the captions, if `captions` are vectors; None without.
+      ids: what the user calls each image; None: the number of its row.
+
+    Raises:
+      DataError: a wrong shape, dtype or length, a row out of range, or a value that is not finite;
+        lists every problem.
+    """
+    problems = Problems()
+    attempt = problems.attempt
+    is_text = not hasattr(captions, "shape") and all(isinstance(text, str) for text in captions)
+    if is_text and texts is not None:
+        raise DataError("texts: found with captions that are texts, expected none")
+    texts = list(captions) if is_text else None if texts is None else list(texts)
+    vectors = attempt(_checked_vectors, "images", np.asarray(images))
+    if is_text:
+        rows = _rows_of_texts(texts)
+    else:
+        rows = attempt(_checked_vectors, "captions", np.asarray(captions))
+        attempt(_check_length, "texts", rows, of="captions", values=texts)
+    attempt(_check_length, "ids", vectors, of="images", values=ids)
+    image_of = attempt(_checked_rows, vectors, rows, pair_image=pair_image)
+    problems.raise_all()
+    ids = [str(row) for row in range(len(vectors))] if ids is None else list(map(str, ids))
+    digest = hashlib.blake2b(digest_size=16)
+    for array in [vectors] if is_text else [vectors, rows]:
+        _hash_array(digest, array)
+    _hash_rest(digest, image_of, texts, ids, None)
+    return Inputs(
+        name="arrays",
+        images=vectors,
+        captions=rows,
+        image_of=image_of,
+        texts=texts,
+        text_rows=None if is_text or texts is None else _rows_of_texts(texts),
+        ids=ids,
+        caption_ids=None,
+        pictures=None,
+        truth=None,
+        digest=digest.hexdigest(),
+        dataset=None,
+    )
+
+
+def _rows_of_texts(texts: Sequence[str]) -> WordRows:
+    words = [tokenize(text) for text in texts]
+    vocabulary = Vocabulary.from_words(words)
+    return word_rows([vocabulary.encode_words(line) for line in words])[1]
+
+
+def _pictures(directory: str, ids: Sequence[str]) -> list[Path] | None:
+    """The picture file of each image, if the directory was imported from files."""
+    record = read_record(directory) if directory else None
+    folder = record and record["source"]["pictures"]
+    return [Path(folder, name) for name in ids] if folder else None
+
+
+def _checked_vectors(name: str, array: np.ndarray) -> np.ndarray:
+    """Return an array of rank 2 after reading it once.
+
+    Raises:
+      DataError: a wrong rank or dtype, no numbers, or rows that are not finite, one message each.
+    """
+    if array.ndim != 2 or array.dtype.kind != "f" or 0 in array.shape:
+        raise DataError(
+            f"{name}: found {array.dtype} {list(array.shape)}, expected floats [{name}, dimensions]"
+        )
+    bad = [
+        start + np.flatnonzero(~np.isfinite(array[start : start + _BLOCK]).all(axis=1))
+        for start in range(0, len(array), _BLOCK)
+    ]
+    if wrong := [f"{name}: row {row} is not finite" for row in np.concatenate(bad)]:
+        raise DataError(*wrong)
+    return array
+
+
+def _checked_rows(
+    images: np.ndarray, captions: Rows, pair_image: np.ndarray | None
+) -> Int[np.ndarray, " pairs"]:
+    """The image row of each caption.
+
+    Raises:
+      DataError: it is not one row of `images` for each caption; lists each that is out of range.
+    """
+    captions = captions.shape[0]
+    if pair_image is None:
+        if captions % len(images):
+            raise DataError(
+                f"captions: found {captions} for {len(images)} images, expected a multiple of the "
+                "number of images, or pair_image"
+            )
+        return np.arange(captions) // (captions // len(images))
+    rows = np.asarray(pair_image)
+    if rows.shape != (captions,) or rows.dtype.kind not in "iu":
+        raise DataError(
+            f"pair_image: found {rows.dtype} {list(rows.shape)}, expected integers [{captions}], "
+            "one for each caption"
+        )
+    outside = np.flatnonzero((rows < 0) | (rows >= len(images)))
+    if len(outside):
+        expected = f"expected 0 to {len(images) - 1}, a row of images"
+        raise DataError(*(f"pair_image: entry {at} is {rows[at]}, {expected}" for at in outside))
+    return rows.astype(np.int64)
+
+
+def _check_length(name: str, rows: Rows, of: str, values: Sequence[str] | None) -> None:
+    count = rows.shape[0]
+    if values is not None and len(values) != count:
+        raise DataError(f"{name}: found {len(values)}, expected {count}, one for each of the {of}")
+
+
+def _hash_features(digest: "hashlib.blake2b", features: RegionFeatures) -> None:
+    """Hash all features; lists every row that is not finite."""
+    problems = Problems()
+    digest.update(str(features.shape).encode())
+    for block in features.blocks():
+        rows = problems.attempt(features.rows, block)
+        if rows is not None:
+            digest.update(np.ascontiguousarray(rows))
+    problems.raise_all()
+    _hash_array(digest, features.region_counts(np.arange(len(features))))
+
+
+def _hash_array(digest: "hashlib.blake2b", array: np.ndarray) -> None:
+    digest.update(f"{array.dtype.str} {array.shape}".encode())
+    for start in range(0, len(array), _BLOCK):
+        digest.update(np.ascontiguousarray(array[start : start + _BLOCK]))
+
+
+def _hash_rest(
+    digest: "hashlib.blake2b", image_of: np.ndarray, *names: Iterable[str] | None
+) -> None:
+    _hash_array(digest, image_of.astype(np.int64))
+    for texts in names:
+        digest.update(b"\x01" if texts is None else b"\x02")
+        for text in texts or ():
+            encoded = text.encode("utf-8", "surrogatepass")
+            digest.update(len(encoded).to_bytes(8, "little") + encoded)

@@ -1,0 +1,116 @@
+"""What an audit reads, and what it refuses."""
+
+import numpy as np
+import pytest
+
+from l2rm_jax.audit.inputs import inputs_of_arrays, read_inputs
+from l2rm_jax.config import default
+from l2rm_jax.errors import DataError
+
+rng = np.random.default_rng(0)
+IMAGES = rng.normal(size=(6, 4)).astype(np.float32)
+CAPTIONS = rng.normal(size=(12, 3)).astype(np.float32)
+TEXTS = [f"a dog number {k} on a beach" for k in range(12)]
+
+
+def config_of(path, **mismatch):
+    config = default()
+    config.data.name, config.data.path = "mine", str(path)
+    config.mismatch.update(mismatch)
+    return config
+
+
+def write_train(path, images=IMAGES, captions=CAPTIONS, texts=None):
+    np.save(path / "train_ims.npy", images)
+    if captions is not None:
+        np.save(path / "train_caps.npy", captions)
+    if texts is not None:
+        (path / "train_caps.txt").write_text("\n".join(texts) + "\n")
+
+
+def test_vectors_of_a_directory_without_dev_and_test(tmp_path):
+    write_train(tmp_path)
+    (tmp_path / "train_ids.txt").write_text("".join(f"{k}.jpg\n" for k in range(6)))
+    inputs = read_inputs(config_of(tmp_path))
+    every = np.arange(12)
+    np.testing.assert_array_equal(inputs.images[every[:6]], IMAGES)
+    np.testing.assert_array_equal(inputs.captions[every], CAPTIONS)
+    np.testing.assert_array_equal(inputs.image_of, every // 2)
+    assert inputs.ids == [f"{k}.jpg" for k in range(6)] and inputs.name == str(tmp_path)
+    assert inputs.texts is inputs.text_rows is inputs.pictures is inputs.truth is None
+
+
+def test_text_beside_vectors_is_a_second_kind_of_rows(tmp_path):
+    write_train(tmp_path, texts=TEXTS)
+    inputs = read_inputs(config_of(tmp_path))
+    assert inputs.texts == TEXTS and inputs.text_rows.shape[0] == 12
+    np.testing.assert_array_equal(inputs.captions[np.arange(12)], CAPTIONS)
+
+
+def test_words_are_the_only_rows(tmp_path):
+    write_train(tmp_path, captions=None, texts=TEXTS)
+    inputs = read_inputs(config_of(tmp_path))
+    assert inputs.text_rows is None and inputs.captions.shape[0] == 12
+
+
+def test_a_mismatch_on_purpose_is_the_truth(tmp_path):
+    write_train(tmp_path, captions=None, texts=TEXTS)
+    inputs = read_inputs(config_of(tmp_path, protocol="caption", rate=0.5))
+    np.testing.assert_array_equal(inputs.truth, inputs.image_of != np.arange(12) // 2)
+    assert inputs.truth.any()
+
+
+def test_the_digest_sees_every_input(tmp_path):
+    write_train(tmp_path, texts=TEXTS)
+    digests = [read_inputs(config_of(tmp_path)).digest]
+    assert digests == [read_inputs(config_of(tmp_path)).digest]
+    digests.append(read_inputs(config_of(tmp_path, protocol="caption", rate=0.5)).digest)
+    write_train(tmp_path, texts=[*TEXTS[:-1], "another one"])
+    digests.append(read_inputs(config_of(tmp_path)).digest)
+    write_train(tmp_path, images=IMAGES + np.float32(1e-3))
+    digests.append(read_inputs(config_of(tmp_path)).digest)
+    write_train(tmp_path, captions=CAPTIONS + np.float32(1e-3))
+    digests.append(read_inputs(config_of(tmp_path)).digest)
+    (tmp_path / "train_ids.txt").write_text("".join(f"{k}.jpg\n" for k in range(6)))
+    digests.append(read_inputs(config_of(tmp_path)).digest)
+    assert len(set(digests)) == 6
+
+
+def test_all_problems_of_a_directory_come_before_any_work(tmp_path):
+    images, captions = IMAGES.copy(), CAPTIONS.copy()
+    images[3, 1], captions[7, 0], captions[9, 2] = np.nan, np.inf, np.nan
+    write_train(tmp_path, images, captions)
+    with pytest.raises(DataError) as error:
+        read_inputs(config_of(tmp_path))
+    assert len(error.value.args) == 3
+
+
+def test_arrays_and_texts():
+    inputs = inputs_of_arrays(IMAGES, CAPTIONS, texts=TEXTS)
+    np.testing.assert_array_equal(inputs.image_of, np.arange(12) // 2)
+    assert inputs.ids == list("012345") and inputs.text_rows.shape[0] == 12
+    own = np.arange(12) % 6
+    inputs = inputs_of_arrays(IMAGES.astype(np.float16), TEXTS, own, ids=list("abcdef"))
+    np.testing.assert_array_equal(inputs.image_of, own)
+    assert inputs.texts == TEXTS and inputs.text_rows is None and inputs.ids == list("abcdef")
+
+
+def test_wrong_arrays_are_listed_together():
+    images = IMAGES.copy()
+    images[[1, 4]] = np.nan
+    with pytest.raises(DataError) as error:
+        inputs_of_arrays(images, CAPTIONS[:, 0], None, ["a"], ["b"])
+    assert error.value.args == (
+        "images: row 1 is not finite",
+        "images: row 4 is not finite",
+        "captions: found float32 [12], expected floats [captions, dimensions]",
+    )
+    with pytest.raises(DataError) as error:
+        inputs_of_arrays(IMAGES, CAPTIONS, np.arange(12), ["a"], ["b"])
+    assert error.value.args[:2] == (
+        "texts: found 1, expected 12, one for each of the captions",
+        "ids: found 1, expected 6, one for each of the images",
+    )
+    assert error.value.args[2] == "pair_image: entry 6 is 6, expected 0 to 5, a row of images"
+    with pytest.raises(DataError, match="found 11 for 6 images"):
+        inputs_of_arrays(IMAGES, CAPTIONS[:11])
