@@ -193,8 +193,8 @@ def fit_gaussian(losses: Float[np.ndarray, " pairs"]) -> GaussianMixture:
     )
 
 
-def call_matched(
-    posterior: Float[np.ndarray, " pairs"], threshold: float = 0.5
+def above_threshold(
+    matched_posterior: Float[np.ndarray, " pairs"], threshold: float = 0.5
 ) -> Bool[np.ndarray, " pairs"]:
     """Which pairs NCR calls matched: those with a posterior above the threshold.
 
@@ -203,16 +203,18 @@ def call_matched(
     is the highest posterior.
 
     Args:
-        posterior: posterior of each pair of being matched, in [0, 1].
+        matched_posterior: posterior of each pair of being matched, in [0, 1].
         threshold: in [0, 1].
 
     Returns:
         True for the pairs that are called matched.
     """
-    if posterior.min() <= threshold:
-        return posterior > threshold
-    quantile = np.sort(posterior)[len(posterior) // _ONE_IN]
-    return posterior > quantile if quantile < posterior.max() else posterior == quantile
+    if matched_posterior.min() <= threshold:
+        return matched_posterior > threshold
+    quantile = np.sort(matched_posterior)[len(matched_posterior) // _ONE_IN]
+    if quantile == matched_posterior.max():
+        return matched_posterior == quantile
+    return matched_posterior > quantile
 
 
 def _checked(losses):

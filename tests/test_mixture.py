@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from l2rm_jax.mixture import call_matched, fit, fit_gaussian
+from l2rm_jax.mixture import above_threshold, fit, fit_gaussian
 
 KINDS = {"easy": ((2, 12), (9, 4)), "hard": ((2, 6), (5, 4)), "spiky": ((0.8, 20), (14, 6))}
 RATES = (0.2, 0.4, 0.6, 0.8)
@@ -112,7 +112,7 @@ def test_gaussian_components_are_recovered(rate):
         mixture.separation, 0.5 / scale / np.sqrt(mixture.variances).sum(), rtol=0.02
     )
     assert mixture.converged and mixture.is_consistent
-    assert np.mean(call_matched(1 - mixture.mismatched_posterior(losses)) != mismatched) > 0.99
+    assert np.mean(above_threshold(1 - mixture.mismatched_posterior(losses)) != mismatched) > 0.99
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -173,5 +173,5 @@ def test_a_wide_component_takes_the_lowest_losses_too():
     ids=["some", "all-above", "ties", "equal"],
 )
 def test_some_pairs_always_count_as_matched(posterior, mismatched):
-    called = call_matched(np.array(posterior))
+    called = above_threshold(np.array(posterior))
     np.testing.assert_array_equal(np.flatnonzero(~called), mismatched)

@@ -75,7 +75,7 @@ def ncr(arrays: Arrays) -> Errors:
     yield from _gaussian_mixture(arrays.under("gmm/"))
     for case in arrays.cases("pred"):
         stored = arrays.under(f"{case}/")
-        called = mixture.call_matched(stored["prob"])
+        called = mixture.above_threshold(stored["prob"])
         yield "pairs called otherwise", np.sum(called != stored["pred"])
 
 

@@ -64,7 +64,11 @@ def make(model, config) -> Method:
     parts = CoTeaching(
         warmup_loss=partial(ranking.triplet_mean, margin=margin),
         pair_losses=partial(base.pair_losses, model, margin),
-        split=partial(split_pairs, fit=mixture.fit_gaussian, call=call_matched),
+        split=partial(
+            split_pairs,
+            fit=mixture.fit_gaussian,
+            call=lambda mismatched_posterior: mixture.above_threshold(1 - mismatched_posterior),
+        ),
         subsets=keep_posterior,
         update=update,
         streams={"matched": 1, "mismatched": 1},
@@ -90,11 +94,6 @@ def clean_labels(
     if margins == "code":
         return weight[:, None] + (1 - weight[:, None]) * predicted
     return weight + (1 - weight) * predicted
-
-
-def call_matched(mismatched_posterior: np.ndarray) -> np.ndarray:
-    """Which pairs NCR calls matched, by their posterior of being mismatched, `[N]`."""
-    return mixture.call_matched(1 - mismatched_posterior)
 
 
 def keep_posterior(plan: EpochPlan, posterior: np.ndarray) -> EpochPlan:

@@ -33,9 +33,9 @@ def split(by: str, dataset: PairDataset, losses: Callable[[], np.ndarray]) -> Ep
     return split_by_posterior(1 - dataset.posterior, dataset.matched)
 
 
-def call_matched(probability: np.ndarray) -> np.ndarray:
+def call_matched(mismatched_posterior: np.ndarray) -> np.ndarray:
     """Which pairs are matched, by their posterior of being mismatched, `[M]`."""
-    return probability <= THRESHOLD
+    return mismatched_posterior <= THRESHOLD
 
 
 def split_pairs(

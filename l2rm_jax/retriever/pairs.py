@@ -17,14 +17,14 @@ from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.base import pair_losses
 from l2rm_jax.methods.networks import scores_of_networks
-from l2rm_jax.retriever.pairs_kept import MISMATCHED, Kept, give_verdict, read_kept
+from l2rm_jax.retriever.pairs_kept import MISMATCHED, Kept, give_verdict, read_flags, read_kept
 from l2rm_jax.retriever.pairs_proposals import propose
 from l2rm_jax.retriever.pairs_table import Column, check_ending, write_table
 from l2rm_jax.run import Run
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.run.opening import open_run, read_trained_config
-from l2rm_jax.run.trained import find_checkpoint
+from l2rm_jax.run.trained import find_checkpoint, read_trained
 
 _CHANGEABLE = ("data.path", "model.chunk", "evaluation.batch_size")
 _ALL_PAIRS = {  # neither filtered nor left out
@@ -81,8 +81,11 @@ def pair_columns(config: ConfigDict, workdir: str | Path) -> dict[str, Column]:
     replicas.check_batch(config.train.batch_size)
     kept = read_kept(config, train, workdir)
     with open_run(config, data, workdir, replicas) as run:
-        run.restore_best()
-        verdict = give_verdict(kept, run.method.splits and config.split.by == "crossfit")
+        # Not `run.restore_best`: the state may have numbers of each pair that the run trains on,
+        # and these are all pairs.
+        run.state = replicas.replicate(read_trained(workdir).state)
+        splits_by_crossfit = run.method.splits and config.split.by == "crossfit"
+        verdict = give_verdict(kept, splits_by_crossfit, read_flags(config, workdir))
         loss = _losses(run, kept)
         doubted = np.flatnonzero(verdict.called == MISMATCHED)
         is_rematched = config.method == "l2rm" and run.method.networks == 1 and len(doubted)

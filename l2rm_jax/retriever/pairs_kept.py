@@ -4,16 +4,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from ml_collections import ConfigDict
 
 from l2rm_jax.crossfit import Judgement
 from l2rm_jax.data import filters
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.methods import LossSplit
+from l2rm_jax.methods.decl import CALLED_MATCHED
 from l2rm_jax.methods.split import THRESHOLD
 from l2rm_jax.run.judgement import last_judgement, pairs_outside_fold, uses_crossfit
 from l2rm_jax.run.loss_split import last_split
+from l2rm_jax.run.trained import read_trained
 
 MATCHED, MISMATCHED = "matched", "mismatched"
 
@@ -81,12 +83,38 @@ def read_kept(config: ConfigDict, train: PairDataset, workdir: str | Path) -> Ke
     return Kept(dropped, trained, split and split.split, judged, judgement, fold)
 
 
-def give_verdict(kept: Kept, splits_by_crossfit: bool) -> Verdict:
+def read_flags(config: ConfigDict, workdir: str | Path) -> Bool[np.ndarray, " trained"] | None:
+    """Read which pairs the last epoch called matched, of a method that keeps this in its state.
+
+    That is `decl`, which calls pairs matched without a posterior. Of several networks, half or more
+    must agree.
+
+    Args:
+      config: config of the run.
+      workdir: its work directory, with a checkpoint.
+
+    Returns:
+      A flag for each pair that the run trains on; None for other methods and in the warm-up.
+
+    Raises:
+      CheckpointError: the newest checkpoint cannot be read.
+    """
+    state = read_trained(workdir, "last").state
+    flags = ((state.own or {}).get("pairs") or {}).get(CALLED_MATCHED)
+    if flags is None or int(state.epoch) < config.train.warmup_epochs:
+        return None
+    return np.atleast_2d(flags).mean(axis=0) >= 0.5
+
+
+def give_verdict(
+    kept: Kept, splits_by_crossfit: bool, flags: Bool[np.ndarray, " trained"] | None = None
+) -> Verdict:
     """Say of each pair what its last split says, or else cross-fitting.
 
     Args:
       kept: what the run keeps.
       splits_by_crossfit: whether the method splits the pairs by cross-fitting.
+      flags: what `read_flags` returns.
     """
     pairs = len(kept.dropped)
     posterior, judged_by = np.zeros(pairs), np.full(pairs, "", object)
@@ -96,6 +124,8 @@ def give_verdict(kept: Kept, splits_by_crossfit: bool) -> Verdict:
         if splits_by_crossfit:
             doubtful = posterior[kept.trained] > THRESHOLD
             called[kept.trained] = np.where(doubtful, MISMATCHED, MATCHED)
+    if flags is not None:
+        called[kept.trained] = np.where(flags, MATCHED, MISMATCHED)
     if kept.split is not None:
         posterior[kept.trained] = kept.split.mismatched_posterior
         judged_by[kept.trained] = "loss"

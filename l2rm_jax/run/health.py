@@ -6,7 +6,7 @@ once in the warm-up and once after it, and those in `PERSISTENT` again if they r
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from l2rm_jax.evaluation.recall import (
     chance_recalls,
     describe_counts,
 )
+from l2rm_jax.methods import Method
 from l2rm_jax.run.log import END
 
 Warnings = dict[str, str]  # name of a warning ("sign" in files) -> message
@@ -59,7 +60,8 @@ class Reference(NamedTuple):
       cost: transport cost, `learned` or `cosine`.
       epsilon: entropic regularisation of the transport.
       warmup_epochs: number of warm-up epochs.
-      warms_up: whether the loss of the warm-up differs from the later one.
+      warms_up: whether the warm-up differs from the epochs after it: they split the pairs, or have
+        another loss.
       flat_losses: for each stream that an epoch may pass over, the metric of its loss and the
         value of that loss when all similarities are equal.
     """
@@ -74,18 +76,18 @@ class Reference(NamedTuple):
     flat_losses: Mapping[str, tuple[str, float]]
 
 
-def make_reference(
-    config: Any, dev: PairDataset, losses: Mapping[str, tuple[str, Callable]]
-) -> Reference:
+def make_reference(config: Any, dev: PairDataset, method: Method) -> Reference:
     """Make the reference for a run with this config and validation split.
 
     Args:
       config: config of the run.
       dev: validation split.
-      losses: `Method.losses` of the run's method.
+      method: method of the run.
     """
     size = config.train.batch_size
-    equal = jnp.zeros((size, size))
+    equal, losses = jnp.zeros((size, size)), method.losses
+    warmup = {losses[stream] for stream in losses if stream.startswith("warmup")}
+    later = {losses.get(stream) for stream in method.streams}
     return Reference(
         images=len(dev.images),
         captions_per_image=dev.captions_per_image,
@@ -93,7 +95,7 @@ def make_reference(
         cost=config.l2rm.cost,
         epsilon=config.l2rm.epsilon,
         warmup_epochs=config.train.warmup_epochs,
-        warms_up=len({loss for _, loss in losses.values()}) > 1,
+        warms_up=method.splits or not warmup <= later,
         flat_losses={name: (metric, float(loss(equal))) for name, (metric, loss) in losses.items()},
     )
 

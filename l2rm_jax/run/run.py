@@ -66,7 +66,7 @@ class Run:
         replicas.require_same_on_hosts(inputs, "config and training pairs")
         self.model = make_model(config, len(data.vocabulary), AXIS)
         self.method = make_method(self.model, config)
-        self._reference = make_reference(config, data.dev, self.method.losses)
+        self._reference = make_reference(config, data.dev, self.method)
         self._scorer = Scorer(self.model, replicas, config.evaluation.batch_size)
         self._train_step = replicas.map(skip_non_finite(self.method.step), donate=True)
         self._run_ahead = RunAhead()

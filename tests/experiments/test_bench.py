@@ -1,12 +1,13 @@
 """Benchmarks run at tiny sizes and write their results."""
 
+import csv
 import json
 import sys
 
 import pytest
 
 from experiments import work
-from experiments.bench import compile, epoch, input, score, step
+from experiments.bench import compile, epoch, input, methods, score, step
 
 DATA = ("--regions=3", "--features=6", "--repeats=2")
 TINY = (*DATA, "--embed_dim=8", "--sim_dim=8")
@@ -57,3 +58,16 @@ def test_products_of_a_step_are_counted():
 def test_hardest_negatives_skip_the_gradients_of_other_pairs():
     assert operations("saf", "triplet") == operations("saf", "infonce")
     assert operations("sgr", "triplet") < operations("sgr", "infonce")
+
+
+def test_every_method_is_measured_beside_the_baseline(tmp_path, monkeypatch):
+    monkeypatch.setattr(methods, "PASSES", {"triplet": 3, "infonce": 3})  # the others compile long
+    file = tmp_path / "costs.csv"
+    monkeypatch.setattr(sys, "argv", ["bench", *TINY, "--batch=4", "--head=vse", f"--csv={file}"])
+    methods.main()
+    with file.open(newline="") as table:
+        first, second = csv.DictReader(table)
+    assert [
+        first[name] for name in ("method", "networks", "expected", "vse", "vse operations")
+    ] == ["triplet", "1", *["1.00"] * 3]
+    assert second["method"] == "infonce" and float(second["vse"]) > 0

@@ -247,6 +247,31 @@ def test_a_method_without_a_split_and_pairs_that_a_filter_dropped(tmp_path):
     assert not any(row[name] for row in rows for name in names)
 
 
+def test_the_flags_of_decl_are_shown_for_the_pairs_that_it_trains_on(tmp_path):
+    """Its state has a number for each of these, not for each pair of the table."""
+    scores = tmp_path / "scores.npy"
+    np.save(scores, np.arange(100.0) % 10)
+    changes = {"data.filter": "score", "data.filter_scores": str(scores), "data.filter_value": 3.0}
+    config = with_changes(tiny_config(method="decl", warmup_epochs=1, epochs=1), changes)
+    found, own = [], None
+
+    def list_now(run, epochs: int) -> None:
+        nonlocal own
+        run.checkpoints.wait()
+        found.append(table(tmp_path / "run", tmp_path / f"pairs{epochs}.csv"))
+        own = run.own_state["pairs"]["called_matched"]
+
+    train(config, tmp_path / "run", one_device(), on_epoch=list_now)
+    warmup, last = ([row["called"] for row in rows] for rows in found)
+    assert set(warmup) == {""}  # nothing is split yet
+    kept = np.flatnonzero(np.arange(100) % 10 >= 3)
+    expected = np.full(100, "", object)
+    expected[kept] = np.where(own == 1, "matched", "mismatched")
+    assert last == expected.tolist() and len(set(last)) == 3
+    assert not any(row[name] for row in found[1] for name in ("mismatched_posterior", "judged_by"))
+    assert all(row["loss"] for row in found[1])
+
+
 def test_what_is_known_of_pairs_that_are_left_out_or_filtered(tmp_path):
     """The rows are those of the run's own data, which are read in another way."""
     config = tiny_config()
