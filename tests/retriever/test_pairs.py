@@ -252,21 +252,21 @@ def test_the_flags_of_decl_are_shown_for_the_pairs_that_it_trains_on(tmp_path):
     scores = tmp_path / "scores.npy"
     np.save(scores, np.arange(100.0) % 10)
     changes = {"data.filter": "score", "data.filter_scores": str(scores), "data.filter_value": 3.0}
-    config = with_changes(tiny_config(method="decl", warmup_epochs=1, epochs=1), changes)
-    found, own = [], None
+    config = tiny_config(method="decl", warmup_epochs=1, epochs=1, checkpoint_steps=100)
+    own, found, workdir = [], [], tmp_path / "run"
 
     def list_now(run, epochs: int) -> None:
-        nonlocal own
-        run.checkpoints.wait()
-        found.append(table(tmp_path / "run", tmp_path / f"pairs{epochs}.csv"))
-        own = run.own_state["pairs"]["called_matched"]
+        if epochs == 2:  # the first one is saved, this one not yet
+            own.append(run.own_state["pairs"]["called_matched"])
+            found.append(table(workdir, tmp_path / "warmup.csv"))
 
-    train(config, tmp_path / "run", one_device(), on_epoch=list_now)
+    train(with_changes(config, changes), workdir, one_device(), on_epoch=list_now)
+    found.append(table(workdir, tmp_path / "pairs.csv"))
     warmup, last = ([row["called"] for row in rows] for rows in found)
     assert set(warmup) == {""}  # nothing is split yet
     kept = np.flatnonzero(np.arange(100) % 10 >= 3)
     expected = np.full(100, "", object)
-    expected[kept] = np.where(own == 1, "matched", "mismatched")
+    expected[kept] = np.where(own[0] == 1, "matched", "mismatched")
     assert last == expected.tolist() and len(set(last)) == 3
     assert not any(row[name] for row in found[1] for name in ("mismatched_posterior", "judged_by"))
     assert all(row["loss"] for row in found[1])
