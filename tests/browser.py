@@ -31,6 +31,7 @@ class Browser:
     Attributes:
       errors: messages of the console that are errors or warnings, and exceptions of scripts.
       requests: addresses that pages asked for, without their own and data URIs.
+      dialogs: types of the dialogs that pages opened ("alert", "beforeunload"); all are accepted.
     """
 
     def __init__(self, profile: Path):
@@ -55,6 +56,7 @@ class Browser:
         os.close(to_us)
         self.errors: list[str] = []
         self.requests: list[str] = []
+        self.dialogs: list[str] = []
         self._number, self._session, self._loaded = 0, None, False
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         attached = self.send("Target.attachToTarget", targetId=target, flatten=True)
@@ -78,18 +80,23 @@ class Browser:
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
         """Send a command and return its result; events that come before it are noted."""
+        number = self._post(method, **params)
+        while True:
+            reply = self._receive()
+            if reply.get("id") == number:
+                if "error" in reply:
+                    raise RuntimeError(f"{method}: {reply['error']}")
+                return reply["result"]
+            self._note(reply)
+
+    def _post(self, method: str, **params: Any) -> int:
+        """Send a command without waiting for its result; returns its number."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": params}
         if self._session:
             message["sessionId"] = self._session
         os.write(self._in, json.dumps(message).encode() + b"\0")
-        while True:
-            reply = self._receive()
-            if reply.get("id") == self._number:
-                if "error" in reply:
-                    raise RuntimeError(f"{method}: {reply['error']}")
-                return reply["result"]
-            self._note(reply)
+        return self._number
 
     def _receive(self) -> dict[str, Any]:
         end = time.monotonic() + TIMEOUT
@@ -104,6 +111,8 @@ class Browser:
         return json.loads(message)
 
     def _note(self, event: dict[str, Any]) -> None:
+        if "method" not in event:
+            return  # the result of a command that was not waited for
         method, params = event["method"], event["params"]
         if method == "Runtime.exceptionThrown":
             self.errors.append(json.dumps(params["exceptionDetails"]))
@@ -111,6 +120,9 @@ class Browser:
             self.errors.append(json.dumps(params["args"]))
         elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
             self.errors.append(params["entry"]["text"])
+        elif method == "Page.javascriptDialogOpening":
+            self.dialogs.append(params["type"])
+            self._post("Page.handleJavaScriptDialog", accept=True)
         elif method == "Page.loadEventFired":
             self._loaded = True
         elif method == "Network.requestWillBeSent":
@@ -124,6 +136,12 @@ class Browser:
         self.send("Page.navigate", url=path.resolve().as_uri())
         while not self._loaded:
             self._note(self._receive())
+
+    def type(self, text: str) -> None:
+        """Press and release the keys of some characters."""
+        for key in text:
+            self.send("Input.dispatchKeyEvent", type="keyDown", key=key, text=key)
+            self.send("Input.dispatchKeyEvent", type="keyUp", key=key)
 
     def run(self, script: str) -> Any:
         """Value of a JavaScript expression, which may be a promise."""

@@ -24,9 +24,14 @@ def wheel(tmp_path_factory) -> Path:
 def test_the_wheel_holds_the_package_and_the_configs_alone(wheel):
     with zipfile.ZipFile(wheel) as archive:
         files = {name for name in archive.namelist() if ".dist-info/" not in name}
-    package = {str(file.relative_to(ROOT)) for file in (ROOT / "l2rm_jax").rglob("*.py")}
+    sources = [
+        file for file in (ROOT / "l2rm_jax").rglob("*")
+        if file.suffix in (".py", ".css", ".js", ".html")
+    ]  # fmt: skip
+    package = {str(file.relative_to(ROOT)) for file in sources}
     configs = {f"l2rm_jax/{file.relative_to(ROOT)}" for file in (ROOT / "configs").glob("*.py")}
-    assert "l2rm_jax/data/scenes/world.py" in package and "l2rm_jax/configs/f30k.py" in configs
+    assert {"l2rm_jax/data/scenes/world.py", "l2rm_jax/audit/gallery.js"} <= package
+    assert "l2rm_jax/configs/f30k.py" in configs
     assert package | configs <= files
     assert not {name for name in files if name.endswith(".md") or not name.startswith("l2rm_jax/")}
 

@@ -5,10 +5,6 @@ the style and the script of this package run, by their hashes, and nothing be lo
 escaped, so the policy is a second lock.
 """
 
-import base64
-import hashlib
-import html
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,6 +15,7 @@ from jaxtyping import Float
 
 from l2rm_jax.data.files import check_new, new_file
 from l2rm_jax.errors import DataError
+from l2rm_jax.retriever.markup import escape_text, policy_hash, read_parts
 from l2rm_jax.retriever.thumbnails import Thumbnail, make_thumbnail
 
 LEVELS = 9  # shades of a word, besides none
@@ -92,10 +89,10 @@ def render_page(queries: Sequence[PageQuery], *, title: str, subtitle: str = "")
         raise DataError("the page of a search: no queries, expected at least one")
     thumbnail = cache(make_thumbnail)
     sections = [_query(number, query, thumbnail) for number, query in enumerate(queries, 1)]
-    style, script = _part("page.css"), _part("page.js")
+    style, script = read_parts(__file__, "page.css"), read_parts(__file__, "page.js")
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
-        f"style-src {_hash(style)}; script-src {_hash(script)}"
+        f"style-src {policy_hash(style)}; script-src {policy_hash(script)}"
     )
     aligned = any(hit.alignment for query in queries for hit in query.hits)
     return f"""<!doctype html>
@@ -105,13 +102,13 @@ def render_page(queries: Sequence[PageQuery], *, title: str, subtitle: str = "")
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{_text(title)}</title>
+<title>{escape_text(title)}</title>
 <style>{style}</style>
 </head>
 <body>
 <header class="page">
-<h1 dir="auto">{_text(title)}</h1>
-{f'<p dir="auto">{_text(subtitle)}</p>' if subtitle else ""}
+<h1 dir="auto">{escape_text(title)}</h1>
+{f'<p dir="auto">{escape_text(subtitle)}</p>' if subtitle else ""}
 {_LEGEND if aligned else ""}
 </header>
 {_contents(queries) if len(queries) > 1 else ""}
@@ -147,7 +144,7 @@ to see the regions that it matched; <kbd>Esc</kbd> ends that.</p>"""
 
 def _contents(queries: Sequence[PageQuery]) -> str:
     links = (
-        f'<li><a href="#query-{number}" dir="auto">{_text(query.text)}</a></li>\n'
+        f'<li><a href="#query-{number}" dir="auto">{escape_text(query.text)}</a></li>\n'
         for number, query in enumerate(queries, 1)
     )
     return f'<nav aria-label="Queries"><ol>\n{"".join(links)}</ol></nav>'
@@ -163,7 +160,7 @@ def _query(number: int, query: PageQuery, thumbnail: Callable[[Path], Thumbnail 
     hits = "".join(_hit(hit, query, thumbnail) for hit in query.hits)
     kinds = f"{' by-picture' if asked else ''}{'' if has_pictures else ' rows'}"
     return f"""<section class="query{kinds}" id="query-{number}" aria-labelledby="text-{number}">
-<h2 id="text-{number}" dir="auto">{_text(query.text)}</h2>
+<h2 id="text-{number}" dir="auto">{escape_text(query.text)}</h2>
 {asked}<ol class="hits">
 {hits or "<li>nothing found</li>"}</ol>
 </section>
@@ -178,8 +175,8 @@ def _hit(hit: PageHit, query: PageQuery, thumbnail: Callable[[Path], Thumbnail |
         stage,
         f'<p class="facts"><span class="rank"><span class="hidden">rank </span>{hit.rank}</span> '
         f'<span class="score"><span class="hidden">score </span>{hit.score:.3f}</span> '
-        f'<bdi class="id">{_text(hit.id)}</bdi></p>',
-        f'<p class="caption" dir="auto">{_text(caption)}</p>' if caption else "",
+        f'<bdi class="id">{escape_text(hit.id)}</bdi></p>',
+        f'<p class="caption" dir="auto">{escape_text(caption)}</p>' if caption else "",
     ]
     if hit.alignment:
         parts.append(_words(hit))
@@ -194,11 +191,11 @@ def _stage(
     """A picture, or the reason why it is not shown."""
     shown = thumbnail(Path(picture))
     if isinstance(shown, str):
-        note = f'<p><bdi>{_text(id_)}</bdi></p><p class="reason">{_text(shown)}</p>'
+        note = f'<p><bdi>{escape_text(id_)}</bdi></p><p class="reason">{escape_text(shown)}</p>'
         return f'<div class="stage missing">{note}</div>'
     size = f' width="{shown.size[0]}" height="{shown.size[1]}"' if shown.size else ""
     # `uri` is a media type of ours and base64, so there is nothing to escape in it.
-    image = f'<img src="{shown.uri}" alt="{_text(caption or id_)}"{size} decoding="async">'
+    image = f'<img src="{shown.uri}" alt="{escape_text(caption or id_)}"{size} decoding="async">'
     return f'<div class="stage"><div class="frame">{image}</div></div>'
 
 
@@ -220,7 +217,7 @@ def _words(hit: PageHit) -> str:
     places = weights / np.maximum(of_word, 1e-30)
     buttons = " ".join(
         f'<button type="button" class="word w{level:.0f}" tabindex="{min(n, 1) * -1}" '
-        f'data-share="{share:.3f}" data-regions="{_digits(place)}">{_text(word)}</button>'
+        f'data-share="{share:.3f}" data-regions="{_digits(place)}">{escape_text(word)}</button>'
         for n, (word, level, share, place) in enumerate(
             zip(words, levels, shares, places.T, strict=True)
         )
@@ -237,20 +234,3 @@ def _digits(shares: Iterable[float]) -> str:
         digits[number // 36] + digits[number % 36]
         for number in (round(share * 1000) for share in map(float, shares))
     )
-
-
-def _text(text: str) -> str:
-    """Escape a text for HTML; characters that a page cannot hold become U+FFFD."""
-    valid = (
-        "\ufffd" if unicodedata.category(x) in ("Cc", "Cs") and x not in "\t\n" else x for x in text
-    )
-    return html.escape("".join(valid), quote=True)
-
-
-def _part(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
-
-
-def _hash(content: str) -> str:
-    """The name of an inline style or script in a `Content-Security-Policy`."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

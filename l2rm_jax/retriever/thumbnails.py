@@ -10,7 +10,7 @@ from l2rm_jax.errors import first_line
 SIDE = 360  # longer side in pixels; pages show them at about half, which is sharp on dense screens
 QUALITY = 80  # of JPEG
 SMALL = 24 * 1024  # a file of so many bytes, of a format that browsers show, is embedded as it is
-LARGEST = 4 * 2**20  # without Pillow, larger files are not shown
+LARGEST = 4 * 2**20  # without Pillow, larger files are not shown on a page of some hits
 PREFIXES = {
     "png": b"\x89PNG\r\n\x1a\n",
     "jpeg": b"\xff\xd8\xff",
@@ -31,11 +31,19 @@ class Thumbnail(NamedTuple):
     size: tuple[int, int] | None = None
 
 
-def make_thumbnail(path: Path) -> Thumbnail | str:
+def make_thumbnail(
+    path: Path, *, side: int = SIDE, quality: int = QUALITY, largest: int = LARGEST
+) -> Thumbnail | str:
     """Read a picture for a page; or return the reason why it cannot be shown.
 
-    Pillow reduces it to `SIDE`. Small files are embedded as they are, and without Pillow all files
-    of the formats that browsers show, if they are not too large.
+    Pillow reduces it. Small files are embedded as they are, and without Pillow all files of the
+    formats that browsers show, if they are not too large.
+
+    Args:
+      path: the file.
+      side: longer side in pixels after reducing.
+      quality: of the JPEG after reducing, 1 to 95.
+      largest: without Pillow, larger files (in bytes) are not shown.
     """
     try:
         content = path.read_bytes()
@@ -53,29 +61,29 @@ def make_thumbnail(path: Path) -> Thumbnail | str:
     except ImportError:
         PIL = None
     if PIL:
-        return _reduced(content)
+        return _reduced(content, side, quality)
     if kind is None:
         return "browsers do not show this format; install Pillow"
-    if len(content) > LARGEST:
+    if len(content) > largest:
         return f"too large ({len(content) / 2**20:.0f} MiB); install Pillow, which reduces it"
     return _as_uri(kind, content)
 
 
-def _reduced(content: bytes) -> Thumbnail | str:
+def _reduced(content: bytes, side: int, quality: int) -> Thumbnail | str:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with Image.open(io.BytesIO(content)) as picture:
-            picture.draft("RGB", (2 * SIDE, 2 * SIDE))  # a large JPEG is decoded smaller
+            picture.draft("RGB", (2 * side, 2 * side))  # a large JPEG is decoded smaller
             upright = ImageOps.exif_transpose(picture)
         if upright.has_transparency_data:
             upright = upright.convert("RGBA")
             ground = Image.new("RGBA", upright.size, "white")
             upright = Image.alpha_composite(ground, upright)
         upright = upright.convert("RGB")
-        upright.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+        upright.thumbnail((side, side), Image.Resampling.LANCZOS)
         file = io.BytesIO()
-        upright.save(file, "JPEG", quality=QUALITY, optimize=True)
+        upright.save(file, "JPEG", quality=quality, optimize=True)
     except UnidentifiedImageError:
         return "not a picture"
     except Exception as error:  # decoders raise errors of many types

@@ -1,0 +1,289 @@
+// The page: two doors (the list and the blind review), filters, search, decisions, keys.
+
+const find = (id) => document.getElementById(id);
+const count = (number) => number.toLocaleString("en");
+let door = "list";
+let filter = "all"; // "all", "decided" or the number of a kind
+let decisions, list;
+
+// The decision of a pair that holds through this door: the review asks again what the list has decided.
+function decisionOf(row) {
+  const entry = decisions.of(row);
+  return entry && (door === "list" || entry.door === "review") ? entry : null;
+}
+
+const isBlind = (row) => door === "review" && !decisionOf(row);
+
+function say(text) {
+  find("status").textContent = text;
+}
+
+// Which pairs are in the list.
+
+function pairsInView() {
+  if (door === "review") return Int32Array.from(about.review);
+  const words = find("search").value.trim().toLowerCase();
+  if (filter === "all" && !words) return data.order;
+  const [captions, ids] = words ? [data.inCaptions.has(words), data.inIds.has(words)] : [null, null];
+  return data.order.filter((row) => {
+    if (filter === "decided" ? !decisions.of(row) : filter !== "all" && data.kind[row] !== filter) return false;
+    return !words || captions[row] || ids[data.image[row]] || String(row) === words;
+  });
+}
+
+// Show the pairs again; select `row` if it is among them, else the first that is not decided.
+function refresh(row = null) {
+  const view = pairsInView();
+  let index = row === null ? -1 : view.indexOf(row);
+  if (index < 0) index = view.findIndex((other) => !decisionOf(other));
+  list.show(view, Math.max(index, 0));
+}
+
+function openDoor(name, row = null) {
+  door = name;
+  find("status").textContent = "";
+  document.body.dataset.door = door;
+  find("list-door").setAttribute("aria-pressed", door === "list");
+  find("review-door").setAttribute("aria-pressed", door === "review");
+  find("door-note").textContent = door === "review"
+    ? "What the audit says is hidden until you have decided."
+    : "All pairs, the most doubted first.";
+  refresh(row);
+}
+
+function chooseFilter(name) {
+  filter = name;
+  for (const button of find("filters").children) button.setAttribute("aria-pressed", button.dataset.filter === String(name));
+  refresh(list.row);
+}
+
+function addFilters() {
+  const counts = about.kinds.map(() => 0);
+  for (const kind of data.kind) counts[kind]++;
+  const doubtedFirst = [...about.kinds.keys()].slice(2).concat(1, 0);
+  const names = [["all", "all", data.kind.length], ...doubtedFirst.map((kind) => [kind, kindName(kind), counts[kind]]), ["decided", "decided", 0]];
+  find("filters").replaceChildren(...names.map(([value, text, number]) => {
+    const button = make("button", { type: "button", onclick: () => chooseFilter(value), disabled: value !== "decided" && !number },
+      `${text} `, make("span", { className: "count", textContent: count(number) }));
+    button.dataset.filter = value;
+    button.setAttribute("aria-pressed", value === filter);
+    return button;
+  }));
+}
+
+// What is shown of a pair: its row in the list, and the pane beside.
+
+const MARKS = { fits: "\u2713", wrong: "\u2717", unsure: "?" };
+
+function fillRow(element, row, index) {
+  const embedded = data.embedded.get(data.image[row]);
+  const frame = make("span", { className: "thumb" });
+  if (embedded) frame.append(make("img", { src: addressOf(data.image[row]), alt: "", decoding: "async" }));
+  const entry = decisionOf(row);
+  element.classList.toggle("decided", entry !== null);
+  const mark = make("span", { className: "mark" });
+  if (entry) {
+    mark.className += ` ${entry.decision}`;
+    mark.append(make("span", { textContent: MARKS[entry.decision], ariaHidden: "true" }), make("span", { className: "hidden", textContent: `, ${entry.decision}` }));
+  }
+  const lead = door === "review" ? count(index + 1) : percent(data.posterior[row]);
+  element.replaceChildren(frame, make("span", { className: "lead", textContent: lead }),
+    make("span", { className: "words", dir: "auto", textContent: data.captions[row] }), mark);
+}
+
+function showPair(row) {
+  const pane = find("pair");
+  if (row === null) {
+    pane.replaceChildren(make("p", { className: "reason", textContent: "No pair is in this list." }));
+    return;
+  }
+  const decided = decisionOf(row);
+  const take = isLocked(row) && decided.decision !== "wrong" ? null : (caption) => decide("wrong", caption);
+  const hadFocus = pane.contains(document.activeElement);
+  pane.replaceChildren(...describePair(row, { decided, blind: isBlind(row), take }));
+  pane.scrollTop = 0;
+  if (hadFocus) pane.focus({ preventScroll: true });
+}
+
+function showProgress() {
+  const reviewed = about.review.filter((row) => decisions.of(row)?.door === "review").length;
+  find("review-door").textContent = `Review ${count(about.review.length)}, blind`;
+  find("progress").textContent = door === "review"
+    ? `${count(reviewed)} of ${count(about.review.length)} decided`
+    : `${count(decisions.byRow.size)} decided`;
+  find("filters").lastElementChild.lastElementChild.textContent = count(decisions.byRow.size);
+  if (!decisions.storage) {
+    find("door-note").textContent = "This browser keeps nothing for this page: download the decisions before you close it.";
+  }
+}
+
+function changed(row) {
+  showPair(row);
+  showProgress();
+  // A reader follows the list by itself while the list has the focus.
+  if (row !== null && document.activeElement !== find("pairs")) {
+    const doubt = isBlind(row) ? "" : `, doubt ${percent(data.posterior[row])}`;
+    find("announced").textContent = `${list.index + 1} of ${list.view.length}${doubt}: ${data.captions[row]}`;
+  }
+}
+
+// Decisions.
+
+const isLocked = (row) => decisions.of(row)?.door === "review";
+
+function decide(decision, caption = null) {
+  const row = list.row;
+  if (row === null) return;
+  if (isLocked(row) && (decisions.of(row).decision !== decision || caption === null)) {
+    say("Decided in the blind review, so it stays. Undo (z) takes decisions back, the last first.");
+    return;
+  }
+  const entry = { row, decision, caption, door: isLocked(row) ? "review" : door };
+  decisions.add(entry);
+  say(`Row ${row}: ${describeDecision(entry)}`);
+  moveOn();
+}
+
+function moveOn() {
+  const { view, index } = list;
+  let next = index + 1;
+  while (next < view.length && decisionOf(view[next])) next++;
+  if (next < view.length) {
+    list.draw(true);
+    list.select(next);
+    return;
+  }
+  list.draw(true);
+  list.select(index);
+  const left = view.some((row) => !decisionOf(row));
+  say(left ? "The end of the list. Some pairs above are not decided." : `All pairs of this ${door} are decided. Download the decisions (d).`);
+}
+
+function undo() {
+  const entry = decisions.undo();
+  if (!entry) {
+    say("There is nothing to undo.");
+    return;
+  }
+  const through = entry.door === "review" && about.review.includes(entry.row) ? "review" : "list";
+  if (through === "list" && !list.view.includes(entry.row)) {
+    find("search").value = "";
+    filter = "all";
+    chooseFilter("all");
+  }
+  openDoor(through, entry.row);
+  say(`Undone, row ${entry.row}: ${describeDecision(entry)}`);
+}
+
+function download() {
+  if (!decisions.byRow.size) {
+    say("Nothing is decided yet.");
+    return;
+  }
+  decisions.download();
+  say(`decisions.csv has ${count(decisions.byRow.size)} decisions.`);
+}
+
+function take(number) {
+  const row = list.row;
+  const proposal = row === null || isBlind(row) ? null : proposalsOf(row)[number - 1];
+  if (proposal) decide("wrong", proposal.caption);
+  else say(row !== null && isBlind(row) ? "Proposals are hidden until you have decided." : `There is no proposal ${number}.`);
+}
+
+// Keys, and the buttons that do the same.
+
+const ACTIONS = {
+  y: ["fits", () => decide("fits")],
+  n: ["wrong", () => decide("wrong")],
+  u: ["unsure", () => decide("unsure")],
+  z: ["undo", undo],
+  k: ["previous", () => list.select(list.index - 1)],
+  j: ["next", () => list.select(list.index + 1)],
+  d: ["download", download],
+  "?": ["help", () => find("help").showModal()],
+};
+
+function addKeys() {
+  const buttons = Object.entries(ACTIONS).map(([key, [text, act]]) => {
+    const button = make("button", { type: "button", onclick: act }, make("kbd", { textContent: key }), ` ${text}`);
+    button.setAttribute("aria-keyshortcuts", key);
+    if ("ynu".includes(key)) button.className = "decides";
+    return button;
+  });
+  if (about.top) buttons.splice(3, 0, make("span", { className: "key" }, make("kbd", { textContent: about.top > 1 ? `1-${about.top}` : "1" }), " take proposal"));
+  find("keys").replaceChildren(...buttons);
+  find("kinds").replaceChildren(...about.kinds.flatMap((kind, n) => [make("dt", { textContent: kindName(n) }), make("dd", { textContent: `${KIND_TEXTS[kind]}.` })]));
+}
+
+function moveByKey(key) {
+  const page = Math.max(1, Math.floor(list.visible / HEIGHT) - 1);
+  const to = { ArrowDown: list.index + 1, ArrowUp: list.index - 1, PageDown: list.index + page, PageUp: list.index - page, Home: 0, End: list.view.length - 1 }[key];
+  if (to === undefined) return false;
+  list.select(to);
+  return true;
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || find("help").open) return;
+  if (event.target === find("search")) {
+    if (event.key === "Escape") event.target.value = "";
+    if (event.key !== "Escape" && event.key !== "Enter") return;
+    event.preventDefault();
+    refresh(list.row);
+    find("pairs").focus();
+    return;
+  }
+  if (event.target === find("pairs") && moveByKey(event.key)) {
+    event.preventDefault();
+    return;
+  }
+  if (!find("letters").checked) return;
+  const key = event.key.toLowerCase();
+  if (key === "/" && door === "list") find("search").focus();
+  else if (/^[1-9]$/.test(key)) take(Number(key));
+  else if (Object.hasOwn(ACTIONS, key)) ACTIONS[key][1]();
+  else return;
+  event.preventDefault();
+}
+
+async function start() {
+  await unpackAll();
+  const weights = new Map(about.review.map((row, n) => [row, about.weights[n]]));
+  decisions = new Decisions(about.key, data.captions.length, weights);
+  list = new PairList(find("pairs"), fillRow, changed);
+  find("review-door").hidden = !about.review.length;
+  // Each door keeps its place: the list would tell what it says of the pair that the review shows.
+  const places = { list: null, review: null };
+  for (const name of ["list", "review"]) {
+    find(`${name}-door`).onclick = () => {
+      places[door] = list.row;
+      openDoor(name, places[name]);
+    };
+  }
+  let waiting;
+  find("search").oninput = () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => refresh(list.row), 150);
+  };
+  addFilters();
+  addKeys();
+  openDoor("list");
+  document.addEventListener("keydown", onKey);
+  window.addEventListener("storage", (event) => {
+    if (!event.key?.startsWith(decisions.prefix)) return;
+    decisions.read();
+    list.draw(true);
+    changed(list.row);
+  });
+  window.addEventListener("beforeunload", (event) => {
+    if (decisions.unsaved) event.preventDefault();
+  });
+  document.querySelector("main").removeAttribute("aria-busy");
+}
+
+start().catch((error) => {
+  find("pair").textContent = typeof DecompressionStream === "undefined"
+    ? "This browser cannot unpack the pairs. Chrome 80, Firefox 113, Safari 16.4 and later can."
+    : `This page cannot be read: ${error.message}`;
+});

@@ -1,0 +1,275 @@
+"""The page of an audit: one HTML file on which a person looks at pairs and decides.
+
+The page needs no server and no network. All pairs are in it: columns of numbers as typed arrays and
+texts as UTF-8, each a block of gzip in base64 that the browser unpacks. A policy in its head
+(`Content-Security-Policy`) lets only the style and the script of this package run, by their hashes,
+and lets only pictures be loaded, from the page itself and from disk. The script shows texts of the
+data as nothing but text, so the policy is a second lock.
+"""
+
+import base64
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from string import Template
+from typing import BinaryIO, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from l2rm_jax.audit.findings import KINDS, PairFindings
+from l2rm_jax.data.files import check_new, new_file
+from l2rm_jax.errors import DataError
+from l2rm_jax.retriever.markup import escape_text, policy_hash, read_parts
+from l2rm_jax.retriever.thumbnails import SMALL, make_thumbnail
+
+SCRIPTS = ("gallery_data.js", "gallery_decisions.js", "gallery_list.js", "gallery_pair.js",
+           "gallery.js")  # fmt: skip
+SIDE, QUALITY = 288, 70  # of embedded pictures: about 15 kB each
+ROWS = 65_536  # rows of a column, or texts, that are converted at once
+PIECE = 3 * 2**18  # bytes of gzip in one script element; a multiple of 3, which base64 takes whole
+HEAD = '<th scope="col">'
+UNKNOWN = 2**16 - 1  # code of NaN in a column of 16 bits; numbers have the codes below
+
+
+class Gallery(NamedTuple):
+    """What the page shows.
+
+    Attributes:
+      title: the data's name and size and the seed, in one line.
+      key: hash of the audit. The browser keeps decisions under it, as pages may share a storage.
+      verdict: the first sentences of the report.
+      details: tables that say how the pairs were judged: title, header and rows.
+      findings: what is known of each pair.
+      captions: [pairs]
+      ids: [images] what the user calls each image.
+      pictures: [images] files of the images; None if there are only features.
+      near: [images, 3] the three nearest images of each. Their captions stand for a picture that
+        cannot be shown. None: only the image's own other captions are shown.
+      review: pairs of the blind review, in the order in which they are shown.
+      review_weight: 1 / probability that each of these was drawn, for `decisions.csv`.
+      shown: how many of the most doubted pairs have their picture in the file. Those of the review
+        always have; other pictures are loaded from their own files when a pair is selected.
+    """
+
+    title: str
+    key: str
+    verdict: Sequence[str]
+    details: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]
+    findings: PairFindings
+    captions: Sequence[str]
+    ids: Sequence[str]
+    pictures: Sequence[Path] | None
+    near: Int[np.ndarray, "images 3"] | None
+    review: Int[np.ndarray, " n"]
+    review_weight: Float[np.ndarray, " n"]
+    shown: int
+
+
+def write_gallery(path: str | Path, gallery: Gallery) -> None:
+    """Write the page to a new file, which appears when it is complete.
+
+    The same gallery gives the same bytes, with the same versions of zlib and Pillow. The page is
+    written in pieces, so memory does not grow with the number of pairs.
+
+    Raises:
+      ConfigError: `path` exists already.
+      DataError: numbers of pairs or images differ, or a row of the review does not exist.
+    """
+    path = Path(path)
+    check_new(path, "gallery")
+    _check(gallery)
+    style, script = read_parts(__file__, "gallery.css"), read_parts(__file__, *SCRIPTS)
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src 'self' data: file:; "
+        f"style-src {policy_hash(style)}; script-src {policy_hash(script)}"
+    )
+    before, after = read_parts(__file__, "gallery.html").split("$data")
+    values = {
+        "policy": policy,
+        "style": style,
+        "script": script,
+        "title": escape_text(gallery.title),
+        "verdict": "".join(f'<p dir="auto">{escape_text(text)}</p>\n' for text in gallery.verdict),
+        "details": _details(gallery.details),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with new_file(path, "gallery") as unfinished, unfinished.open("wb") as file:
+        file.write(Template(before).substitute(values).encode())
+        _write_about(file, gallery)
+        for name, pieces in _columns(gallery.findings, gallery.near):
+            _write_block(file, name, pieces)
+        _write_block(file, "captions", _lines(gallery.captions))
+        _write_block(file, "ids", _lines(gallery.ids))
+        if gallery.pictures is not None:
+            _write_block(file, "files", _lines(_addresses(gallery.pictures, path.parent)))
+            _write_pictures(file, gallery)
+        file.write(Template(after).substitute(values).encode())
+
+
+def _check(gallery: Gallery) -> None:
+    pairs, images = len(gallery.findings.image), len(gallery.ids)
+    sizes = {
+        "captions": (len(gallery.captions), pairs),
+        "pairs in order": (len(gallery.findings.order), pairs),
+        "review weights": (len(gallery.review_weight), len(gallery.review)),
+    }
+    if gallery.pictures is not None:
+        sizes["pictures"] = len(gallery.pictures), images
+    if gallery.near is not None:
+        sizes["rows of near images"] = len(gallery.near), images
+    problems = [
+        f"gallery: found {found:,} {what}, expected {expected:,}"
+        for what, (found, expected) in sizes.items()
+        if found != expected
+    ]
+    for what, rows, size in (
+        ("image", gallery.findings.image, images),
+        ("pair of the review", gallery.review, pairs),
+    ):
+        outside = np.asarray(rows)[(np.asarray(rows) < 0) | (np.asarray(rows) >= size)]
+        if len(outside):
+            problems.append(f"gallery: found {what} {outside[0]}, expected 0 to {size - 1}")
+    if not pairs:
+        problems.append("gallery: no pairs, expected at least one")
+    if problems:
+        raise DataError(*problems)
+
+
+def _details(tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]) -> str:
+    """Tables, folded until someone asks for them."""
+    if not tables:
+        return ""
+
+    def line(texts: Sequence[str], start: str, end: str) -> str:
+        return f"<tr>{''.join(f'{start}{escape_text(text)}{end}' for text in texts)}</tr>\n"
+
+    inner = "".join(
+        f"<table>\n<caption>{escape_text(title)}</caption>\n"
+        f"<thead>{line(header, HEAD, '</th>')}</thead>\n"
+        f"<tbody>{''.join(line(row, '<td>', '</td>') for row in rows)}</tbody>\n</table>\n"
+        for title, header, rows in tables
+    )
+    return (
+        "<details>\n<summary>How this was judged</summary>\n"
+        f'<div class="tables" tabindex="0" role="group" aria-label="Tables">\n{inner}</div>\n'
+        "</details>\n"
+    )
+
+
+def _write_about(file: BinaryIO, gallery: Gallery) -> None:
+    """What is not a column: JSON, in which `<` is escaped, as `</script>` would end the element."""
+    low, high = _range(gallery.findings.information)
+    about = {
+        "key": gallery.key,
+        "kinds": KINDS,
+        "top": gallery.findings.proposal.shape[1],
+        "information": [low, high],
+        "review": np.asarray(gallery.review).tolist(),
+        "weights": np.asarray(gallery.review_weight, np.float64).tolist(),
+    }
+    text = json.dumps(about).replace("<", "\\u003c")
+    file.write(f'<script type="application/json" id="about">{text}</script>\n'.encode())
+
+
+def _range(numbers: Float[np.ndarray, " n"]) -> tuple[float, float]:
+    """Lowest and highest of the finite numbers; (0, 1) if they do not differ."""
+    finite = numbers[np.isfinite(numbers)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    return (low, high) if low < high else (low, low + 1)
+
+
+def _columns(
+    findings: PairFindings, near: Int[np.ndarray, "images 3"] | None
+) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Names and bytes of the columns, as `gallery_data.js` reads them: little-endian."""
+    for name in ("posterior", "probability", "none_fits"):
+        yield name, _codes(getattr(findings, name), 0.0, 1.0)
+    yield "information", _codes(findings.information, *_range(findings.information))
+    yield "kind", _slices(findings.kind, "u1")
+    for name in ("image", "proposal", "order"):
+        yield name, _slices(getattr(findings, name), "<i4")
+    if near is not None:
+        yield "near", _slices(near, "<i4")
+
+
+def _slices(column: np.ndarray, dtype: str) -> Iterator[bytes]:
+    for start in range(0, len(column), ROWS):
+        yield column[start : start + ROWS].astype(dtype).tobytes()
+
+
+def _codes(column: np.ndarray, low: float, high: float) -> Iterator[bytes]:
+    """Numbers in [low, high] as 16 bits: 0 to 65534, and `UNKNOWN` for NaN."""
+    for start in range(0, len(column), ROWS):
+        share = (column[start : start + ROWS].astype(np.float64) - low) / (high - low)
+        codes = np.rint(share.clip(0, 1) * (UNKNOWN - 1))
+        yield np.where(np.isnan(share), UNKNOWN, codes).astype("<u2").tobytes()
+
+
+def _lines(texts: Iterable[str]) -> Iterator[bytes]:
+    """Texts as UTF-8, one a line. Space within a text is one blank, as a page shows it anyway."""
+    lines, separator = [], b""
+    for text in texts:
+        lines.append(" ".join(text.split()))
+        if len(lines) == ROWS:
+            yield separator + _utf8("\n".join(lines))
+            lines, separator = [], b"\n"
+    if lines:
+        yield separator + _utf8("\n".join(lines))
+
+
+def _utf8(text: str) -> bytes:
+    """UTF-8; half characters, which it cannot hold, become U+FFFD."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def _write_block(file: BinaryIO, name: str, pieces: Iterable[bytes]) -> None:
+    """Write bytes as gzip in base64, in script elements of at most `PIECE` bytes of gzip each.
+
+    Base64 has no `<`, so nothing in a block can end its element.
+    """
+    packer = zlib.compressobj(6, zlib.DEFLATED, 31)  # 31: gzip, whose header has no time then
+    start, end = f'<script type="application/gzip" data-block="{name}">'.encode(), b"</script>\n"
+    packed = bytearray()
+    for piece in chain(map(packer.compress, pieces), map(packer.flush, (zlib.Z_FINISH,))):
+        packed += piece
+        while len(packed) > PIECE:
+            file.write(start + base64.b64encode(packed[:PIECE]) + end)
+            del packed[:PIECE]
+    file.write(start + base64.b64encode(packed) + end)
+
+
+def _addresses(pictures: Iterable[Path], folder: Path) -> Iterator[str]:
+    """Addresses of files for the page in `folder`: relative, so that both can be moved together."""
+
+    @cache
+    def prefix(parent: str) -> str:
+        return os.path.relpath(parent or ".", folder)
+
+    for picture in pictures:
+        parent, name = os.path.split(picture)
+        yield quote(os.fsencode(os.path.join(prefix(parent), name)))
+
+
+def _write_pictures(file: BinaryIO, gallery: Gallery) -> None:
+    """Write the pictures of the review and of the most doubted pairs, each once.
+
+    Those that cannot be read, or not be reduced as Pillow is not installed, are left out.
+    """
+    findings = gallery.findings
+    pairs = np.concatenate([gallery.review, findings.order[: gallery.shown]]).astype(np.int64)
+    for image in dict.fromkeys(findings.image[pairs].tolist()):
+        picture = Path(gallery.pictures[image])
+        shown = make_thumbnail(picture, side=SIDE, quality=QUALITY, largest=SMALL)
+        if not isinstance(shown, str):
+            kind, content = shown.uri.removeprefix("data:").split(";base64,")
+            element = f'<script type="{kind}" data-image="{image}">{content}</script>\n'
+            file.write(element.encode())

@@ -1,0 +1,84 @@
+// The decisions: a log that the browser keeps under the key of the audit, and `decisions.csv`.
+
+const STORED = /^(\d+),(fits|wrong|unsure),(\d*),(list|review)$/; // row, decision, caption, door
+
+class Decisions {
+  constructor(key, pairs, weights) {
+    this.prefix = `l2rm-audit:${key}:`;
+    this.pairs = pairs;
+    this.weights = weights; // by row of the review's pairs
+    try {
+      this.storage = window.localStorage;
+      this.storage.setItem(`${this.prefix}test`, "1");
+      this.storage.removeItem(`${this.prefix}test`);
+    } catch {
+      this.storage = null; // private windows, blocked storage
+    }
+    this.unsaved = false;
+    this.log = [];
+    this.byRow = new Map();
+    this.read();
+  }
+
+  // Take over what is stored, as after a decision in another tab.
+  read() {
+    if (!this.storage) return;
+    this.log = [];
+    for (let n = 0; ; n++) {
+      const [, row, decision, caption, door] = STORED.exec(this.storage.getItem(this.prefix + n)) || [];
+      if (row === undefined || Number(row) >= this.pairs || Number(caption) >= this.pairs) break;
+      this.log.push({ row: Number(row), decision, caption: caption === "" ? null : Number(caption), door });
+    }
+    this.byRow = new Map(this.log.map((entry) => [entry.row, entry]));
+    this.unsaved = this.storage.getItem(`${this.prefix}unsaved`) !== null;
+  }
+
+  of(row) {
+    return this.byRow.get(row) || null;
+  }
+
+  add(entry) {
+    this.log.push(entry);
+    this.byRow.set(entry.row, entry);
+    const { row, decision, caption, door } = entry;
+    this.write(() => this.storage.setItem(this.prefix + (this.log.length - 1), [row, decision, caption, door].join()));
+  }
+
+  // Take back the last decision and return it; null if there is none.
+  undo() {
+    const entry = this.log.pop();
+    if (!entry) return null;
+    const before = this.log.findLast((other) => other.row === entry.row);
+    if (before) this.byRow.set(entry.row, before);
+    else this.byRow.delete(entry.row);
+    this.write(() => this.storage.removeItem(this.prefix + this.log.length));
+    return entry;
+  }
+
+  write(change) {
+    this.unsaved = true;
+    if (!this.storage) return;
+    try {
+      change();
+      this.storage.setItem(`${this.prefix}unsaved`, "1");
+    } catch {
+      this.storage = null; // full
+    }
+  }
+
+  csv() {
+    const lines = [...this.byRow.values()].sort((a, b) => a.row - b.row).map(({ row, decision, caption, door }) =>
+      [row, decision, caption, door, door === "review" ? this.weights.get(row) : null].join());
+    return ["row,decision,caption,door,weight", ...lines, ""].join("\n");
+  }
+
+  download() {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([this.csv()], { type: "text/csv" }));
+    link.download = "decisions.csv";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+    this.unsaved = false;
+    this.storage?.removeItem(`${this.prefix}unsaved`);
+  }
+}

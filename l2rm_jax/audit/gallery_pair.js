@@ -1,0 +1,98 @@
+// The selected pair: picture, caption, what the audit says of it, and the captions that may fit better.
+
+const KIND_TEXTS = {
+  matched: "fits as well as correct captions do",
+  alternate: "in doubt by itself, but also a caption of a similar image, so it is kept",
+  doubtful: "this caption fits no better than that of a random image",
+  foreign_set: "all captions of this image fit no better than those of a random image",
+  uninformative: "says too little to tell: it would fit many images as well",
+  shifted: "stands in a run of rows whose captions fit the images of other rows",
+};
+
+const kindName = (kind) => about.kinds[kind].replace("_", " ");
+
+// An element with properties and children. Strings become text, never markup.
+function make(tag, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
+}
+
+function describeDecision({ decision, caption }) {
+  if (decision !== "wrong") return decision;
+  return caption === null ? "wrong, none fits" : `wrong, this fits: ${data.captions[caption]}`;
+}
+
+// Elements of the pane. `decided` is the decision that holds through this door, or null; `blind`
+// hides all that the audit says; `take` is called with the row of a proposed caption, unless null.
+function describePair(row, { decided, blind, take }) {
+  const image = data.image[row];
+  const id = make("bdi", { textContent: data.ids[image] });
+  const facts = make("p", { className: "facts" });
+  if (!blind) facts.append(make("strong", { textContent: `doubt ${percent(data.posterior[row])}` }));
+  facts.append(make("span", { textContent: `row ${row}` }), make("span", {}, id));
+  const text = make("div", { className: "text" },
+    make("h2", { id: "caption", dir: "auto", textContent: data.captions[row] }), facts);
+  if (decided) {
+    text.append(make("p", { className: `decision ${decided.decision}` }, "You said: ", make("bdi", { textContent: describeDecision(decided) })));
+  }
+  if (!blind) text.append(...describeJudgement(row, decided, take));
+  text.append(...describeCaptions("Other captions of this image", [...pairsOfImage(image)].filter((other) => other !== row)));
+  return [showPicture(image), text];
+}
+
+function describeJudgement(row, decided, take) {
+  const kind = about.kinds[data.kind[row]];
+  const judgement = make("p", { className: "judgement" },
+    make("strong", { textContent: kindName(data.kind[row]) }), `: ${KIND_TEXTS[kind]}. Information ${informationOf(row)}; random captions have 0.`);
+  const proposals = proposalsOf(row);
+  if (!proposals.length) return [judgement];
+  const items = proposals.map(({ caption, probability }, i) => {
+    const taken = decided !== null && decided.caption === caption;
+    return proposalButton(i + 1, data.captions[caption], probability, taken, take && (() => take(caption)));
+  });
+  const none = decided !== null && decided.decision === "wrong" && decided.caption === null;
+  items.push(proposalButton("n", "none of these fits", data.none_fits[row], none, take && (() => take(null))));
+  const list = make("ul", {}, ...items.map((item) => make("li", {}, item)));
+  return [judgement, make("h3", { textContent: "May fit this image better" }), list];
+}
+
+function proposalButton(key, text, probability, taken, onclick) {
+  const button = make("button", { type: "button", className: "proposal", disabled: onclick === null, onclick },
+    make("kbd", { textContent: key }), make("span", { className: "words", dir: "auto", textContent: text }),
+    make("span", { className: "share", textContent: percent(probability) }));
+  button.setAttribute("aria-pressed", taken);
+  return button;
+}
+
+function describeCaptions(title, rows) {
+  if (!rows.length) return [];
+  const items = rows.map((row) => make("li", { dir: "auto", textContent: data.captions[row] }));
+  return [make("h3", { textContent: title }), make("ul", { className: "captions" }, ...items)];
+}
+
+function showPicture(image) {
+  const figure = make("div", { className: "picture" });
+  const address = addressOf(image);
+  if (address === null) {
+    figure.append(...standIn(image, "These data have no photographs."));
+    return figure;
+  }
+  const photograph = make("img", { alt: `photograph ${data.ids[image]}`, decoding: "async" });
+  photograph.onerror = () => {
+    const place = make("bdi", { textContent: data.files[image] });
+    figure.replaceChildren(...standIn(image, "This photograph cannot be shown: ", place));
+  };
+  photograph.src = address;
+  figure.append(photograph);
+  return figure;
+}
+
+// Where there is no picture, the captions of the nearest images say what it may show.
+function standIn(image, ...reason) {
+  const note = make("p", { className: "reason" }, ...reason);
+  if (!data.near) return [note];
+  const near = [...data.near.subarray(3 * image, 3 * image + 3)].filter((other) => other >= 0);
+  const rows = near.filter((other) => pairsOfImage(other).length).map((other) => pairsOfImage(other)[0]);
+  return [note, ...describeCaptions("In its place, a caption of each of the three most similar images", rows)];
+}

@@ -1,0 +1,81 @@
+"""Galleries for tests: findings that were made up, captions and names that try to be markup."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from l2rm_jax.audit.findings import ALTERNATE, DOUBTFUL, FOREIGN_SET, MATCHED, PairFindings
+from l2rm_jax.audit.gallery import Gallery
+
+TOP = 3
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(1)>",
+    "<!-- <script> -->",
+    "&lt;b&gt; \u202e right to left",
+    "half a character \ud83d",
+    "two\nlines\r\n",
+)
+WORDS = (
+    "a", "two", "dog", "man", "ball", "red", "blue", "runs", "sits", "in", "under", "the", "grass",
+    "snow", "field", "big",
+)  # fmt: skip
+
+
+def write_picture(path: Path, number: int) -> None:
+    """Write a PNG of 60 x 40 pixels, whose colour is different for each number below 256."""
+    Image.new("RGB", (60, 40), (number, 80, 255 - number)).save(path)
+
+
+def make_findings(pairs: int, per_image: int, seed: int = 0) -> PairFindings:
+    """One pair in five is doubted; each doubted one has `TOP` proposals."""
+    rng = np.random.default_rng(seed)
+    image = np.repeat(np.arange(-(-pairs // per_image)), per_image)[:pairs]
+    doubted = rng.random(pairs) < 0.2
+    posterior = np.where(doubted, rng.uniform(0.6, 1, pairs), rng.uniform(0, 0.3, pairs))
+    kind = np.where(doubted, np.where(rng.random(pairs) < 0.2, FOREIGN_SET, DOUBTFUL), MATCHED)
+    kind[~doubted & (rng.random(pairs) < 0.05)] = ALTERNATE
+    shares = rng.dirichlet(np.ones(TOP + 1), pairs)
+    return PairFindings(
+        image=image,
+        fold=image % 5,
+        group=image,
+        similarity=1 - posterior,
+        information=np.where(doubted, -0.5, 5) + rng.normal(size=pairs),
+        posterior_set=posterior / 2,
+        posterior_caption=posterior / 2,
+        posterior=posterior,
+        q=1 - posterior,
+        kind=kind,
+        proposal=np.where(doubted[:, None], rng.integers(0, pairs, (pairs, TOP)), -1),
+        probability=np.where(doubted[:, None], -np.sort(-shares[:, :TOP]), 0),
+        none_fits=np.where(doubted, shares[:, TOP], np.nan),
+        order=np.argsort(-posterior, kind="stable"),
+    )
+
+
+def make_gallery(pairs: int, per_image: int = 5, pictures: list[Path] | None = None) -> Gallery:
+    """The most doubted pair and those after it have hostile captions, their images hostile ids."""
+    findings = make_findings(pairs, per_image)
+    rng = np.random.default_rng(1)
+    images = int(findings.image[-1]) + 1
+    captions = [" ".join(words) for words in rng.choice(WORDS, (pairs, 12))]
+    ids = [f"photos/{number:010d}.jpg" for number in rng.integers(0, 10**10, images)]
+    for row, text in zip(findings.order, HOSTILE, strict=False):
+        captions[row] = text
+        ids[findings.image[row]] = f"{text} {findings.image[row]}"
+    return Gallery(
+        title=f"<b>data</b>: {pairs} pairs",
+        key=f"hash of {pairs}",
+        verdict=["20% of the pairs <i>fit</i> no better than random ones.", "Second.", "Third."],
+        details=[("Found & missed", ["mismatch", "AUROC"], [["image", ".98"], ["<u>", ".97"]])],
+        findings=findings,
+        captions=captions,
+        ids=ids,
+        pictures=pictures,
+        near=rng.integers(0, images, (images, 3)),
+        review=rng.permutation(pairs)[: min(pairs // 2, 100)],
+        review_weight=rng.uniform(1, 9, min(pairs // 2, 100)),
+        shown=10,
+    )
