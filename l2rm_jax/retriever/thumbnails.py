@@ -10,7 +10,7 @@ from l2rm_jax.errors import first_line
 SIDE = 360  # longer side in pixels; pages show them at about half, which is sharp on dense screens
 QUALITY = 80  # of JPEG
 SMALL = 24 * 1024  # a file of so many bytes, of a format that browsers show, is embedded as it is
-LARGEST = 4 * 2**20  # without Pillow, larger files are not shown on a page of some hits
+LARGEST = 4 * 2**20  # without Pillow, larger files are not shown
 PREFIXES = {
     "png": b"\x89PNG\r\n\x1a\n",
     "jpeg": b"\xff\xd8\xff",

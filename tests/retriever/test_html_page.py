@@ -212,8 +212,7 @@ def test_without_pillow_files_are_embedded_as_they_are(tmp_path, monkeypatch):
     shown = make_thumbnail(large)
     assert decoded(shown.uri) == large.read_bytes() and shown.size is None
     assert make_thumbnail(tiff) == "browsers do not show this format; install Pillow"
-    monkeypatch.setattr("l2rm_jax.retriever.thumbnails.LARGEST", 1000)
-    assert "install Pillow" in make_thumbnail(large)
+    assert "install Pillow" in make_thumbnail(large, largest=1000)
 
 
 def test_pictures_that_cannot_be_shown_leave_their_id_and_the_reason(tmp_path):
