@@ -16,14 +16,13 @@ from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.data.repeats import raise_if_blocks_differ
 from l2rm_jax.data.stored import check_feature_shapes, open_caption_vectors, open_images
 from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
-from l2rm_jax.errors import DataError, Problems
+from l2rm_jax.errors import DataError, Problems, list_problems
 from l2rm_jax.evaluation.recall import describe_counts
 from l2rm_jax.models import check_word_noise
 from l2rm_jax.run.fields import with_valid_fields
 from l2rm_jax.run.inputs import check_settings, check_test_size, check_train_size
 
-SHOWN = 5  # examples that a line of the report lists, and problems of one kind
-_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
+SHOWN = 5  # examples that a line of the report lists
 # The replacement character and control characters, which a wrong text encoding leaves behind.
 _BROKEN = re.compile(r"[\ufffd\x00-\x1f\x7f-\x9f]")
 
@@ -70,7 +69,7 @@ def check(config: Any) -> str:
         for ims, caps in zip(images, vectors, strict=True)
     ]
     if problems.messages:
-        raise DataError(_list_problems(problems.messages))
+        raise DataError(list_problems(problems.messages))
     return "\n".join(_report(data, scans, config.data))
 
 
@@ -262,16 +261,3 @@ def _summary(items: Iterable[object]) -> str:
         return "none"
     more = [f"{len(items) - SHOWN} more"] if len(items) > SHOWN else []
     return f"{len(items)}: {', '.join([*map(str, items[:SHOWN]), *more])}"
-
-
-def _list_problems(messages: Iterable[str]) -> str:
-    """All messages; of messages that differ only in their numbers, the first few and a count."""
-    kinds: dict[str, list[str]] = {}
-    for message in messages:
-        kinds.setdefault(_NUMBER.sub("0", message), []).append(message)
-    lines = [f"problems found: {sum(map(len, kinds.values()))}"]
-    for alike in kinds.values():
-        lines += alike[:SHOWN]
-        if len(alike) > SHOWN:
-            lines.append(f"... and {len(alike) - SHOWN} more like the last one")
-    return "\n  ".join(lines)

@@ -15,8 +15,8 @@ from ml_collections import ConfigDict
 from l2rm_jax.errors import ConfigError, first_line
 
 NEEDED_HEADS = {"cca": "linear"}  # methods that work with one head alone
-# Sections that `set_epochs` changes, and the methods that read them.
-READ_BY = {"co_teaching": ("ncr", "bicro"), "sps": ("sps",)}
+# Sections that not all runs read, and the methods that read them.
+READ_BY = {"co_teaching": ("ncr", "bicro"), "sps": ("sps",), "audit": ()}
 
 
 def default(plugins: Iterable[str] = ()) -> ConfigDict:
@@ -173,6 +173,20 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     config.sps = sps = ConfigDict()
     sps.clean_epoch = 8  # first epoch after the warm-up that trains the less sure clean pairs
     sps.noisy_epoch = 13  # first epoch after the warm-up that trains noisy images with new captions
+
+    config.audit = audit = ConfigDict()  # of `l2rm audit` alone; training reads none of it
+    # Which models judge the pairs: linear ones, or METHOD-HEAD (rcl-aggregate): for each fold, a
+    # run on the pairs of the other folds. With --workdir it is what the run trained.
+    audit.scorer = "linear"
+    # Parts of the images; each is judged by models of the others. 0 judges all pairs by one model
+    # that was fitted to them, which gives neither a posterior nor a rate.
+    audit.folds = 5
+    audit.top = 5  # captions that are proposed for a doubted pair, at most
+    audit.gallery = 1000  # pairs of the page whose pictures are embedded in it, the most doubted
+    # Exit with status 3 if more than this share of the pairs is mismatched (the lower end of its
+    # interval), and with 4 if the audit cannot tell. 1.0 asks for neither.
+    audit.max_share = 1.0
+    audit.review = ""  # CSV file of decisions made by eye, for the report and for scores.npy
 
     config.own = ConfigDict(import_plugins(config.plugins))  # settings that the plug-ins register
 

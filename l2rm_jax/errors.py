@@ -1,10 +1,13 @@
 """Errors of this library: each message says where, what was found and what was expected."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_SHOWN = 5  # problems of one kind that a list of them shows
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
 
 class L2RMError(Exception):
@@ -82,6 +85,19 @@ def named_errors(where: str) -> Iterator[None]:
         raise StoppedError(str(error), error.signal, place) from None
     except L2RMError as error:
         raise type(error)(*(f"{where}: {message}" for message in error.args)) from error
+
+
+def list_problems(messages: Iterable[str]) -> str:
+    """All messages; of messages that differ only in their numbers, the first few and a count."""
+    kinds: dict[str, list[str]] = {}
+    for message in messages:
+        kinds.setdefault(_NUMBER.sub("0", message), []).append(message)
+    lines = [f"problems found: {sum(map(len, kinds.values()))}"]
+    for alike in kinds.values():
+        lines += alike[:_SHOWN]
+        if len(alike) > _SHOWN:
+            lines.append(f"... and {len(alike) - _SHOWN} more like the last one")
+    return "\n  ".join(lines)
 
 
 class Problems:

@@ -42,6 +42,7 @@ class Inputs(NamedTuple):
       truth: [pairs] which pairs are mismatched, where a run knows it. Only for the report.
       digest: hash of all that is above except `name`, in hexadecimal.
       dataset: the pairs as training reads them; None for arrays.
+      config: the config that describes them; None for arrays.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Inputs(NamedTuple):
     truth: Bool[np.ndarray, " pairs"] | None
     digest: str
     dataset: PairDataset | None
+    config: ConfigDict | None = None
 
 
 class Settings(NamedTuple):
@@ -110,6 +112,7 @@ def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs
         truth=None if train.matched.all() else ~train.matched,
         digest=digest.hexdigest(),
         dataset=train,
+        config=config,
     )
 
 

@@ -1,6 +1,7 @@
 """Open arrays and write files safely; every reader and writer uses these functions."""
 
 import contextlib
+import fcntl
 import io
 import math
 import os
@@ -128,6 +129,27 @@ def new_directory(path: Path) -> Iterator[Path]:
     unfinished.mkdir(parents=True)
     yield unfinished
     os.replace(unfinished, path)
+
+
+@contextlib.contextmanager
+def locked_directory(path: Path, use: str) -> Iterator[None]:
+    """Hold the lock of a directory; the system releases it when the process ends in any way.
+
+    Args:
+      path: the directory.
+      use: what another process that holds the lock does with it, for the message: "imports into".
+
+    Raises:
+      ConfigError: another process holds the lock.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise ConfigError(f"{path}: another process {use} it") from None
+    finally:
+        os.close(handle)
 
 
 def check_new(path: Path, what: str = "file") -> None:

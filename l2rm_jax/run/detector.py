@@ -60,7 +60,7 @@ def check_detector(config: ConfigDict, method: Method) -> None:
             wrong.append(
                 f"split.every: {split.every}, expected 0, as split.detector=linear judges once"
             )
-    elif split.detector not in _detectors():
+    elif split.detector not in detectors():
         wrong.append(
             f"split.detector: {split.detector!r}, expected linear, or METHOD-HEAD with a method of "
             f"{', '.join(METHODS)} and a head of {', '.join(HEADS)}"
@@ -91,7 +91,8 @@ def check_detector(config: ConfigDict, method: Method) -> None:
         raise ConfigError(*wrong)
 
 
-def _detectors() -> dict[str, tuple[str, str]]:
+def detectors() -> dict[str, tuple[str, str]]:
+    """Method and head of each name METHOD-HEAD."""
     return {f"{method}-{head}": (method, head) for method in METHODS for head in HEADS}
 
 
@@ -103,7 +104,7 @@ def fold_config(config: ConfigDict, fold: int, epoch: int = 0) -> ConfigDict:
       fold: the fold.
       epoch: the epoch (counted from 0) before which it judges.
     """
-    method, head = _detectors()[config.split.detector]
+    method, head = detectors()[config.split.detector]
     epochs, every = config.train.epochs, config.split.every
     if every:
         epochs = max(0, epoch - config.train.warmup_epochs) + every
@@ -152,6 +153,28 @@ def judge_by_runs(
       train: trains a run in a directory, or continues it (`l2rm_jax.train.train`).
 
     Raises:
+      L2RMError: as `evidence_by_runs`.
+    """
+    evidence = evidence_by_runs(
+        config, data, epoch, workdir=workdir, replicas=replicas, train=train
+    )
+    return judge(evidence, data.train.stored_image, asked_level(config.split))
+
+
+def evidence_by_runs(
+    config: ConfigDict,
+    data: Data,
+    epoch: int,
+    *,
+    workdir: str | Path,
+    replicas: Replicas,
+    train: Callable[[ConfigDict, Path, Replicas], object],
+) -> Evidence:
+    """Evidence on every pair by the run that leaves out its fold (see `image_folds`).
+
+    Arguments as `judge_by_runs`.
+
+    Raises:
       DataError: a fold has fewer than two images, or the other folds fewer pairs than a batch.
       StoppedError: a signal came; its place names the fold.
       L2RMError: as `train`; the message names the fold.
@@ -178,8 +201,7 @@ def judge_by_runs(
                     part = np.flatnonzero(pair_fold == fold)
                     parts.append(_fold_evidence(run, pairs, part, groups, seed=fold))
     order = np.argsort(np.argsort(pair_fold, kind="stable"), kind="stable")
-    evidence = Evidence(*(np.concatenate(values)[order] for values in zip(*parts, strict=True)))
-    return judge(evidence, pairs.stored_image, asked_level(config.split))
+    return Evidence(*(np.concatenate(values)[order] for values in zip(*parts, strict=True)))
 
 
 @contextlib.contextmanager

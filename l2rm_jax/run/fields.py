@@ -28,6 +28,8 @@ _LIMITS = (  # fields, test of the value, the expected range in words
     # Below, evidence overflows.
     (("decl.tau",), lambda x: x >= 0.02, "at least 0.02"),
     (("split.folds",), lambda x: 3 <= x <= 100, "3 to 100"),
+    (("audit.folds",), lambda x: x == 0 or 3 <= x <= 100, "3 to 100, or 0 for none"),
+    (("audit.top",), lambda x: 0 <= x <= 100, "0 to 100"),
     (("split.held_out",), lambda x: x >= -1, "a fold, or -1 for none"),
     (("model.sgr_steps",), lambda x: 1 <= x <= 64, "1 to 64"),
     (("imram.rounds",), lambda x: 2 <= x <= 64, "2 to 64, as one round is the head cam"),
@@ -54,6 +56,7 @@ _LIMITS = (  # fields, test of the value, the expected range in words
             "mismatch.paired_images",
             "split.every",
             "decl.triplet_weight",
+            "audit.gallery",
             "co_teaching.mismatched_epoch",
             "sps.clean_epoch",
             "sps.noisy_epoch",
@@ -77,7 +80,7 @@ _LIMITS = (  # fields, test of the value, the expected range in words
         "more than 0",
     ),
     (("evaluation.dual_softmax",), lambda x: 0 <= x < math.inf, "a temperature, or 0 for none"),
-    (("rcsl.learning_share", "l2rm.rho"), lambda x: 0 <= x <= 1, "0 to 1"),
+    (("rcsl.learning_share", "l2rm.rho", "audit.max_share"), lambda x: 0 <= x <= 1, "0 to 1"),
     (
         ("model.dropout", "model.region_mask", "model.word_noise"),
         lambda x: 0 <= x < 1,

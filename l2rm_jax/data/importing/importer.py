@@ -1,19 +1,16 @@
 """The import: read the source, encode, split, write, and give the directory its name."""
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import l2rm_jax
-from l2rm_jax.data.files import replace_file
+from l2rm_jax.data.files import locked_directory, replace_file
 from l2rm_jax.data.importing import splits, writing
 from l2rm_jax.data.importing.encoder import Encoder
 from l2rm_jax.data.importing.features import (
@@ -48,7 +45,7 @@ def import_data(request: Request) -> dict[str, Any]:
     request.check()
     work = request.partial / _WORK
     work.mkdir(parents=True, exist_ok=True)
-    with _locked(request.partial):
+    with locked_directory(request.partial, "imports into"):
         encoder = _load_encoder(request)
         rejected = Rejected(request.partial, request.max_rejected)
         plan = read_plan(request, work, rejected)
@@ -68,19 +65,6 @@ def import_data(request: Request) -> dict[str, Any]:
         shutil.rmtree(work)
         request.partial.rename(request.out)
     return record
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory; the system releases it when the process ends in any way."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise ConfigError(f"{directory}: another process imports into it") from None
-    finally:
-        os.close(handle)
 
 
 def _load_encoder(request: Request) -> Encoder | None:
@@ -161,13 +145,14 @@ def _write(
     files = [out / f"{name}_ims.npy" for name in SPLITS]
     writing.write_rows(files, layout.image_split, layout.image_row, images.blocks)
     captions = write_caption_vectors(out, work, plan, encoder, pairs, layout)
-    writing.write_texts(out, pairs, layout)
+    writing.write_texts(out, pairs, layout, with_rows=plan.source is not None)
     return {
         "l2rm_jax": l2rm_jax.__version__,
         "fingerprint": _fingerprint(identity),
         "source": {
             "path": identity["source"],
             "kind": plan.source.kind if plan.source else "arrays",
+            "bytes": _file_size(identity["source"]),
             "pictures": str(plan.pictures.base.resolve()) if _has_files(plan.pictures) else None,
             "image_vectors": identity.get("image_vectors", [None])[0],
             "caption_vectors": identity.get("caption_vectors", [None])[0],
@@ -190,6 +175,11 @@ def _write(
             if file.suffix in (".npy", ".txt")
         },
     }
+
+
+def _file_size(path: str | None) -> int | None:
+    """Size of a source that is one file, which tells whether it is still the same; else None."""
+    return os.path.getsize(path) if path and os.path.isfile(path) else None
 
 
 def _has_files(pictures: Pictures | None) -> bool:

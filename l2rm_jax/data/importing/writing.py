@@ -99,8 +99,8 @@ def write_rows(
             file.replace(whole)
 
 
-def write_texts(directory: Path, pairs: Pairs, layout: Layout) -> None:
-    """Write ids, captions and pairs of every split that has images."""
+def write_texts(directory: Path, pairs: Pairs, layout: Layout, with_rows: bool) -> None:
+    """Write ids, captions and pairs of every split that has images; of a table, also its rows."""
     for number, (split, own) in enumerate(zip(SPLITS, layout.pairs, strict=True)):
         if not len(own):
             continue
@@ -109,6 +109,8 @@ def write_texts(directory: Path, pairs: Pairs, layout: Layout) -> None:
         if pairs.text is not None:
             replace_lines(directory / f"{split}_caps.txt", _texts(pairs.text, own))
         replace_array(directory / f"{split}_pairs.npy", layout.image_row[pairs.image[own]])
+        if with_rows:
+            replace_array(directory / f"{split}_rows.npy", pairs.row[own])
 
 
 def _texts(texts: pa.Array, rows: Int[np.ndarray, " n"]) -> list[str]:

@@ -1,0 +1,231 @@
+"""The review by eye: a random sample of pairs, the decisions on them, and the rate that they imply.
+
+The sample is the only check that needs no assumption about what mismatched pairs are like. Pairs
+are drawn by strata of their posterior with known probabilities, so the weighted share of wrong ones
+is an unbiased estimate of the share of mismatched pairs, near mismatches included.
+"""
+
+import csv
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.stats import norm
+
+from l2rm_jax.errors import ConfigError, DataError
+
+SIZE = 100  # pairs of a review
+FITS, WRONG, UNSURE = DECISIONS = ("fits", "wrong", "unsure")
+LIST, REVIEW = DOORS = ("list", "review")  # where a pair was decided: in the list, or in the review
+HEADER = ("row", "decision", "caption", "door", "weight")
+_EDGES = (0.05, 0.5, 0.95)  # of the strata
+_Z = norm.ppf(0.95)  # of a 90% interval
+
+
+class Decisions(NamedTuple):
+    """What a person decided, in the order of the file.
+
+    Attributes:
+      row: the pairs.
+      decision: one of `DECISIONS` for each.
+      caption: row of the caption that was taken instead; -1 for none.
+      is_review: whether the pair was decided in the review, without seeing what the audit says.
+      weight: how many pairs each pair of the review stands for; 0 for the others.
+    """
+
+    row: Int[np.ndarray, " n"]
+    decision: np.ndarray
+    caption: Int[np.ndarray, " n"]
+    is_review: Bool[np.ndarray, " n"]
+    weight: Float[np.ndarray, " n"]
+
+    def rows(self, decision: str) -> Int[np.ndarray, " m"]:
+        """The pairs that were decided so."""
+        return self.row[self.decision == decision]
+
+
+class ReviewedRate(NamedTuple):
+    """Share of mismatched pairs by eye.
+
+    Attributes:
+      estimate: weighted share of wrong pairs, in [0, 1].
+      low: lower end of its 90% interval.
+      high: upper end.
+      pairs: number of pairs of the review that were decided to fit or to be wrong.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    pairs: int
+
+
+def draw_review(
+    posterior: Float[np.ndarray, " pairs"], n: int = SIZE, seed: int = 0
+) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Draw pairs for the review, without replacement and in random order.
+
+    A stratum gets pairs in proportion to its size times the standard deviation that its mean
+    posterior implies, but never as if that were below 0.05 or above 0.95: what the audit is sure of
+    is what the review has to check.
+
+    Args:
+      posterior: probability that each pair is mismatched.
+      n: how many pairs to draw, at most all.
+      seed: seed of the draw.
+
+    Returns:
+      The pairs, and how many pairs each stands for: one over the probability that it was drawn.
+    """
+    rng = np.random.default_rng(seed)
+    stratum = np.searchsorted(_EDGES, posterior)
+    members = [np.flatnonzero(stratum == each) for each in np.unique(stratum)]
+    sizes = np.array([len(rows) for rows in members])
+    mean = np.array([posterior[rows].mean() for rows in members]).clip(0.05, 0.95)
+    counts = _allocate(sizes, sizes * np.sqrt(mean * (1 - mean)), min(n, len(posterior)))
+    drawn = [rng.choice(rows, count, False) for rows, count in zip(members, counts, strict=True)]
+    order = rng.permutation(counts.sum())
+    return np.concatenate(drawn)[order], np.repeat(sizes / counts, counts)[order]
+
+
+def _allocate(sizes: np.ndarray, shares: np.ndarray, total: int) -> Int[np.ndarray, " strata"]:
+    """Deal `total` draws out in proportion to `shares`: one at least for each, all members at most.
+
+    Each next draw goes to the stratum that is furthest behind its share.
+    """
+    counts = np.ones(len(sizes), np.int64)
+    while counts.sum() < total:
+        counts[np.argmax(np.where(counts < sizes, shares / counts, -1))] += 1
+    return counts
+
+
+def read_decisions(path: str | Path, pairs: int) -> Decisions:
+    """Read the decisions that the page of an audit saves: CSV with the columns of `HEADER`.
+
+    Args:
+      path: the file.
+      pairs: number of pairs of the audit.
+
+    Raises:
+      ConfigError: the file does not exist.
+      DataError: it is not such a table; names each line that is wrong.
+    """
+    path = Path(path)
+    try:
+        lines = list(csv.reader(path.read_text("utf-8-sig").splitlines()))
+    except FileNotFoundError:
+        raise ConfigError(f"config.audit.review: {path}: no such file") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: not a table in UTF-8 ({error})") from error
+    if not lines or tuple(lines[0]) != HEADER:
+        found = ",".join(lines[0]) if lines else "an empty file"
+        raise DataError(f"{path}:1: found {found}, expected {','.join(HEADER)}")
+    problems, decided, lines_of = [], [], {}
+    for number, cells in enumerate(lines[1:], 2):
+        if not cells:
+            continue
+        wrong = _problem(cells, pairs)
+        if not wrong and (first := lines_of.setdefault(int(cells[0]), number)) != number:
+            wrong = f"found row {cells[0]} again, expected each once; it is decided in line {first}"
+        if wrong:
+            problems.append(f"{path}:{number}: {wrong}")
+        else:
+            decided.append(cells)
+    if problems:
+        raise DataError(*problems)
+    columns = list(zip(*decided, strict=True)) or [()] * len(HEADER)
+    return Decisions(
+        np.array(columns[0], np.int64),
+        np.array(columns[1], object),
+        np.array([cell or -1 for cell in columns[2]], np.int64),
+        np.array([cell == REVIEW for cell in columns[3]], bool),
+        np.array([cell or 0 for cell in columns[4]], float),
+    )
+
+
+def check_sample(
+    decisions: Decisions, drawn: Int[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
+) -> None:
+    """Check that the decisions of the review are on pairs that were drawn, with their weights.
+
+    Raises:
+      DataError: lists the pairs that were not; the decisions are of another audit.
+    """
+    weights = dict(zip(drawn.tolist(), weight.tolist(), strict=True))
+    wrong = [
+        f"config.audit.review: row {row} with weight {own:g} is not of this audit's review, "
+        "expected decisions on the page of an audit of the same data, settings and seed"
+        for row, own in zip(
+            decisions.row[decisions.is_review], decisions.weight[decisions.is_review], strict=True
+        )
+        if not np.isclose(weights.get(int(row), 0), own)
+    ]
+    if wrong:
+        raise DataError(*wrong)
+
+
+def _problem(cells: list[str], pairs: int) -> str | None:
+    """What is wrong with a line of decisions; None if nothing is."""
+    if len(cells) != len(HEADER):
+        return f"found {len(cells)} cells, expected {len(HEADER)}"
+    row, decision, caption, door, weight = cells
+    last = f"0 to {pairs - 1}"
+    for name, cell in (("row", row), *((("caption", caption),) if caption else ())):
+        if not (cell.isascii() and cell.isdecimal() and int(cell) < pairs):
+            return f"{name}: found {cell!r}, expected {last}"
+    if decision not in DECISIONS:
+        return f"decision: found {decision!r}, expected one of {', '.join(DECISIONS)}"
+    if door not in DOORS:
+        return f"door: found {door!r}, expected one of {', '.join(DOORS)}"
+    if door == REVIEW and not _is_weight(weight):
+        return f"weight: found {weight!r}, expected a number from 1, as door is {REVIEW}"
+    return None if door == REVIEW or not weight else f"weight: found {weight!r}, expected none"
+
+
+def _is_weight(cell: str) -> bool:
+    try:
+        return 1 <= float(cell) < np.inf
+    except ValueError:
+        return False
+
+
+def reviewed_rate(
+    decisions: Decisions, drawn_weight: Float[np.ndarray, " n"]
+) -> ReviewedRate | None:
+    """Estimate the share of mismatched pairs from the review; None if none of it is decided.
+
+    Pairs of the same weight are a stratum. Its share of wrong pairs counts by its size, however
+    many of its pairs are decided; a stratum without any is left out. The interval is Wilson's, for
+    as many independent pairs as would have the variance of the estimate (Korn and Graubard,
+    Confidence intervals for proportions with small expected number of positive counts estimated
+    from survey data, Survey Methodology 24, 1998). In that variance each stratum has half a pair
+    more of each kind, so that strata without a wrong pair count too. Pairs of which the person is
+    not sure are left out.
+
+    Args:
+      decisions: what was decided.
+      drawn_weight: weights of all pairs of the review, as `draw_review` returned them.
+    """
+    used = decisions.is_review & (decisions.decision != UNSURE)
+    if not used.any():
+        return None
+    weight, wrong = decisions.weight[used], decisions.decision[used] == WRONG
+    strata = np.unique(weight)
+    size = np.array([drawn_weight[np.isclose(drawn_weight, each)].sum() for each in strata])
+    share = size / size.sum()
+    count = np.array([np.count_nonzero(weight == each) for each in strata])
+    found = np.array([np.count_nonzero(wrong[weight == each]) for each in strata])
+    estimate = float(share @ (found / count))
+    smoothed = (found + 0.5) / (count + 1)
+    variance = share**2 @ (smoothed * (1 - smoothed) / (count + 1))
+    expected = float(share @ smoothed)
+    low, high = _wilson(estimate, expected * (1 - expected) / variance)
+    return ReviewedRate(estimate, low, high, len(weight))
+
+
+def _wilson(share: float, count: float) -> tuple[float, float]:
+    """The 90% interval of a share of `count` independent draws (Wilson, 1927)."""
+    middle = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
+    half = _Z / (1 + _Z**2 / count) * np.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
+    return min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))
