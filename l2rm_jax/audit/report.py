@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import l2rm_jax
-from l2rm_jax.audit.findings import KINDS, PairFindings
+from l2rm_jax.audit.findings import KINDS
 from l2rm_jax.audit.review import UNSURE, WRONG, Decisions, ReviewedRate
 from l2rm_jax.methods.split import auroc
 
 if TYPE_CHECKING:
     from l2rm_jax.audit.audit import Audit
 
-FALSE_ALARMS = 0.1  # share of false alarms of the list that the report speaks of
 _SHOWN = 20  # rows of a table
 _SEEN = 0.5  # recall from which on a mechanism counts as seen
 _MEANINGS = {
@@ -38,7 +37,7 @@ Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]  # title, header, row
 
 
 class DoubtedList(NamedTuple):
-    """The first pairs in the order of doubt, as many as have at most `FALSE_ALARMS`.
+    """The most doubtful pairs, as many as have about 10% false alarms.
 
     Attributes:
       pairs: how many.
@@ -51,14 +50,14 @@ class DoubtedList(NamedTuple):
     false_alarms: float
 
 
-def doubted_list(findings: PairFindings) -> DoubtedList:
-    """Cut the list of pairs where one in ten is a false alarm."""
-    q, posterior = findings.q[findings.order], findings.posterior[findings.order]
-    pairs = int(np.count_nonzero(q <= FALSE_ALARMS))
+def doubted_list(audit: "Audit") -> DoubtedList:
+    """What the list of the most doubtful pairs holds."""
+    pairs = audit.listed
+    posterior = audit.findings.posterior[audit.findings.order]
     if not pairs:
-        return DoubtedList(0, 0.0, float(q[0]))
-    expected = max(float(posterior.sum()), 1e-12)
-    return DoubtedList(pairs, float(posterior[:pairs].sum()) / expected, float(q[pairs - 1]))
+        return DoubtedList(0, 0.0, math.nan)
+    listed = float(posterior[:pairs].sum())
+    return DoubtedList(pairs, listed / max(float(posterior.sum()), 1e-12), 1 - listed / pairs)
 
 
 def verdict(audit: "Audit") -> list[str]:
@@ -79,7 +78,7 @@ def _rate_sentence(audit: "Audit") -> str:
 
 
 def _list_sentence(audit: "Audit") -> str:
-    pairs, holds, false_alarms = doubted_list(audit.findings)
+    pairs, holds, false_alarms = doubted_list(audit)
     if not pairs:
         return "No list of doubted pairs would have fewer than 1 false alarm in 10."
     often = f"1 in {1 / false_alarms:.0f}" if false_alarms >= 0.01 else "fewer than 1 in 100"
@@ -248,7 +247,7 @@ def _truth_values(audit: "Audit") -> dict[str, float]:
         doubt = np.empty(len(truth))
         doubt[found.order] = np.arange(len(truth), 0, -1)
         values["auroc"] = auroc(doubt, truth)
-    pairs = doubted_list(found).pairs
+    pairs = audit.listed
     if pairs and truth.any():
         listed = truth[found.order[:pairs]]
         values["list_recall"] = float(listed.sum() / truth.sum())
@@ -277,7 +276,7 @@ def values(
             "cannot_tell": audit.cannot_tell,
             "scorer": audit.scorer,
             "rate": audit.rate._asdict(),
-            "list": doubted_list(found)._asdict(),
+            "list": doubted_list(audit)._asdict(),
             "kinds": dict(zip(KINDS, counts, strict=True)),
             "mechanisms": [each._asdict() for each in audit.mechanisms],
             "shifts": [each._asdict() for each in audit.shifts],

@@ -11,13 +11,14 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.audit.inputs import Settings
 from l2rm_jax.crossfit import Evidence
+from l2rm_jax.data.loading import load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, StoppedError, named_errors
 from l2rm_jax.methods import METHODS
 from l2rm_jax.models import HEADS
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.detector import detectors, evidence_by_runs, fold_config
-from l2rm_jax.run.inputs import check_settings, read_data
+from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.run.judgement import LINEAR
 from l2rm_jax.train import train
 
@@ -74,7 +75,7 @@ def trained_evidence(config: ConfigDict, settings: Settings, workdir: Path) -> E
       L2RMError: the data or the config do not fit the runs, or a run fails.
     """
     own = scorer_config(config, settings)
-    data = read_data(own, workdir)
+    data = load_data(own.data, own.mismatch, workdir=workdir)
     try:
         return evidence_by_runs(
             own, data, epoch=0, workdir=workdir, replicas=Replicas(), train=train

@@ -1,0 +1,104 @@
+"""The report of an audit: its first sentences, tables and numbers."""
+
+import json
+
+import numpy as np
+
+from l2rm_jax.audit import report
+from l2rm_jax.audit.findings import Mechanism, Rate
+from l2rm_jax.audit.review import Decisions, ReviewedRate
+from tests.audit.made import (
+    PAIRS,
+    POSTERIOR,
+    make_audit,
+    make_findings,
+    make_in_sample,
+    make_inputs,
+)
+
+
+def test_the_first_sentences():
+    assert report.verdict(make_audit()) == [
+        "10.8% of the pairs fit no better than random ones (90%: 5.0 to 20.0).",
+        "The first 4 hold 85% of them; 1 in 13 of these is a false alarm.",
+        "Captions of a similar image are not seen: the list holds 4% of them.",
+    ]
+    assert 3.70 / POSTERIOR.sum() > 0.845  # which is what the second sentence says
+    seen = [Mechanism("near", 0.9, 0.62, 0.1, 0.9)]
+    assert report.verdict(make_audit(mechanisms=seen))[2] == (
+        "Captions of a similar image are seen in part: the list holds 62% of them."
+    )
+    assert report.verdict(make_audit(mechanisms=[]))[2] == (
+        "Captions of a similar image are not seen."
+    )
+
+
+def test_a_list_without_doubt_and_one_without_false_alarms():
+    clean = make_findings(posterior=np.zeros(PAIRS), q=np.ones(PAIRS))
+    assert report.verdict(make_audit(findings=clean, listed=0))[1] == (
+        "No list of doubted pairs would have fewer than 1 false alarm in 10."
+    )
+    sure = make_findings(posterior=np.ones(PAIRS), q=np.full(PAIRS, 1e-4))
+    assert report.verdict(make_audit(findings=sure, listed=40))[1] == (
+        "The first 40 hold 100% of them; fewer than 1 in 100 of these is a false alarm."
+    )
+
+
+def test_where_it_cannot_tell_that_is_all_it_says():
+    lines = report.verdict(make_audit(cannot_tell="pairs are alike"))
+    assert lines[0] == "Cannot tell how many pairs are mismatched: pairs are alike."
+    assert len(lines) == 2 and lines[1].startswith("Captions of a similar image")
+
+
+def test_warnings():
+    assert report.warnings(make_audit(), None) == []
+    [line] = report.warnings(make_audit(rate=Rate(0.1, 0.09, 0.11, 0.2)), None)
+    assert "20.0%, which differs by more than the interval" in line
+    [line] = report.warnings(make_audit(), ReviewedRate(0.4, 0.3, 0.5, 100))
+    assert "By eye, more pairs are wrong (40.0%, 90%: 30.0 to 50.0)" in line
+    [line] = report.warnings(make_audit(), ReviewedRate(0.01, 0.0, 0.02, 100))
+    assert "By eye, fewer pairs are wrong" in line
+    assert report.warnings(make_audit(), ReviewedRate(0.15, 0.1, 0.3, 100)) == []
+
+
+def test_the_page_starts_with_the_verdict_and_shows_texts_as_they_are():
+    audit = make_audit()
+    page = report.page(audit, None, None, ["kept.npy: rows"])
+    parts = page.split("\n\n")
+    assert parts[0] == "# Audit of data/mine" and parts[2:5] == report.verdict(audit)
+    assert (
+        r"| photos/0.jpg | 0: a \<b\>\|dog\|\</b\> \`on\` \*a\* \[beach\](x) | 1: caption 1 |"
+        in page
+    )
+    assert (
+        "| all captions of an image moved to another one | 0.990 | 0.950 | 90.0% | 2.0% |" in page
+    )
+    assert "| one caption moved to an image with similar captions | 0.600 | - | 4.0% |" in page
+    assert "| 8 to 30 | -1 |" in page and "| 12 | 0 |" in page
+    assert "| foreign" not in page  # no such pair
+    assert page == report.page(make_audit(), None, None, ["kept.npy: rows"])
+
+
+def test_decisions_and_truth_stand_in_the_page_and_in_the_numbers():
+    decisions = Decisions(
+        np.array([1, 2]), np.array(["wrong", "fits"], object), *np.zeros((3, 2), int)
+    )
+    truth = np.arange(PAIRS) < 8
+    audit = make_audit(inputs=make_inputs(truth=truth))
+    rate = ReviewedRate(0.2, 0.1, 0.3, 2)
+    page = report.page(audit, decisions, rate, [])
+    assert "2 pairs were decided, 1 of them wrong and 0 unsure." in page
+    assert "20.0%, 90%: 10.0 to 30.0 of all pairs are wrong" in page
+    assert "20.0% of the pairs were mismatched on purpose" in page
+    found = report.values(audit, decisions, rate)["truth"]
+    assert found == {"rate": 0.2, "auroc": 1.0, "list_recall": 0.5, "list_false_alarms": 0.0}
+
+
+def test_the_numbers_are_json_without_nan():
+    content = json.loads(report.to_json(report.values(make_audit(), None, None)))
+    assert content["rate"] == {"estimate": 0.108, "low": 0.05, "high": 0.2, "strict": 0.11}
+    assert content["kinds"]["doubtful"] == 4 and content["conflicts"] == [[0, 1]]
+    assert content["mechanisms"][1]["cosine_auroc"] is None
+    assert content["settings"]["folds"] == 5 and content["inputs"]["digest"] == "0123456789abcdef"
+    content = json.loads(report.to_json(report.values(make_in_sample(), None, None)))
+    assert content["rate"]["estimate"] is None and content["cannot_tell"]
