@@ -77,6 +77,9 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # paired images alone.
     mismatch.paired_images = 0
     mismatch.seed = 0  # controls which captions are swapped; independent of `seed`
+    # With protocol "semi_paired", instead of paired_images: .npy with the rows of the pairs that
+    # are known to be matched, such as `known.npy` of an audit. Nothing is permuted.
+    mismatch.paired_file = ""
     mismatch.file = ""  # index .npy to use instead of generating a mismatch
 
     config.model = model = ConfigDict()

@@ -67,6 +67,9 @@ def write_files(audit: "Audit", directory: Path) -> None:
         notes.append(f"kept.npy: rows of the {np.count_nonzero(kept):,} pairs that are not doubted")
         notes.append("scores.npy: 1 - posterior of each pair, for data.filter_scores")
         notes.append(_write_kept(audit, kept, directory))
+    if decisions is not None:
+        replace_array(directory / "known.npy", np.sort(decisions.rows(FITS)))
+        notes.append("known.npy: rows of the pairs that fit by eye, for mismatch.paired_file")
     _write_page(audit, directory / GALLERY, rows, weight)
     notes.append(f"{GALLERY}: the page to look at the pairs and decide")
     text = report.page(audit, decisions, reviewed, notes)

@@ -229,16 +229,29 @@ def _empty_vocabulary(file: str, workdir: Path | None) -> Vocabulary:
 
 def _check_mismatch(config: Any) -> None:
     """Check the mismatch settings as far as possible without the training pairs."""
-    if not config.file:
+    if config.paired_file:
+        _check_paired_file(config)
+    elif not config.file:
         mismatch.check_settings(config.protocol, config.rate, config.seed, config.paired_images)
-        return
-    if config.paired_images or config.protocol == mismatch.SEMI_PAIRED:
+    elif config.paired_images or config.protocol == mismatch.SEMI_PAIRED:
         raise ConfigError(
             f"mismatch.paired_images is {config.paired_images} and mismatch.protocol "
             f"{config.protocol}, expected 0 and image or caption with mismatch.file: an index does "
             "not say which images are paired"
         )
-    mismatch.open_index(config.file)
+    else:
+        mismatch.open_index(config.file)
+
+
+def _check_paired_file(config: Any) -> None:
+    found = (config.protocol, config.paired_images, config.file)
+    if found != (mismatch.SEMI_PAIRED, 0, ""):
+        raise ConfigError(
+            f"mismatch.paired_file: found with protocol {config.protocol}, paired_images "
+            f"{config.paired_images} and file {config.file!r}, expected {mismatch.SEMI_PAIRED}, 0 "
+            "and none"
+        )
+    mismatch.open_index(config.paired_file)
 
 
 def _check_filter(config: Any) -> None:
@@ -254,7 +267,9 @@ def _kept_pairs(mismatched: Mismatch, train: StoredSplit, config: Any) -> Int[np
 
 def _run_mismatch(config: Any, train: StoredSplit, workdir: Path | None) -> Mismatch:
     """Make the mismatch that the config asks for; it must equal that of `workdir`, if any."""
-    if config.file:
+    if config.paired_file:
+        asked = mismatch.read_known(config.paired_file, train.caption_image, len(train.images))
+    elif config.file:
         asked = mismatch.read(config.file, train.caption_image, len(train.images))
     else:
         asked = mismatch.generate(

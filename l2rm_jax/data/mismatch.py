@@ -5,6 +5,7 @@ Three protocols mismatch a data set on purpose:
 * `image` (RCL, DECL, L2RM) permutes some images; all captions of an image move together.
 * `caption` (NCR, BiCro) permutes the images of some captions, caption by caption.
 * `semi_paired` (RCSL) permutes all images except a few, and tells the method which ones it kept.
+  Or a file says which pairs are known to be matched, and nothing is permuted.
 
 Results under different protocols cannot be compared. With five captions an image and a rate of
 0.6, 40% of the images keep at least one matched caption under `image`, but 92% under `caption`.
@@ -41,8 +42,8 @@ class Mismatch:
         counted, because a permutation may leave some in place.
       kept_share: share of images that keep at least one of their own captions.
       filtered: results fields of the filter that drops training pairs; empty without a filter.
-      unpaired: [images] which images are known to be stored with captions at random; None if
-        this is not known for any image.
+      known: [captions] which pairs are known to be matched; a method trusts these alone. None if
+        this is not known of any pair, and a method may trust all.
       left_out: number of captions that the run leaves out, to judge them by cross-fitting.
     """
 
@@ -55,7 +56,7 @@ class Mismatch:
     true_rate: float
     kept_share: float
     filtered: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    unpaired: Bool[np.ndarray, " images"] | None = None
+    known: Bool[np.ndarray, " captions"] | None = None
     left_out: int = 0
 
     def row(self) -> dict[str, object]:
@@ -74,6 +75,12 @@ class Mismatch:
         pairs = len(self.stored_image)
         mismatched = round(self.true_rate * pairs)
         lines = []
+        if self.known is not None and self.rate_asked is None:
+            known = np.count_nonzero(self.known)
+            lines.append(
+                f"{known:,} of your {pairs:,} pairs are known to be matched ({self.source}); the "
+                "others count as unpaired"
+            )
         if mismatched:
             lines.append(f"{mismatched:,} of your {pairs:,} pairs {self._origin()}")
         if self.left_out:
@@ -90,8 +97,8 @@ class Mismatch:
         if self.rate_asked is None:
             return f"are mismatched by the index file {self.source} (protocol {self.protocol})"
         amount = f"rate {self.rate_asked:g}"
-        if self.unpaired is not None:
-            amount = f"{np.count_nonzero(~self.unpaired):,} images kept"
+        if self.known is not None:
+            amount = f"{len(np.unique(self.stored_image[self.known])):,} images kept"
         return f"were mismatched on purpose (protocol {self.protocol}, {amount})"
 
     def __str__(self) -> str:
@@ -196,6 +203,31 @@ def read(
     return _count_rates(protocol, None, None, str(path), stored, caption_image, image_count)
 
 
+def read_known(
+    path: str | Path, caption_image: Int[np.ndarray, " captions"], image_count: int
+) -> Mismatch:
+    """Read which pairs are known to be matched; all captions stay with the image they came with.
+
+    Args:
+      path: a `.npy` file with the rows of these pairs.
+      caption_image: [captions] row of each caption's own image.
+      image_count: number of images.
+
+    Raises:
+      DataError: the file is missing or truncated, has a wrong rank or dtype, or a row out of range.
+    """
+    rows, captions = open_index(path), len(caption_image)
+    outside = np.flatnonzero((rows < 0) | (rows >= captions))
+    if len(outside):
+        expected = f"expected 0 to {captions - 1}"
+        raise DataError(*(f"{path}: entry {at} is {rows[at]}, {expected}" for at in outside))
+    stored = np.asarray(caption_image)
+    made = _count_rates(SEMI_PAIRED, None, None, str(path), stored, caption_image, image_count)
+    known = np.zeros(captions, bool)
+    known[rows] = True
+    return replace(made, known=known)
+
+
 def open_index(path: str | Path) -> Int[np.ndarray, " entries"]:
     """Open an index file without checking its length and its values.
 
@@ -239,11 +271,11 @@ def _semi_paired(
     chosen = rng.permutation(image_count)[paired_images:]
     image = np.arange(image_count)
     image[chosen] = rng.permutation(chosen)
-    unpaired = np.zeros(image_count, bool)
-    unpaired[chosen] = True
+    is_kept = np.ones(image_count, bool)
+    is_kept[chosen] = False
     rate, stored = 1 - paired_images / image_count, image[caption_image]
     made = _count_rates(SEMI_PAIRED, rate, seed, "generated", stored, caption_image, image_count)
-    return replace(made, unpaired=unpaired)
+    return replace(made, known=is_kept[caption_image])
 
 
 def _count_rates(

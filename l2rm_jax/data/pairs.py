@@ -49,8 +49,7 @@ class PairDataset:
       caption_image: [pairs] row of the image that each caption was written for, ascending.
       stored_image: [pairs] row of the image that each caption is stored with; equal to
         `caption_image` unless the pair is mismatched.
-      unpaired: [images] which images are known to be stored with captions at random; None if this
-        is not known for any image.
+      known: [pairs] which pairs are known to be matched; None if this is not known of any.
       posterior: [pairs] probability that the pair is matched, by cross-fitting; None if the pairs
         were not judged.
       rematched: the doubted pairs, combined anew by cross-fitting; None if they were not.
@@ -62,7 +61,7 @@ class PairDataset:
     tokens: Tokens
     caption_image: Int[np.ndarray, " pairs"]
     stored_image: Int[np.ndarray, " pairs"]
-    unpaired: Bool[np.ndarray, " images"] | None = None
+    known: Bool[np.ndarray, " pairs"] | None = None
     posterior: Float[np.ndarray, " pairs"] | None = None
     rematched: Rematched | None = None
 
@@ -87,10 +86,8 @@ class PairDataset:
 
     @property
     def paired(self) -> Bool[np.ndarray, " pairs"]:
-        """Which pairs a method may trust: all except those of `unpaired` images."""
-        if self.unpaired is None:
-            return np.ones(len(self), bool)
-        return ~self.unpaired[self.stored_image]
+        """Which pairs a method may trust: those that are known to be matched, or all."""
+        return np.ones(len(self), bool) if self.known is None else self.known
 
     def head(self, images: int) -> "PairDataset":
         """Return the first `images` images with their captions.
@@ -115,6 +112,7 @@ class PairDataset:
             tokens=self.tokens.take(pairs) if vectors else [self.tokens[pair] for pair in pairs],
             caption_image=self.caption_image[pairs],
             stored_image=self.stored_image[pairs],
+            known=None if self.known is None else self.known[pairs],
             posterior=None if self.posterior is None else self.posterior[pairs],
             rematched=None if self.rematched is None else self._take_rematched(pairs),
         )
@@ -137,7 +135,7 @@ class PairDataset:
             images=self.images.take(images),
             caption_image=nothing,
             stored_image=nothing,
-            unpaired=None,
+            known=None,
         )
 
     def with_mismatch(self, mismatch: Mismatch) -> "PairDataset":
@@ -151,7 +149,7 @@ class PairDataset:
                 f"{self.split}: mismatch of {len(mismatch.stored_image)} captions and "
                 f"{mismatch.image_count} images, expected {len(self)} and {len(self.images)}"
             )
-        return replace(self, stored_image=mismatch.stored_image, unpaired=mismatch.unpaired)
+        return replace(self, stored_image=mismatch.stored_image, known=mismatch.known)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from l2rm_jax import config as defaults
 from l2rm_jax.data import mismatch
+from l2rm_jax.data.loading import load_data
 from l2rm_jax.errors import ConfigError, DataError
 
 IMAGES, CAPTIONS = 200, 1000
@@ -38,15 +40,48 @@ def test_semi_paired_leaves_so_many_images_and_says_which():
     by_image = made.stored_image.reshape(IMAGES, 5)
     assert (by_image == by_image[:, :1]).all()
     assert sorted(by_image[:, 0]) == list(range(IMAGES))
-    paired = ~made.unpaired
+    paired = made.known.reshape(IMAGES, -1)[:, 0]
     assert paired.sum() == 30 and (by_image[paired, 0] == np.flatnonzero(paired)).all()
-    assert (by_image[made.unpaired, 0] == np.flatnonzero(made.unpaired)).sum() < 6
+    assert (by_image[~paired, 0] == np.flatnonzero(~paired)).sum() < 6
+    assert (made.known == np.repeat(paired, 5)).all()
     assert made.row()["rate_asked"] == pytest.approx(170 / 200)
     again = mismatch.generate("semi_paired", 0.0, 3, OWN, IMAGES, paired_images=30)
     np.testing.assert_array_equal(again.stored_image, made.stored_image)
     other = mismatch.generate("semi_paired", 0.4, 4, OWN, IMAGES, paired_images=30)
-    assert not np.array_equal(other.unpaired, made.unpaired)
-    assert mismatch.generate("image", 0.4, 3, OWN, IMAGES).unpaired is None
+    assert not np.array_equal(other.known, made.known)
+    assert mismatch.generate("image", 0.4, 3, OWN, IMAGES).known is None
+
+
+def test_a_file_says_which_pairs_are_known_to_be_matched(tmp_path):
+    path = tmp_path / "known.npy"
+    np.save(path, [7, 2])
+    made = mismatch.read_known(path, OWN, IMAGES)
+    assert np.flatnonzero(made.known).tolist() == [2, 7]
+    np.testing.assert_array_equal(made.stored_image, OWN)
+    assert made.sentences() == [
+        f"2 of your 1,000 pairs are known to be matched ({path}); the others count as unpaired"
+    ]
+    np.save(path, [7, 1000, -1])
+    with pytest.raises(DataError) as error:
+        mismatch.read_known(path, OWN, IMAGES)
+    assert error.value.args == (
+        f"{path}: entry 1 is 1000, expected 0 to 999",
+        f"{path}: entry 2 is -1, expected 0 to 999",
+    )
+
+
+def test_methods_trust_the_known_pairs_alone(tmp_path):
+    config = defaults.get_config()
+    config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 12, 4, 4
+    np.save(tmp_path / "known.npy", [7, 2])
+    config.mismatch.rate = 0.0
+    config.mismatch.paired_file = str(tmp_path / "known.npy")
+    with pytest.raises(ConfigError, match="paired_file: found with protocol image, paired_images"):
+        load_data(config.data, config.mismatch, workdir=None)
+    config.mismatch.protocol = "semi_paired"
+    train = load_data(config.data, config.mismatch, workdir=None).train
+    assert np.flatnonzero(train.paired).tolist() == [2, 7] and train.matched.all()
+    assert train.take(np.array([0, 2, 5])).paired.tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize(
