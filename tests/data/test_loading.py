@@ -43,6 +43,7 @@ def configs(path="", **changes) -> tuple[SimpleNamespace, SimpleNamespace]:
         "filter_value": 0.0,
     }
     noise = {"protocol": "image", "rate": 0.5, "seed": 0, "file": "", "paired_images": 0}
+    noise["paired_file"] = ""
     data |= {key: value for key, value in changes.items() if key not in noise}
     noise |= {key: value for key, value in changes.items() if key in noise}
     return SimpleNamespace(**data), SimpleNamespace(**noise)
