@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from l2rm_jax.audit import report
 from l2rm_jax.audit.findings import ALTERNATE, KINDS, MATCHED
 from l2rm_jax.audit.gallery import Gallery, write_gallery
+from l2rm_jax.audit.inputs import Inputs
 from l2rm_jax.audit.kept_table import write_kept_table
 from l2rm_jax.audit.review import (
     FITS,
@@ -22,6 +23,7 @@ from l2rm_jax.audit.review import (
 )
 from l2rm_jax.data.files import new_directory, replace_array, replace_file
 from l2rm_jax.retriever.pairs_table import Column, write_table
+from l2rm_jax.retriever.sources import scene_pictures
 
 if TYPE_CHECKING:
     from l2rm_jax.audit.audit import Audit
@@ -70,7 +72,7 @@ def write_files(audit: "Audit", directory: Path) -> None:
     if decisions is not None:
         replace_array(directory / "known.npy", np.sort(decisions.rows(FITS)))
         notes.append("known.npy: rows of the pairs that fit by eye, for mismatch.paired_file")
-    _write_page(audit, directory / GALLERY, rows, weight)
+    _write_page(audit, directory, rows, weight)
     notes.append(f"{GALLERY}: the page to look at the pairs and decide")
     text = report.page(audit, decisions, reviewed, notes)
     replace_file(directory / "report.md", text.encode("utf-8", "replace"))
@@ -157,7 +159,7 @@ def _write_kept(audit: "Audit", kept: np.ndarray, directory: Path) -> str:
     return write_kept_table(config and config.data, kept, directory)
 
 
-def _write_page(audit: "Audit", path: Path, rows: np.ndarray, weight: np.ndarray) -> None:
+def _write_page(audit: "Audit", directory: Path, rows: np.ndarray, weight: np.ndarray) -> None:
     inputs, settings = audit.inputs, audit.settings
     pairs, images = len(audit.findings.image), len(inputs.ids)
     captions = inputs.texts or inputs.caption_ids or [f"caption {row}" for row in range(pairs)]
@@ -169,10 +171,20 @@ def _write_page(audit: "Audit", path: Path, rows: np.ndarray, weight: np.ndarray
         findings=audit.findings,
         captions=captions,
         ids=inputs.ids,
-        pictures=inputs.pictures,
+        pictures=inputs.pictures or _draw_scenes(inputs, directory / "pictures"),
         near=audit.near,
         review=rows,
         review_weight=weight,
         shown=settings.gallery,
     )
-    write_gallery(path, gallery)
+    write_gallery(directory / GALLERY, gallery)
+
+
+def _draw_scenes(inputs: Inputs, folder: Path) -> list[Path] | None:
+    """Draw the pictures of the built-in data set; None for other data."""
+    config = inputs.config
+    draw = config and scene_pictures(f"{config.data.name}:train", config.data, folder)
+    if not draw:
+        return None
+    folder.mkdir()
+    return [draw(None, row) for row in range(len(inputs.ids))]

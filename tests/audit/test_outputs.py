@@ -11,9 +11,18 @@ from l2rm_jax.audit import outputs
 from l2rm_jax.audit.inputs import Settings
 from l2rm_jax.audit.outputs import pair_columns, write_audit
 from l2rm_jax.audit.review import HEADER, draw_review
+from l2rm_jax.config import get_config
 from l2rm_jax.data import filters
 from l2rm_jax.errors import ConfigError, DataError
-from tests.audit.made import HOSTILE, PAIRS, POSTERIOR, make_audit, make_in_sample, make_inputs
+from tests.audit.made import (
+    HOSTILE,
+    IMAGES,
+    PAIRS,
+    POSTERIOR,
+    make_audit,
+    make_in_sample,
+    make_inputs,
+)
 
 
 def write_decisions(path, *lines):
@@ -90,6 +99,14 @@ def test_decisions_of_another_audit_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"row 3 with weight 123\.5 is not of this audit's review"):
         write_audit(make_audit(settings=settings), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_pictures_of_the_built_in_data_set_are_drawn(tmp_path):
+    config = get_config()
+    config.data.scenes_train = IMAGES
+    out = write_audit(make_audit(inputs=make_inputs(config=config)), tmp_path / "out")
+    assert len(list((out / "pictures").glob("*.png"))) == IMAGES
+    assert (out / "gallery.html").read_text().count("data-image=") == IMAGES
 
 
 def test_what_was_judged_in_sample_is_called_so_and_feeds_no_training(tmp_path):
