@@ -177,7 +177,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     sps.clean_epoch = 8  # first epoch after the warm-up that trains the less sure clean pairs
     sps.noisy_epoch = 13  # first epoch after the warm-up that trains noisy images with new captions
 
-    config.audit = audit = ConfigDict()  # of `l2rm audit` alone; training reads none of it
+    config.audit = audit = ConfigDict()  # of audits; training reads none of it
     # Which models judge the pairs: linear ones, or METHOD-HEAD (rcl-aggregate): for each fold, a
     # run on the pairs of the other folds. With --workdir it is what the run trained.
     audit.scorer = "linear"
