@@ -22,7 +22,7 @@ function say(text) {
 
 function pairsInView() {
   if (door === "review") return Int32Array.from(about.review);
-  const words = find("search").value.trim().toLowerCase();
+  const words = find("search").value.trim().replace(/\s+/g, " ").toLowerCase();
   if (filter === "all" && !words) return data.order;
   const [captions, ids] = words ? [data.inCaptions.has(words), data.inIds.has(words)] : [null, null];
   return data.order.filter((row) => {
@@ -53,7 +53,9 @@ function openDoor(name, row = null) {
 
 function chooseFilter(name) {
   filter = name;
-  for (const button of find("filters").children) button.setAttribute("aria-pressed", button.dataset.filter === String(name));
+  for (const button of find("filters").children) {
+    button.setAttribute("aria-pressed", button.dataset.filter === String(name));
+  }
   refresh(list.row);
 }
 
@@ -61,10 +63,12 @@ function addFilters() {
   const counts = about.kinds.map(() => 0);
   for (const kind of data.kind) counts[kind]++;
   const doubtedFirst = [...about.kinds.keys()].slice(2).concat(1, 0);
-  const names = [["all", "all", data.kind.length], ...doubtedFirst.map((kind) => [kind, kindName(kind), counts[kind]]), ["decided", "decided", 0]];
-  find("filters").replaceChildren(...names.map(([value, text, number]) => {
-    const button = make("button", { type: "button", onclick: () => chooseFilter(value), disabled: value !== "decided" && !number },
+  const kinds = doubtedFirst.map((kind) => [kind, kindName(kind), counts[kind]]);
+  const filters = [["all", "all", data.kind.length], ...kinds, ["decided", "decided", 0]];
+  find("filters").replaceChildren(...filters.map(([value, text, number]) => {
+    const button = make("button", { type: "button", onclick: () => chooseFilter(value) },
       `${text} `, make("span", { className: "count", textContent: count(number) }));
+    button.disabled = value !== "decided" && !number;
     button.dataset.filter = value;
     button.setAttribute("aria-pressed", value === filter);
     return button;
@@ -84,7 +88,8 @@ function fillRow(element, row, index) {
   const mark = make("span", { className: "mark" });
   if (entry) {
     mark.className += ` ${entry.decision}`;
-    mark.append(make("span", { textContent: MARKS[entry.decision], ariaHidden: "true" }), make("span", { className: "hidden", textContent: `, ${entry.decision}` }));
+    mark.append(make("span", { textContent: MARKS[entry.decision], ariaHidden: "true" }),
+      make("span", { className: "hidden", textContent: `, ${entry.decision}` }));
   }
   const lead = door === "review" ? count(index + 1) : percent(data.posterior[row]);
   element.replaceChildren(frame, make("span", { className: "lead", textContent: lead }),
@@ -94,7 +99,7 @@ function fillRow(element, row, index) {
 function showPair(row) {
   const pane = find("pair");
   if (row === null) {
-    pane.replaceChildren(make("p", { className: "reason", textContent: "No pair is in this list." }));
+    pane.replaceChildren(make("p", { className: "reason", textContent: "No pair is found. Esc in the search field empties it." }));
     return;
   }
   const decided = decisionOf(row);
@@ -103,6 +108,7 @@ function showPair(row) {
   pane.replaceChildren(...describePair(row, { decided, blind: isBlind(row), take }));
   pane.scrollTop = 0;
   if (hadFocus) pane.focus({ preventScroll: true });
+  if (pane.getBoundingClientRect().top < 0) pane.scrollIntoView(); // a small window, scrolled down
 }
 
 function showProgress() {
@@ -113,7 +119,8 @@ function showProgress() {
     : `${count(decisions.byRow.size)} decided`;
   find("filters").lastElementChild.lastElementChild.textContent = count(decisions.byRow.size);
   if (!decisions.storage) {
-    find("door-note").textContent = "This browser keeps nothing for this page: download the decisions before you close it.";
+    find("door-note").textContent =
+      "This browser keeps nothing for this page: download the decisions before you close it.";
   }
 }
 
@@ -156,7 +163,9 @@ function moveOn() {
   list.draw(true);
   list.select(index);
   const left = view.some((row) => !decisionOf(row));
-  say(left ? "The end of the list. Some pairs above are not decided." : `All pairs of this ${door} are decided. Download the decisions (d).`);
+  say(left
+    ? "The end of the list. Some pairs above are not decided."
+    : `All pairs of this ${door} are decided. Download the decisions (d).`);
 }
 
 function undo() {
@@ -188,7 +197,8 @@ function take(number) {
   const row = list.row;
   const proposal = row === null || isBlind(row) ? null : proposalsOf(row)[number - 1];
   if (proposal) decide("wrong", proposal.caption);
-  else say(row !== null && isBlind(row) ? "Proposals are hidden until you have decided." : `There is no proposal ${number}.`);
+  else if (row !== null && isBlind(row)) say("Proposals are hidden until you have decided.");
+  else say(`There is no proposal ${number}.`);
 }
 
 // Keys, and the buttons that do the same.
@@ -211,16 +221,18 @@ function addKeys() {
     if ("ynu".includes(key)) button.className = "decides";
     return button;
   });
-  if (about.top) buttons.splice(3, 0, make("span", { className: "key" }, make("kbd", { textContent: about.top > 1 ? `1-${about.top}` : "1" }), " take proposal"));
+  const numbers = make("kbd", { textContent: about.top > 1 ? `1-${about.top}` : "1" });
+  if (about.top) buttons.splice(3, 0, make("span", { className: "key" }, numbers, " take proposal"));
   find("keys").replaceChildren(...buttons);
-  find("kinds").replaceChildren(...about.kinds.flatMap((kind, n) => [make("dt", { textContent: kindName(n) }), make("dd", { textContent: `${KIND_TEXTS[kind]}.` })]));
+  find("kinds").replaceChildren(...about.kinds.flatMap((kind, n) =>
+    [make("dt", { textContent: kindName(n) }), make("dd", { textContent: `${KIND_TEXTS[kind]}.` })]));
 }
 
 function moveByKey(key) {
   const page = Math.max(1, Math.floor(list.visible / HEIGHT) - 1);
-  const to = { ArrowDown: list.index + 1, ArrowUp: list.index - 1, PageDown: list.index + page, PageUp: list.index - page, Home: 0, End: list.view.length - 1 }[key];
-  if (to === undefined) return false;
-  list.select(to);
+  const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
+  if (!(key in steps)) return false;
+  list.select(list.index + steps[key]);
   return true;
 }
 
@@ -240,6 +252,7 @@ function onKey(event) {
   }
   if (!find("letters").checked) return;
   const key = event.key.toLowerCase();
+  if (event.repeat && key !== "j" && key !== "k") return; // a key that is held down decides once
   if (key === "/" && door === "list") find("search").focus();
   else if (/^[1-9]$/.test(key)) take(Number(key));
   else if (Object.hasOwn(ACTIONS, key)) ACTIONS[key][1]();
@@ -268,6 +281,7 @@ async function start() {
   };
   addFilters();
   addKeys();
+  document.body.dataset.pictures = data.files ? "files" : "none";
   openDoor("list");
   document.addEventListener("keydown", onKey);
   window.addEventListener("storage", (event) => {

@@ -25,9 +25,11 @@ class Decisions {
     if (!this.storage) return;
     this.log = [];
     for (let n = 0; ; n++) {
-      const [, row, decision, caption, door] = STORED.exec(this.storage.getItem(this.prefix + n)) || [];
-      if (row === undefined || Number(row) >= this.pairs || Number(caption) >= this.pairs) break;
-      this.log.push({ row: Number(row), decision, caption: caption === "" ? null : Number(caption), door });
+      const stored = STORED.exec(this.storage.getItem(this.prefix + n));
+      if (!stored) break;
+      const [row, caption] = [Number(stored[1]), stored[3] === "" ? null : Number(stored[3])];
+      if (row >= this.pairs || caption >= this.pairs) break; // not of this page
+      this.log.push({ row, decision: stored[2], caption, door: stored[4] });
     }
     this.byRow = new Map(this.log.map((entry) => [entry.row, entry]));
     this.unsaved = this.storage.getItem(`${this.prefix}unsaved`) !== null;
@@ -41,7 +43,8 @@ class Decisions {
     this.log.push(entry);
     this.byRow.set(entry.row, entry);
     const { row, decision, caption, door } = entry;
-    this.write(() => this.storage.setItem(this.prefix + (this.log.length - 1), [row, decision, caption, door].join()));
+    const name = this.prefix + (this.log.length - 1);
+    this.write(() => this.storage.setItem(name, [row, decision, caption, door].join()));
   }
 
   // Take back the last decision and return it; null if there is none.
@@ -67,7 +70,8 @@ class Decisions {
   }
 
   csv() {
-    const lines = [...this.byRow.values()].sort((a, b) => a.row - b.row).map(({ row, decision, caption, door }) =>
+    const entries = [...this.byRow.values()].sort((a, b) => a.row - b.row);
+    const lines = entries.map(({ row, decision, caption, door }) =>
       [row, decision, caption, door, door === "review" ? this.weights.get(row) : null].join());
     return ["row,decision,caption,door,weight", ...lines, ""].join("\n");
   }

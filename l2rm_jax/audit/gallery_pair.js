@@ -1,10 +1,10 @@
 // The selected pair: picture, caption, what the audit says of it, and the captions that may fit better.
 
 const KIND_TEXTS = {
-  matched: "fits as well as correct captions do",
-  alternate: "in doubt by itself, but also a caption of a similar image, so it is kept",
-  doubtful: "this caption fits no better than that of a random image",
-  foreign_set: "all captions of this image fit no better than those of a random image",
+  matched: "more likely right than wrong",
+  alternate: "also a caption of a similar image, so it is kept",
+  doubtful: "more likely wrong than right, by itself",
+  foreign_set: "all captions of this image look like those of another image",
   uninformative: "says too little to tell: it would fit many images as well",
   shifted: "stands in a run of rows whose captions fit the images of other rows",
 };
@@ -31,20 +31,23 @@ function describePair(row, { decided, blind, take }) {
   const facts = make("p", { className: "facts" });
   if (!blind) facts.append(make("strong", { textContent: `doubt ${percent(data.posterior[row])}` }));
   facts.append(make("span", { textContent: `row ${row}` }), make("span", {}, id));
-  const text = make("div", { className: "text" },
+  const heading = make("div", { className: "heading" },
     make("h2", { id: "caption", dir: "auto", textContent: data.captions[row] }), facts);
   if (decided) {
-    text.append(make("p", { className: `decision ${decided.decision}` }, "You said: ", make("bdi", { textContent: describeDecision(decided) })));
+    const words = make("bdi", { textContent: describeDecision(decided) });
+    heading.append(make("p", { className: `decision ${decided.decision}` }, "You said: ", words));
   }
+  const text = make("div", { className: "text" });
   if (!blind) text.append(...describeJudgement(row, decided, take));
-  text.append(...describeCaptions("Other captions of this image", [...pairsOfImage(image)].filter((other) => other !== row)));
-  return [showPicture(image), text];
+  const others = [...pairsOfImage(image)].filter((other) => other !== row);
+  text.append(...describeCaptions("Other captions of this image", others));
+  return [heading, showPicture(image), text];
 }
 
 function describeJudgement(row, decided, take) {
-  const kind = about.kinds[data.kind[row]];
-  const judgement = make("p", { className: "judgement" },
-    make("strong", { textContent: kindName(data.kind[row]) }), `: ${KIND_TEXTS[kind]}. Information ${informationOf(row)}; random captions have 0.`);
+  const kind = data.kind[row];
+  const judgement = make("p", { className: "judgement" }, make("strong", { textContent: kindName(kind) }),
+    `: ${KIND_TEXTS[about.kinds[kind]]}. Information ${informationOf(row)}; random captions have 0.`);
   const proposals = proposalsOf(row);
   if (!proposals.length) return [judgement];
   const items = proposals.map(({ caption, probability }, i) => {
@@ -59,7 +62,8 @@ function describeJudgement(row, decided, take) {
 
 function proposalButton(key, text, probability, taken, onclick) {
   const button = make("button", { type: "button", className: "proposal", disabled: onclick === null, onclick },
-    make("kbd", { textContent: key }), make("span", { className: "words", dir: "auto", textContent: text }),
+    make("kbd", { textContent: key }),
+    make("span", { className: "words", dir: "auto", textContent: text }),
     make("span", { className: "share", textContent: percent(probability) }));
   button.setAttribute("aria-pressed", taken);
   return button;
@@ -94,5 +98,5 @@ function standIn(image, ...reason) {
   if (!data.near) return [note];
   const near = [...data.near.subarray(3 * image, 3 * image + 3)].filter((other) => other >= 0);
   const rows = near.filter((other) => pairsOfImage(other).length).map((other) => pairsOfImage(other)[0]);
-  return [note, ...describeCaptions("In its place, a caption of each of the three most similar images", rows)];
+  return [note, ...describeCaptions("What it may show: a caption of each of the three most similar images", rows)];
 }

@@ -94,14 +94,12 @@ def browser(folder):
 def page(browser, folder, few):
     """The page of 200 pairs, newly opened and without decisions."""
     open_page(browser, folder / "few.html")
-    browser.run("localStorage.clear(), decisions.unsaved = false")
-    open_page(browser, folder / "few.html")
     browser.errors.clear()
     browser.requests.clear()
     yield browser
+    browser.run("decisions.storage?.clear(), decisions.unsaved = false")
     elsewhere = [url for url in browser.requests if not url.startswith(folder.as_uri() + "/")]
     assert browser.errors == [] and elsewhere == []
-    browser.run("decisions.unsaved = false")
 
 
 def open_page(browser: Browser, path: Path) -> None:
@@ -287,6 +285,23 @@ def test_keys_decide_and_move_on_and_undo_any_number(page, few):
     assert decisions(page) == [] and "nothing to undo" in text(page, "#status")
     page.type("jjk")
     assert selected(page) == order[1]
+
+
+def test_a_key_that_is_held_down_decides_once(page):
+    page.type("n")
+    for _ in range(3):
+        page.send("Input.dispatchKeyEvent", type="keyDown", key="n", text="n", autoRepeat=True)
+    assert len(decisions(page)) == 1
+
+
+def test_decisions_in_another_tab_are_taken_over(page, few):
+    page.type("n")
+    row = int(few.findings.order[1])
+    page.run(f"localStorage.setItem(decisions.prefix + '1', '{row},fits,,list')")
+    page.run("dispatchEvent(new StorageEvent('storage', {key: decisions.prefix + '1'}))")
+    assert "You said: fits" in text(page, ".decision") and len(decisions(page)) == 2
+    page.type("z")
+    assert selected(page) == row and len(decisions(page)) == 1
 
 
 def test_decisions_outlive_a_reload_and_are_asked_for_before_leaving(page, folder, few):
