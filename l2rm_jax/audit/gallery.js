@@ -174,13 +174,11 @@ function undo() {
     say("There is nothing to undo.");
     return;
   }
-  const through = entry.door === "review" && about.review.includes(entry.row) ? "review" : "list";
-  if (through === "list" && !list.view.includes(entry.row)) {
+  if (entry.door === "list" && !list.view.includes(entry.row)) {
     find("search").value = "";
-    filter = "all";
     chooseFilter("all");
   }
-  openDoor(through, entry.row);
+  openDoor(entry.door, entry.row);
   say(`Undone, row ${entry.row}: ${describeDecision(entry)}`);
 }
 

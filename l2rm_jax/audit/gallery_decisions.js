@@ -29,7 +29,9 @@ class Decisions {
       if (!stored) break;
       const [row, caption] = [Number(stored[1]), stored[3] === "" ? null : Number(stored[3])];
       if (row >= this.pairs || caption >= this.pairs) break; // not of this page
-      this.log.push({ row, decision: stored[2], caption, door: stored[4] });
+      // A review with another sample, of the same data, may have stored it: it has no weight here.
+      const door = this.weights.has(row) ? stored[4] : "list";
+      this.log.push({ row, decision: stored[2], caption, door });
     }
     this.byRow = new Map(this.log.map((entry) => [entry.row, entry]));
     this.unsaved = this.storage.getItem(`${this.prefix}unsaved`) !== null;

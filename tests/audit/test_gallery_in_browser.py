@@ -10,6 +10,7 @@ import pytest
 
 from l2rm_jax.audit.findings import ALTERNATE, KINDS
 from l2rm_jax.audit.gallery import Gallery, write_gallery
+from l2rm_jax.audit.review import check_sample, read_decisions
 from tests.audit.galleries import HOSTILE, TOP, make_gallery, write_picture
 from tests.browser import Browser, find_browser
 
@@ -320,7 +321,7 @@ def test_decisions_outlive_a_reload_and_are_asked_for_before_leaving(page, folde
     assert page.dialogs == []
 
 
-def test_the_download_is_the_decisions_as_csv(page, folder):
+def test_the_download_is_the_decisions_as_csv(page, folder, few):
     click(page, "#review-door")
     page.type("nyu")
     click(page, "#list-door")
@@ -331,12 +332,15 @@ def test_the_download_is_the_decisions_as_csv(page, folder):
             break
         time.sleep(0.05)
     content = file.read_bytes().decode()
+    read = read_decisions(file, 200)
     file.unlink()
     assert content == page.run("decisions.csv()")
     header, *lines, last = content.split("\n")
     assert header == "row,decision,caption,door,weight" and len(lines) == 5 and last == ""
     numbers = [int(line.split(",")[0]) for line in lines]
-    assert numbers == sorted(numbers)
+    assert numbers == sorted(numbers) == read.row.tolist()
+    check_sample(read, few.review, few.review_weight)
+    assert read.is_review.sum() == 3
 
 
 def test_where_nothing_can_be_kept_it_works_in_memory_and_says_so(page, folder):
@@ -353,11 +357,15 @@ def test_where_nothing_can_be_kept_it_works_in_memory_and_says_so(page, folder):
     page.send("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
 
 
-def test_what_another_page_has_stored_is_not_trusted(page, folder):
+def test_what_another_page_has_stored_is_not_trusted(page, folder, few):
     page.type("yyd")
     page.run("localStorage.setItem(decisions.prefix + '1', '7,<img src=x>,,list')")
     open_page(page, folder / "few.html")
     assert len(decisions(page)) == 1
+    outside = next(row for row in range(200) if row not in few.review)
+    page.run(f"localStorage.setItem(decisions.prefix + '0', '{outside},fits,,review')")
+    open_page(page, folder / "few.html")
+    assert [line["door"] for line in decisions(page)] == ["list"]  # no weight is known
     page.run("localStorage.setItem(decisions.prefix + '0', '200,fits,,list')")  # no such row
     open_page(page, folder / "few.html")
     assert decisions(page) == []
