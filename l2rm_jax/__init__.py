@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from l2rm_jax.audit import audit_pairs as audit_pairs
     from l2rm_jax.methods import register_method as register_method
     from l2rm_jax.models import register_head as register_head
     from l2rm_jax.ot import partial_sinkhorn as partial_sinkhorn
@@ -18,6 +19,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Retriever": "l2rm_jax.retriever",
+    "audit_pairs": "l2rm_jax.audit",
     "load": "l2rm_jax.retriever",
     "partial_sinkhorn": "l2rm_jax.ot",
     "register_head": "l2rm_jax.models",

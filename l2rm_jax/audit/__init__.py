@@ -1,9 +1,28 @@
 """Audit: which pairs of a data set are mismatched, how many in all, and what would fit better.
 
-* `inputs` reads what is audited; `findings` says what an audit finds, as arrays.
-* `gallery` writes the page on which a person looks at the pairs and decides.
+* `audit` is the whole of it: `inputs` says what is read, `findings` what is found.
+* `canonical` makes the order of the input irrelevant, `groups` finds what must stay together,
+  `stages` keeps what is done.
+* `scorers` judge folds that they have not seen; `scores` and `neighbours` score the pairs, and
+  known mismatches (`fold_pairs`).
+* `levels` turns scores into doubts, `calibration` doubts into a rate and probabilities, and `judge`
+  puts these together; `kinds` says what else is known of a pair.
+* `shift` finds shifted rows, `proposals` captions that fit better.
+* `outputs` writes the files: table, `kept_table`, `report` and the page (`gallery`), whose decisions
+  `review` reads.
 
 May import `run` and what is below it, and `retriever`, whose table and pictures it shares.
 """
 
-__all__: list[str] = []
+from l2rm_jax.audit.audit import Audit, audit_data, audit_pairs
+from l2rm_jax.audit.inputs import Inputs, Settings, inputs_of_arrays, read_inputs
+
+__all__ = [
+    "Audit",
+    "Inputs",
+    "Settings",
+    "audit_data",
+    "audit_pairs",
+    "inputs_of_arrays",
+    "read_inputs",
+]

@@ -163,11 +163,11 @@ def fold_evidence(
     rng = np.random.default_rng(seed)
     images, position = np.unique(pair_image[pairs], return_inverse=True)
     some_images, some_captions = _sample(images, rng), _sample(pairs, rng)
-    negatives = _draw_negatives(image_group[images], image_group[some_images], rng)
-    image_mean = _image_means(similarity, images, some_captions, temperature)
+    negatives = draw_negatives(image_group[images], image_group[some_images], NEGATIVES, rng)
+    image_mean = image_means(similarity, images, some_captions, temperature)
     of_reference = image_mean[np.searchsorted(images, some_images)]
 
-    information = _stored(similarity, pair_image, pairs, temperature)
+    information = stored_scores(similarity, pair_image, pairs, temperature)
     information -= image_mean[position] / 2
     wrong = np.empty((len(pairs), NEGATIVES), np.float32)
     padded_images, count = next(padded_blocks(some_images, _rounded(len(some_images))))
@@ -181,8 +181,13 @@ def fold_evidence(
     return Evidence(information, wrong)
 
 
-def _image_means(similarity, images, some_captions, temperature) -> np.ndarray:
-    """Log-mean-exp of the scaled similarities of each image with the captions of the sample."""
+def image_means(
+    similarity: Similarity,
+    images: Int[np.ndarray, " images"],
+    some_captions: Int[np.ndarray, " some"],
+    temperature: float,
+) -> Float32[np.ndarray, " images"]:
+    """Return the log-mean-exp of the scaled similarities of each image with some captions."""
     means = np.empty(len(images), np.float32)
     captions, count = next(padded_blocks(some_captions, _rounded(len(some_captions))))
     for rows, filled in padded_blocks(
@@ -193,8 +198,13 @@ def _image_means(similarity, images, some_captions, temperature) -> np.ndarray:
     return means
 
 
-def _stored(similarity, pair_image, pairs, temperature) -> np.ndarray:
-    """Scaled similarity of each caption with its image: the diagonals of small blocks."""
+def stored_scores(
+    similarity: Similarity,
+    pair_image: Int[np.ndarray, " pairs"],
+    pairs: Int[np.ndarray, " n"],
+    temperature: float,
+) -> Float32[np.ndarray, " n"]:
+    """Return the scaled similarity of captions with their images: diagonals of small blocks."""
     values = np.empty(len(pairs), np.float32)
     for rows, filled in padded_blocks(np.arange(len(pairs)), _PAIRS):
         block = _scaled(similarity(pair_image[pairs[rows]], pairs[rows]), temperature)
@@ -207,11 +217,12 @@ def _sample(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.sort(rng.choice(rows, min(len(rows), REFERENCES), replace=False))
 
 
-def _draw_negatives(
+def draw_negatives(
     groups: Int[np.ndarray, " images"],
     reference_groups: Int[np.ndarray, " references"],
+    count: int,
     rng: np.random.Generator,
-) -> Int[np.ndarray, "images negatives"]:
+) -> Int[np.ndarray, "images count"]:
     """Draw references of another group for each image.
 
     Raises:
@@ -222,7 +233,7 @@ def _draw_negatives(
             f"cross-fitting: found {len(groups)} images of one group in a fold, expected captions "
             "of at least two; use fewer folds or more images"
         )
-    drawn = rng.integers(0, len(reference_groups), (len(groups), NEGATIVES))
+    drawn = rng.integers(0, len(reference_groups), (len(groups), count))
     while (same := reference_groups[drawn] == groups[:, None]).any():
         drawn[same] = rng.integers(0, len(reference_groups), same.sum())
     return drawn

@@ -60,33 +60,64 @@ def judge_pairs(
     Raises:
       DataError: a fold has fewer than two images (or groups) with captions.
     """
-    everything = np.arange(len(pair_image))
     image_group = np.arange(len(image_fold)) if image_group is None else image_group
+    models = fold_models(
+        images, captions, pair_image, image_fold, image_group, level=level, seed=seed
+    )
+
+    def similarity_of(fold: int, pairs: np.ndarray) -> Similarity:
+        return cca_similarity(models[fold], images, captions, pair_image, pairs)
+
+    everything = np.arange(len(pair_image))
+    evidence = evidence_by_fold(
+        similarity_of, pair_image, image_fold, everything, image_group, seed
+    )
+    return judge(evidence, pair_image, level)
+
+
+def fold_models(
+    images: Rows,
+    captions: Rows,
+    pair_image: Int[np.ndarray, " pairs"],
+    image_fold: Int[np.ndarray, " images"],
+    image_group: Int[np.ndarray, " images"],
+    *,
+    level: str | None = None,
+    seed: int = 0,
+    power: float = cca.POWER,
+) -> list[Cca]:
+    """Fit one weighted CCA for each fold, to the other folds; arguments as in `judge_pairs`.
+
+    Args:
+      images, captions, pair_image, image_fold, image_group, level, seed: as in `judge_pairs`.
+      power: exponent of the correlations, as in `cca.fit`.
+
+    Raises:
+      DataError: as `judge_pairs`.
+    """
     check_folds(pair_image, image_fold, image_group)
     pair_fold = image_fold[pair_image]
     folds = range(int(image_fold.max()) + 1)
-    lacking = _models_without_two(images, captions, pair_image, pair_fold, folds)
-    judgements = len(pair_image) * (len(RIDGES) * (len(folds) - 1) + 1)
+    lacking = _models_without_two(images, captions, pair_image, pair_fold, folds, power)
+    weights = np.zeros((len(folds), len(pair_image)), np.float32)
+    judgements = len(pair_image) * len(RIDGES) * (len(folds) - 1)
     with progress_bar(judgements, "cross-fitting") as bar:
 
-        def evidence(model_of: Callable[[int], Cca], pairs: np.ndarray) -> Evidence:
+        def evidence(outer: int, ridge: int, pairs: np.ndarray) -> Evidence:
             def similarity_of(fold: int, pairs: np.ndarray) -> Similarity:
                 bar.update(len(pairs))
-                return cca_similarity(model_of(fold), images, captions, pair_image, pairs)
+                model = lacking[frozenset((outer, fold))][ridge]
+                return cca_similarity(model, images, captions, pair_image, pairs)
 
             return evidence_by_fold(similarity_of, pair_image, image_fold, pairs, image_group, seed)
 
-        weights = np.zeros((len(folds), len(pair_image)), np.float32)
         for outer in folds:
             inner = np.flatnonzero(pair_fold != outer)
-            candidates = (
-                evidence(lambda fold, r=r, outer=outer: lacking[frozenset((outer, fold))][r], inner)
-                for r in range(len(RIDGES))
-            )
+            candidates = (evidence(outer, ridge, inner) for ridge in range(len(RIDGES)))
             weights[outer, inner] = _best_posterior(candidates, pair_image[inner], level)
-        weighted = cca.moments(images, captions, pair_image, everything, weights)
-        models = [cca.fit(part, images.shape[1], WEIGHTED_RIDGE) for part in weighted]
-        return judge(evidence(lambda fold: models[fold], everything), pair_image, level)
+    everything = np.arange(len(pair_image))
+    weighted = cca.moments(images, captions, pair_image, everything, weights)
+    return [cca.fit(part, images.shape[1], WEIGHTED_RIDGE, power=power) for part in weighted]
 
 
 def _models_without_two(
@@ -95,6 +126,7 @@ def _models_without_two(
     pair_image: Int[np.ndarray, " pairs"],
     pair_fold: Int[np.ndarray, " pairs"],
     folds: Sequence[int],
+    power: float,
 ) -> dict[frozenset[int], list[Cca]]:
     """Models of all folds but two, one for each of `RIDGES`, by these two folds."""
     parts = []
@@ -105,7 +137,9 @@ def _models_without_two(
     models = {}
     for two in combinations(folds, 2):
         others = sum(part for fold, part in enumerate(parts) if fold not in two)
-        models[frozenset(two)] = [cca.fit(others, images.shape[1], ridge) for ridge in RIDGES]
+        models[frozenset(two)] = [
+            cca.fit(others, images.shape[1], ridge, power=power) for ridge in RIDGES
+        ]
     return models
 
 

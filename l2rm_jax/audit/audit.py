@@ -1,0 +1,260 @@
+"""The audit: from vectors to what is found.
+
+Pairs are divided into folds, groups staying together; models that have not seen a fold score it;
+known mismatches, scored alike, turn scores into a rate and probabilities. Nothing looks at the
+truth, even where it is known.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from l2rm_jax.audit.canonical import Order, Reordered, canonical_order
+from l2rm_jax.audit.findings import SHIFTED, Mechanism, PairFindings, Rate, Repeated, Shift
+from l2rm_jax.audit.fold_pairs import fold_pairs
+from l2rm_jax.audit.groups import Groups, content_keys, find_groups, text_keys
+from l2rm_jax.audit.inputs import Inputs, Settings, inputs_of_arrays
+from l2rm_jax.audit.judge import Judgement, judge
+from l2rm_jax.audit.kinds import DOUBTED, conflicts, kinds
+from l2rm_jax.audit.neighbours import with_near_images
+from l2rm_jax.audit.outputs import write_audit
+from l2rm_jax.audit.proposals import LIKE as PROPOSALS
+from l2rm_jax.audit.proposals import Proposals, propose
+from l2rm_jax.audit.scorers import Scorer, linear_scorer
+from l2rm_jax.audit.scores import LIKE, Evidence, gather, score_fold
+from l2rm_jax.audit.shift import find_shifts
+from l2rm_jax.audit.stages import Stages
+from l2rm_jax.crossfit.folds import assign_folds, check_folds
+from l2rm_jax.crossfit.rows import Rows
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit has found.
+
+    Attributes:
+      inputs: what was audited.
+      settings: how.
+      findings: what is known of each pair, in the order of the input.
+      rate: share of pairs that are as doubtful as random ones.
+      mechanisms: how well mismatches of each kind are found.
+      listed: how many pairs, the most doubtful ones, have 10% false alarms.
+      shifts: runs of rows whose captions fit the images of other rows.
+      repeated: texts that stand with many images.
+      conflicts: [n, 2] pairs of which the images are the same and the captions are not.
+      near: [images, 3] rows of the most similar images.
+      scorer: what judged the pairs.
+      cannot_tell: why the rate and the posteriors are doubtful; "" if they are not.
+    """
+
+    inputs: Inputs
+    settings: Settings
+    findings: PairFindings
+    rate: Rate
+    mechanisms: list[Mechanism]
+    listed: int
+    shifts: list[Shift]
+    repeated: list[Repeated]
+    conflicts: Int[np.ndarray, "n 2"]
+    near: Int[np.ndarray, "images 3"]
+    scorer: str
+    cannot_tell: str
+
+    def write(self, directory: str | Path) -> Path:
+        """Write table, report and page to a new directory (see `outputs.write_audit`)."""
+        return write_audit(self, directory)
+
+
+def audit_pairs(
+    images: Float[np.ndarray, "images di"],
+    captions: Float[np.ndarray, "pairs dc"] | Sequence[str],
+    pair_image: Int[np.ndarray, " pairs"] | None = None,
+    *,
+    texts: Sequence[str] | None = None,
+    ids: Sequence[str] | None = None,
+    folds: int = 5,
+    top: int = 5,
+    seed: int = 0,
+) -> Audit:
+    """Audit pairs of vectors: which are mismatched, how many in all, and what would fit better.
+
+    Args:
+      images: one vector an image; may be memory-mapped.
+      captions: one vector a caption, or the captions themselves.
+      pair_image: row of the image that each caption is stored with; None if all images have the
+        same number of captions, those of an image in a row.
+      texts: the captions, if `captions` are vectors; they are a second opinion on which captions
+        say the same.
+      ids: what the user calls each image.
+      folds: number of folds.
+      top: proposals for each doubted pair.
+      seed: seed of the folds and the samples.
+
+    Raises:
+      DataError: a wrong shape, or a value that is not finite; lists every problem.
+      ConfigError: fewer than 3 folds.
+    """
+    inputs = inputs_of_arrays(images, captions, pair_image, texts, ids)
+    return audit_data(inputs, Settings(folds=folds, top=top, seed=seed))
+
+
+def audit_data(inputs: Inputs, settings: Settings, keep: Path | None = None) -> Audit:
+    """Audit what was read.
+
+    Args:
+      inputs: the pairs.
+      settings: how to audit them.
+      keep: directory in which stages are kept, so that a later call with the same inputs and
+        settings goes on; None keeps nothing.
+
+    Raises:
+      DataError: a fold has images of fewer than two groups.
+      ConfigError: fewer than 3 folds.
+    """
+    stages, seed = Stages(keep), settings.seed
+    image_keys, vector_keys = content_keys(inputs.images), content_keys(inputs.captions)
+    order = canonical_order(image_keys, vector_keys, inputs.image_of)
+    said = vector_keys if inputs.texts is None else text_keys(inputs.texts)
+    images, captions = (
+        Reordered(vectors, rows)
+        for vectors, rows in ((inputs.images, order.images), (inputs.captions, order.pairs))
+    )
+    groups = find_groups(images, image_keys[order.images], said[order.pairs], order.image_of, seed)
+    image_fold = assign_folds(image_keys[order.images][groups.of_image], settings.folds, seed)
+    check_folds(order.image_of, image_fold, groups.of_image)
+    folds = Folds(order.image_of, image_fold, groups.of_image)
+    scorer, models = linear_scorer(images, captions, *folds, seed, stages)
+    spaces = [captions]
+    if inputs.text_rows is not None:
+        spaces.append(Reordered(inputs.text_rows, order.pairs))
+    evidence = _evidence(scorer, images, spaces, folds, seed, stages)
+    judgement = judge(evidence, folds.pair_image, folds.of_pair, folds.group_of_pair, seed)
+    proposals = stages(
+        "proposals",
+        PROPOSALS,
+        lambda: propose(
+            images,
+            captions,
+            *folds,
+            judgement.posterior > DOUBTED,
+            judgement.posterior_set,
+            settings.top,
+            seed,
+        ),
+    )
+    shifts = find_shifts(
+        models,
+        inputs.images,
+        inputs.captions,
+        inputs.image_of,
+        order.to_input(folds.of_pair),
+    )
+    return _in_order_of_input(
+        inputs, settings, order, folds, groups, scorer, evidence, judgement, proposals, shifts
+    )
+
+
+class Folds(NamedTuple):
+    """Which pairs are stored with which image, and what is judged together.
+
+    Attributes:
+      pair_image: row of the image that each caption is stored with.
+      image_fold: fold of each image.
+      image_group: group of each image.
+    """
+
+    pair_image: Int[np.ndarray, " pairs"]
+    image_fold: Int[np.ndarray, " images"]
+    image_group: Int[np.ndarray, " images"]
+
+    @property
+    def of_pair(self) -> Int[np.ndarray, " pairs"]:
+        """Fold of each pair."""
+        return self.image_fold[self.pair_image]
+
+    @property
+    def group_of_pair(self) -> Int[np.ndarray, " pairs"]:
+        """Group of each pair."""
+        return self.image_group[self.pair_image]
+
+
+def _evidence(
+    scorer: Scorer,
+    images: Rows,
+    spaces: Sequence[Rows],
+    folds: Folds,
+    seed: int,
+    stages: Stages,
+) -> Evidence:
+    """Score all folds, one stage each."""
+    pair_image, image_fold, image_group = folds
+    found, parts = {}, fold_pairs(pair_image, image_fold, image_group, seed)
+    for fold, here in parts.items():
+
+        def score(fold=fold, here=here) -> Evidence:
+            near = with_near_images(here, spaces[0], image_group[here.images], seed)
+            model = scorer.model_of(fold, np.sort(here.pairs))
+            return score_fold(near, model, images, spaces, pair_image, image_group)
+
+        found[fold] = stages(f"scores-{fold}", LIKE, score)
+    return gather(parts, found, len(pair_image))
+
+
+def _in_order_of_input(
+    inputs: Inputs,
+    settings: Settings,
+    order: Order,
+    folds: Folds,
+    groups: Groups,
+    scorer: Scorer,
+    evidence: Evidence,
+    judgement: Judgement,
+    proposals: Proposals,
+    shifts: list[Shift],
+) -> Audit:
+    """Put what was found in the order of the input."""
+    back, image_row = order.to_input, order.images
+    kind = kinds(evidence, judgement, groups, folds.pair_image)
+    findings = PairFindings(
+        image=inputs.image_of,
+        fold=back(folds.of_pair),
+        group=back(image_row[folds.group_of_pair]),
+        similarity=back(evidence.stored.similarity * scorer.unit),
+        information=back(evidence.stored.information),
+        posterior_set=back(judgement.posterior_set),
+        posterior_caption=back(judgement.posterior_caption),
+        posterior=back(judgement.posterior),
+        q=back(judgement.q),
+        kind=_with_shifts(back(kind), shifts),
+        proposal=back(np.where(proposals.caption < 0, -1, order.pairs[proposals.caption])),
+        probability=back(proposals.probability),
+        none_fits=back(proposals.none_fits),
+        order=order.pairs[judgement.order],
+    )
+    near = np.empty_like(groups.near)
+    near[image_row] = image_row[groups.near]
+    return Audit(
+        inputs=inputs,
+        settings=settings,
+        findings=findings,
+        rate=judgement.rate,
+        mechanisms=judgement.mechanisms,
+        listed=judgement.listed,
+        shifts=shifts,
+        repeated=[Repeated(int(order.pairs[row]), images) for row, images in groups.repeated],
+        conflicts=order.pairs[conflicts(evidence, kind, folds.pair_image)],
+        near=near,
+        scorer=scorer.name,
+        cannot_tell=judgement.cannot_tell,
+    )
+
+
+def _with_shifts(kind: Int[np.ndarray, " pairs"], shifts: list[Shift]) -> Int[np.ndarray, " pairs"]:
+    kind = kind.copy()
+    for shift in shifts:
+        kind[shift.first : shift.last + 1] = SHIFTED
+    return kind

@@ -1,0 +1,184 @@
+"""Images that belong together, because they or their captions are the same or nearly so.
+
+A group is judged as a whole by models that saw none of it, and its members are never each other's
+known mismatches. So a near duplicate in another fold cannot give a mismatch away, or hide it.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jaxtyping import Float, Int, UInt64
+from scipy.sparse.csgraph import connected_components
+
+from l2rm_jax.audit.findings import Repeated
+from l2rm_jax.crossfit.folds import hash_keys
+from l2rm_jax.crossfit.rows import BLOCK, Rows, padded_blocks
+
+BOILERPLATE = 10  # images with the same text from which on it is listed, and groups no images
+_EXACT = 20_000  # images: up to so many, all are compared with all, else within buckets
+_RARE = 0.999  # share of random pairs of images that are less alike than near duplicates
+_SAMPLE = 100_000  # random pairs
+_NEAR = 3
+
+
+class Groups(NamedTuple):
+    """What belongs together.
+
+    Attributes:
+      of_image: [images] the least row of the image's group.
+      near: [images, 3] rows of the most similar images, the most similar one first.
+      text: [pairs] the least row of a caption that says the same.
+      repeated: texts that stand with many images, the most frequent first.
+    """
+
+    of_image: Int[np.ndarray, " images"]
+    near: Int[np.ndarray, "images 3"]
+    text: Int[np.ndarray, " pairs"]
+    repeated: list[Repeated]
+
+
+def find_groups(
+    images: Rows,
+    image_keys: UInt64[np.ndarray, " images"],
+    caption_keys: UInt64[np.ndarray, " pairs"],
+    pair_image: Int[np.ndarray, " pairs"],
+    seed: int,
+) -> Groups:
+    """Find the groups.
+
+    Images are of one group if they are the same, if their captions say the same, or if they are
+    near duplicates: each the most similar image of the other, and more alike than all but one in a
+    thousand random pairs. A text that stands with many images groups none.
+
+    Args:
+      images: [images, di] vectors.
+      image_keys: equal for equal images.
+      caption_keys: equal for captions that say the same.
+      pair_image: row of the image that each caption is stored with.
+      seed: seed of the samples.
+    """
+    near, likeness = nearest_images(images, seed)
+    first = near[:, 0]
+    rows = np.arange(len(first))
+    mutual = (first[first] == rows) & (likeness > _rare_likeness(images, seed))
+    text = first_of_equals(caption_keys)
+    with_text, counts = _images_of_texts(text, pair_image)
+    linked = counts[with_text[:, 0]] < BOILERPLATE
+    links = [
+        np.stack([rows[mutual], first[mutual]], axis=1),
+        np.stack([rows, first_of_equals(image_keys)], axis=1),
+        # Images with the same text are linked through the image of its first caption.
+        np.stack([with_text[linked, 1], pair_image[with_text[linked, 0]]], axis=1),
+    ]
+    links = np.concatenate(links)
+    graph = scipy.sparse.coo_array(
+        (np.ones(len(links), bool), links.T), shape=(len(rows), len(rows))
+    )
+    _, component = connected_components(graph, directed=False)
+    often = np.flatnonzero(counts >= BOILERPLATE)
+    often = often[np.argsort(-counts[often], kind="stable")]
+    repeated = [Repeated(int(row), int(counts[row])) for row in often]
+    return Groups(first_of_equals(component), near, text, repeated)
+
+
+def content_keys(vectors: Rows) -> UInt64[np.ndarray, " rows"]:
+    """Return a hash of each vector."""
+    keys = [
+        hash_keys([row.tobytes().hex() for row in np.asarray(vectors[rows], np.float32)], 0)
+        for rows in np.array_split(np.arange(vectors.shape[0]), -(-vectors.shape[0] // BLOCK))
+    ]
+    return np.concatenate(keys)
+
+
+def text_keys(texts: Sequence[str]) -> UInt64[np.ndarray, " texts"]:
+    """Return a hash of each text, whatever its case, spaces and Unicode form."""
+    normal = (unicodedata.normalize("NFKC", text).casefold() for text in texts)
+    return hash_keys([" ".join(text.split()) for text in normal], 0)
+
+
+def first_of_equals(keys: np.ndarray) -> Int[np.ndarray, " n"]:
+    """Return the least place with the same key."""
+    _, first, position = np.unique(keys, return_index=True, return_inverse=True)
+    return first[position]
+
+
+def _images_of_texts(
+    text: np.ndarray, pair_image: np.ndarray
+) -> tuple[Int[np.ndarray, "n 2"], Int[np.ndarray, " pairs"]]:
+    """Different (text, image), and the number of images of each text."""
+    different = np.unique(np.stack([text, pair_image], axis=1), axis=0)
+    return different, np.bincount(different[:, 0], minlength=len(text))
+
+
+def _rare_likeness(images: Rows, seed: int) -> float:
+    rng = np.random.default_rng(seed)
+    count, total = min(images.shape[0], 2 * BLOCK), images.shape[0]
+    some = _unit(images[np.sort(rng.choice(total, count, replace=False))])
+    i, j = rng.integers(0, count, (2, _SAMPLE))
+    likeness = np.einsum("nd,nd->n", some[i[i != j]], some[j[i != j]])
+    return float(np.quantile(likeness, _RARE)) if len(likeness) else np.inf
+
+
+def nearest_images(
+    images: Rows, seed: int
+) -> tuple[Int[np.ndarray, "images 3"], Float[np.ndarray, " images"]]:
+    """Return the rows of the three most similar images, and the cosine of the first.
+
+    More than 20,000 images are divided into as many buckets as their square root, each around a
+    random image, and compared within their bucket. A near duplicate is all but always in the same.
+    """
+    total = images.shape[0]
+    buckets = [np.arange(total)]
+    if total > _EXACT:
+        buckets = _buckets(images, seed)
+    near = np.zeros((total, _NEAR), np.int64)
+    likeness = np.full(total, -np.inf, np.float32)
+    for rows in buckets:
+        vectors = _unit(images[rows])
+        size = -(-len(rows) // 512) * 512
+        filled = np.pad(vectors, ((0, size - len(rows)), (0, 0)))
+        for at, count in padded_blocks(np.arange(len(rows)), min(512, size)):
+            top, found = _most_similar(filled, vectors[at], at, len(rows))
+            near[rows[at[:count]]] = rows[np.minimum(np.asarray(found)[:count], len(rows) - 1)]
+            likeness[rows[at[:count]]] = np.asarray(top)[:count, 0]
+    return near, likeness
+
+
+def _buckets(images: Rows, seed: int) -> list[np.ndarray]:
+    total = images.shape[0]
+    count = round(total**0.5)
+    rng = np.random.default_rng(seed)
+    centres = _unit(images[np.sort(rng.choice(total, count, replace=False))])
+    nearest = np.empty(total, np.int64)
+    for rows, filled in padded_blocks(np.arange(total), BLOCK):
+        nearest[rows[:filled]] = np.asarray(_best(_unit(images[rows]), centres))[:filled]
+    order = np.argsort(nearest, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(nearest[order])) + 1)
+    # A crowded bucket is cut, so that the work stays linear.
+    return [cut for part in parts for cut in np.array_split(part, -(-len(part) // (8 * count)))]
+
+
+def _unit(vectors: np.ndarray) -> Float[np.ndarray, "n d"]:
+    vectors = np.asarray(vectors, np.float32)
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+@jax.jit
+def _best(vectors: jax.Array, centres: jax.Array) -> jax.Array:
+    return jnp.argmax(jnp.matmul(vectors, centres.T, precision="highest"), axis=1)
+
+
+@jax.jit
+def _most_similar(
+    all_vectors: jax.Array, vectors: jax.Array, own: jax.Array, count: int
+) -> tuple[jax.Array, jax.Array]:
+    """The most similar of the first `count` vectors, itself aside."""
+    likeness = jnp.matmul(vectors, all_vectors.T, precision="highest")
+    places = jnp.arange(len(all_vectors))
+    likeness = jnp.where((places == own[:, None]) | (places >= count), -jnp.inf, likeness)
+    return jax.lax.top_k(likeness, _NEAR)

@@ -1,0 +1,173 @@
+"""From the evidence to a judgement: rate, posterior, order, and how well mismatches are found."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from l2rm_jax.audit.calibration import density_ratio, estimate_rate, false_alarms, scale_to_mean
+from l2rm_jax.audit.findings import Mechanism, Rate
+from l2rm_jax.audit.levels import doubts
+from l2rm_jax.audit.scores import Evidence
+from l2rm_jax.crossfit.histogram import separation
+
+FALSE_ALARMS = 0.1  # expected share among the listed pairs
+SURE = 0.001  # a posterior below it says nothing of the order
+FOUND = 0.9  # share of mismatches at which false positives are counted
+MIN_AUROC = 0.75  # below it, mismatched pairs cannot be told from matched ones
+
+
+class Judgement(NamedTuple):
+    """What the evidence says of each pair, and of all.
+
+    Attributes:
+      rate: share of pairs that are as doubtful as random ones.
+      posterior_set: [pairs] probability that all captions of the image are mismatched.
+      posterior_caption: [pairs] probability that this caption is, by itself.
+      posterior: [pairs] probability that the pair is mismatched.
+      q: [pairs] expected share of false alarms among the pairs that are as doubtful or more.
+      order: [pairs] the most doubtful pair first.
+      listed: how many pairs of the order have 10% false alarms.
+      mechanisms: how well each kind of mismatch is found.
+      cannot_tell: why the rest is doubtful; "" if it is not.
+    """
+
+    rate: Rate
+    posterior_set: Float[np.ndarray, " pairs"]
+    posterior_caption: Float[np.ndarray, " pairs"]
+    posterior: Float[np.ndarray, " pairs"]
+    q: Float[np.ndarray, " pairs"]
+    order: Int[np.ndarray, " pairs"]
+    listed: int
+    mechanisms: list[Mechanism]
+    cannot_tell: str
+
+
+def judge(
+    evidence: Evidence,
+    pair_image: Int[np.ndarray, " pairs"],
+    pair_fold: Int[np.ndarray, " pairs"],
+    pair_group: Int[np.ndarray, " pairs"],
+    seed: int,
+) -> Judgement:
+    """Judge all pairs.
+
+    The rate is that of one level, the information of single pairs. The two levels, whose own rates
+    add up to less where both kinds of mismatch are there, give the posterior.
+
+    Where the posterior is near 0, pairs are ordered by all scores if captions are compared with
+    each other in a second space, else by information: a mismatch that was made by likeness in the
+    only space looks right there.
+
+    Args:
+      evidence: scores of all pairs and of known mismatches.
+      pair_image: row of the image that each caption is stored with.
+      pair_fold: fold of each pair.
+      pair_group: group of each pair; the bootstrap draws groups.
+      seed: seed of the bootstrap.
+    """
+    position, first = np.unique(pair_image, return_inverse=True, return_index=True)[2:0:-1]
+    stored, wrong, near = evidence.stored, evidence.wrong.scores, evidence.near.scores
+    rate = estimate_rate(-stored.information, -wrong.information, pair_group, seed)
+    found = doubts(evidence, pair_image, pair_fold)
+    groups = pair_group[first], pair_group
+    levels = [
+        (density_ratio(*level), estimate_rate(*level, group, seed).estimate)
+        for level, group in zip((found.sets, found.captions), groups, strict=True)
+    ]
+    sees_near = stored.neighbours.agreement.shape[-1] > 1 and len(first) < len(position)
+
+    def score(sets: np.ndarray, captions: np.ndarray, information: np.ndarray) -> tuple:
+        """Posteriors of both levels, and what orders pairs."""
+        foreign, alone = (
+            curve.posterior(doubt, share)
+            for (curve, share), doubt in zip(levels, (sets, captions), strict=True)
+        )
+        both = 1 - (1 - foreign) * (1 - alone)
+        last = captions if sees_near else -information
+        return foreign, alone, both, np.where(both < SURE, _squash(last), 1 + both)
+
+    foreign, alone, both, doubt = score(
+        found.sets.stored[position], found.captions.stored, stored.information
+    )
+    posterior = scale_to_mean(both, rate.estimate)
+    order = np.lexsort((stored.information, -doubt))
+    q = false_alarms(posterior, order)
+    listed = int(np.max(np.flatnonzero(q[order] <= FALSE_ALARMS), initial=-1)) + 1
+    least = doubt[order[listed - 1]] if listed else np.inf
+    moved = {
+        "image": (found.sets.null[position], found.together, wrong),
+        "caption": (found.set_of_wrong, found.captions.null, wrong),
+        "near": (found.set_of_near, found.near, near),
+    }
+    mechanisms = [
+        _mechanism(
+            name,
+            doubt,
+            score(sets, captions, scores.information)[3],
+            least,
+            separation(stored.similarity, scores.similarity.ravel()),
+            rate.estimate,
+        )
+        for name, (sets, captions, scores) in moved.items()
+    ]
+    return Judgement(
+        rate,
+        foreign,
+        alone,
+        posterior,
+        q,
+        order,
+        listed,
+        mechanisms,
+        _why_not(mechanisms),
+    )
+
+
+def _squash(doubt: np.ndarray) -> np.ndarray:
+    """Map doubts to (0, 1), in the same order."""
+    return 0.5 + np.arctan(doubt) / np.pi
+
+
+def _mechanism(
+    name: str,
+    stored: Float[np.ndarray, " pairs"],
+    moved: Float[np.ndarray, "pairs k"],
+    least: float,
+    cosine: float,
+    rate: float,
+) -> Mechanism:
+    """Measure a kind of mismatch; what the data hold already is taken out of the stored pairs."""
+    auroc = _auroc(moved.ravel(), stored)
+    bound = np.quantile(moved, 1 - FOUND)
+    above = (stored >= bound).mean()
+    matched = max(1 - rate, 1e-9)
+    return Mechanism(
+        name=name,
+        auroc=_corrected(auroc, rate),
+        recall=float((moved >= least).mean()),
+        false_positives=float(np.clip((above - rate * FOUND) / matched, 0, 1)),
+        cosine_auroc=_corrected(cosine, rate),
+    )
+
+
+def _corrected(auroc: float, rate: float) -> float:
+    """AUROC against the matched pairs alone: against the mismatched ones it would be one half."""
+    return float(np.clip((auroc - rate / 2) / max(1 - rate, 1e-9), 0, 1))
+
+
+def _auroc(positive: Float[np.ndarray, " n"], negative: Float[np.ndarray, " m"]) -> float:
+    """Share of pairs in which the positive is larger; ties count one half."""
+    ordered = np.sort(negative)
+    below = np.searchsorted(ordered, positive, "left") + np.searchsorted(ordered, positive, "right")
+    return float(below.mean() / 2 / len(ordered))
+
+
+def _why_not(mechanisms: list[Mechanism]) -> str:
+    best = max(mechanism.auroc for mechanism in mechanisms[:2])
+    if best < MIN_AUROC:
+        return (
+            f"pairs that were mismatched on purpose are told from the others with an AUROC of "
+            f"{best:.2f}, below {MIN_AUROC}"
+        )
+    return ""

@@ -1,0 +1,194 @@
+"""Captions that may fit the images of doubted pairs better, and whether any does.
+
+The images and captions of doubted pairs meet: where two captions were swapped, both partners are
+among them. A CCA of the other pairs, which has seen none of them, scores them. Partial transport
+lets no caption go to many images: what L2RM does within a training batch.
+
+How probable it is that a caption fits follows from the information of the two, as densities of
+matched pairs and of known mismatches give it. The partners of some are not there at all; the share
+of those whose partner is there is estimated from the same densities.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import logsumexp
+
+from l2rm_jax.audit.calibration import Curve, density_ratio
+from l2rm_jax.console import progress_bar
+from l2rm_jax.crossfit import cca
+from l2rm_jax.crossfit.cca import Cca, Ridge
+from l2rm_jax.crossfit.information import fold_evidence
+from l2rm_jax.crossfit.linear import cca_similarity, encode_rows
+from l2rm_jax.crossfit.rows import Rows
+from l2rm_jax.retriever.pairs_proposals import divide, transport
+
+GROUP = 4096  # images, or captions, of one transport problem
+_RIDGE, _POWER = Ridge(0.3, 0.3), 1.0
+_TEMPERATURE = 0.05  # of the cosines; also the entropy of the transport
+_MOVED = 0.7  # share of the doubted that is transported; 0.4 to 0.9 hardly differ
+_STEPS = 200
+_ROOM = 1.2  # a group is so much larger than the mean, at most
+
+
+class Proposals(NamedTuple):
+    """What may fit better.
+
+    Attributes:
+      caption: [pairs, top] rows of captions, the most probable first; -1: none.
+      probability: [pairs, top] that each fits.
+      none_fits: [pairs] probability that no caption does; NaN where none was looked for.
+    """
+
+    caption: Int[np.ndarray, "pairs top"]
+    probability: Float[np.ndarray, "pairs top"]
+    none_fits: Float[np.ndarray, " pairs"]
+
+
+LIKE = Proposals(0, 0, 0)  # the structure, for `stages`
+
+
+def propose(
+    images: Rows,
+    captions: Rows,
+    pair_image: Int[np.ndarray, " pairs"],
+    image_fold: Int[np.ndarray, " images"],
+    image_group: Int[np.ndarray, " images"],
+    doubted: Bool[np.ndarray, " pairs"],
+    foreign: Float[np.ndarray, " pairs"],
+    top: int,
+    seed: int,
+) -> Proposals:
+    """Propose captions of doubted pairs for the images of doubted pairs.
+
+    Args:
+      images: [images, di] vectors.
+      captions: [pairs, dc] vectors.
+      pair_image: row of the image that each caption is stored with.
+      image_fold: fold of each image.
+      image_group: group of each image.
+      doubted: which pairs are doubted; the others are what the model learns from.
+      foreign: [pairs] probability that all captions of the image are mismatched together: such
+        captions are looked for together.
+      top: proposals for each pair.
+      seed: seed of the samples.
+    """
+    found = Proposals(
+        np.full((len(doubted), top), -1),
+        np.zeros((len(doubted), top), np.float32),
+        np.full(len(doubted), np.nan, np.float32),
+    )
+    rows = np.flatnonzero(doubted)
+    if len(np.unique(pair_image[rows])) < 2 or doubted.mean() > 1 - 1 / len(np.unique(image_fold)):
+        return found
+    model, curve = _fit(images, captions, pair_image, image_fold, image_group, ~doubted, seed)
+    shown, position, mass = np.unique(pair_image[rows], return_inverse=True, return_counts=True)
+    image_codes = np.asarray(encode_rows(model.encode_images, images, shown))
+    caption_codes = np.asarray(encode_rows(model.encode_captions, captions, rows))
+    caption_codes = _pooled(caption_codes, position, mass, foreign[rows])
+    count = math.ceil(_ROOM * max(len(shown), len(rows)) / GROUP)
+    groups = [(np.arange(len(shown)), np.arange(len(rows)))]
+    if max(len(shown), len(rows)) > GROUP:
+        groups = divide(image_codes, caption_codes, position, min(count, len(shown)))
+    shape = [max(map(len, side)) for side in zip(*groups, strict=True)]
+    with progress_bar(len(rows), "proposals") as bar:
+        for i, c in groups:
+            own = i[:, None] == position[c]
+            probability = _probabilities(
+                image_codes[i], caption_codes[c], mass[i], own, curve, tuple(shape)
+            )
+            best = np.argsort(-probability, axis=1, kind="stable")[:, :top]
+            value = np.take_along_axis(probability, best, axis=1)
+            none = np.exp(np.log1p(-probability.clip(max=1 - 1e-6)).sum(axis=1))
+            place = np.full(len(shown), -1)
+            place[i] = np.arange(len(i))
+            here = np.isin(position, i)
+            at = place[position[here]]
+            width = best.shape[1]
+            found.caption[rows[here], :width] = np.where(value[at] > 0, rows[c[best[at]]], -1)
+            found.probability[rows[here], :width] = value[at]
+            found.none_fits[rows[here]] = none[at]
+            bar.update(len(c))
+    return found
+
+
+def _fit(
+    images: Rows,
+    captions: Rows,
+    pair_image: np.ndarray,
+    image_fold: np.ndarray,
+    image_group: np.ndarray,
+    trusted: np.ndarray,
+    seed: int,
+) -> tuple[Cca, Curve]:
+    """The model of the trusted pairs, and the density of matched to that of wrong pairs.
+
+    The densities are those of trusted pairs that models of the same kind have not seen.
+    """
+    parts, folds = [], np.unique(image_fold[pair_image[trusted]])
+    fold_of = np.where(trusted, image_fold[pair_image], -1)
+    for fold in folds:
+        pairs = np.flatnonzero(fold_of == fold)
+        ones = np.ones((1, len(pairs)), np.float32)
+        parts.append(cca.moments(images, captions, pair_image[pairs], pairs, ones)[0])
+    total, matched, wrong = sum(parts), [], []
+    for fold, part in zip(folds, parts, strict=True):
+        pairs = np.flatnonzero(fold_of == fold)
+        model = cca.fit(total - part, images.shape[1], _RIDGE, power=_POWER)
+        similarity = cca_similarity(model, images, captions, pair_image, pairs)
+        evidence = fold_evidence(
+            similarity, pair_image, pairs, image_group, [seed, int(fold)], _TEMPERATURE
+        )
+        matched.append(evidence.information)
+        wrong.append(evidence.negatives.ravel())
+    curve = density_ratio(np.concatenate(wrong), np.concatenate(matched))
+    return cca.fit(total, images.shape[1], _RIDGE, power=_POWER), curve
+
+
+def _pooled(codes, position, mass, foreign) -> Float[np.ndarray, "n k"]:
+    """Codes moved towards the mean of the other captions of the image, if all are foreign."""
+    total = np.zeros((len(mass), codes.shape[1]), np.float32)
+    np.add.at(total, position, codes)
+    others = (total[position] - codes) / np.maximum(mass[position] - 1, 1)[:, None]
+    weight = np.where(mass[position] > 1, foreign, 0)[:, None]
+    moved = codes + weight * others
+    return moved / np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-12)
+
+
+def _probabilities(
+    image_codes: Float[np.ndarray, "I k"],
+    caption_codes: Float[np.ndarray, "J k"],
+    mass: Int[np.ndarray, " I"],
+    own: Bool[np.ndarray, "I J"],
+    curve: Curve,
+    shape: tuple[int, int],
+) -> Float[np.ndarray, "I J"]:
+    """Probability that each caption belongs to each image.
+
+    The densities say how probable it is that the image of a caption is there; the transport, how
+    that is divided among the images.
+    """
+    cosines = image_codes @ caption_codes.T
+    scaled = np.where(own, -np.inf, cosines / _TEMPERATURE)
+    others = np.maximum((~own).sum(axis=0), 1)
+    of_captions = logsumexp(scaled, axis=0) - np.log(others)
+    of_images = logsumexp(scaled, axis=1) - np.log(np.maximum((~own).sum(axis=1), 1))
+    information = scaled - (of_captions + of_images[:, None]) / 2
+    is_there = _share_there(np.where(own, 0, curve.at(information)).sum(axis=0) / others)
+    plan = transport(1 - cosines, mass, ~own, _MOVED, _TEMPERATURE, shape)
+    return is_there * plan / np.maximum(plan.sum(axis=0), 1e-12)
+
+
+def _share_there(ratio: Float[np.ndarray, " J"]) -> Float[np.ndarray, " J"]:
+    """Probability that the image of each caption is there, by expectation-maximisation.
+
+    Args:
+      ratio: mean over the images of the density of matched to that of wrong pairs.
+    """
+    share = 0.5
+    for _ in range(_STEPS):
+        is_there = share * ratio / (1 - share + share * ratio)
+        share = float(np.clip(is_there.mean(), 1e-6, 1 - 1e-6))
+    return is_there

@@ -1,0 +1,41 @@
+"""Stages of an audit, kept on disk as they end, so that one that was stopped goes on."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import jax
+
+from l2rm_jax.data.files import open_arrays, replace_arrays
+
+_Tree = TypeVar("_Tree")
+
+
+class Stages:
+    """Results of stages by name, in a directory; without a directory nothing is kept."""
+
+    def __init__(self, directory: Path | None):
+        self._directory = directory
+        if directory:
+            directory.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, name: str, like: _Tree, compute: Callable[[], _Tree]) -> _Tree:
+        """Return the result of a stage: what it has left, or what `compute` returns.
+
+        Args:
+          name: of the stage.
+          like: a pytree of the structure of the result, with any leaves.
+          compute: returns the result, a pytree of arrays.
+
+        Raises:
+          DataError: what the stage has left is damaged.
+        """
+        if not self._directory:
+            return compute()
+        file = self._directory / f"{name}.npz"
+        if not file.is_file():
+            leaves = jax.tree.leaves(compute())
+            replace_arrays(file, {str(number): leaf for number, leaf in enumerate(leaves)})
+        with open_arrays(file, "a stage of an audit", "remove the file to go on") as arrays:
+            leaves = [arrays[str(number)] for number in range(len(arrays))]
+        return jax.tree.unflatten(jax.tree.structure(like), leaves)
