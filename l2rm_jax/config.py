@@ -138,6 +138,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # judges again every n epochs after the warm-up, by runs that are always n epochs ahead.
     split.every = 0
     split.held_out = -1  # set in such a run: the fold that it leaves out; -1 leaves none out
+    split.fold_file = ""  # set in runs of an audit: .npy with the fold of each image; "" is by hash
     # crossfit: judge each pair by itself (pair), all captions stored with an image together
     # (image), or let the data decide (auto).
     split.level = "auto"
@@ -177,7 +178,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     sps.clean_epoch = 8  # first epoch after the warm-up that trains the less sure clean pairs
     sps.noisy_epoch = 13  # first epoch after the warm-up that trains noisy images with new captions
 
-    config.audit = audit = ConfigDict()  # of audits; training reads none of it
+    config.audit = audit = ConfigDict()  # of `l2rm audit`; training reads none of it
     # Which models judge the pairs: linear ones, or METHOD-HEAD (rcl-aggregate): for each fold, a
     # run on the pairs of the other folds. With --workdir it is what the run trained.
     audit.scorer = "linear"

@@ -163,6 +163,25 @@ def _search(command: Command) -> None:
         _log.info("look at them: add --html=page.html")
 
 
+def _audit(command: Command) -> None:
+    from l2rm_jax.audit import command as audit
+
+    workdir, out = command["workdir"], command["out"]
+    if not out:
+        raise missing_flag_error("out", command.mode)
+    if workdir and command.config_name is not None:
+        raise ConfigError("--config: found with a run, which is audited with its own config")
+    if command.is_built_in:
+        _log.info("no config, no data: auditing scenes, the built-in data set")
+    if workdir:
+        found = audit.audit_run(workdir, out, command.changes)
+    else:
+        found = audit.audit_directory(command.config, out)
+    print(audit.describe_audit(found, out))
+    if status := audit.exit_status(found):
+        sys.exit(status)
+
+
 def _embed(command: Command) -> None:
     from l2rm_jax.retriever.commands import embed
 
@@ -191,6 +210,17 @@ MODES = (
         "l2rm check --data=D",
         (CONFIG, FIELD, DATA, Flag("workdir", "DIR", "a run whose config and data are checked")),
         _check,
+    ),
+    Mode(
+        "audit",
+        "which pairs are mismatched",
+        "l2rm audit --data=D --out=A",
+        (
+            *(CONFIG, FIELD, DATA._replace(value="DIR", meaning="directory of the data")),
+            Flag("workdir", "DIR", "a run whose data are audited, by what it trained"),
+            Flag("out", "DIR", "the new directory: report, table, page, scores for training"),
+        ),
+        _audit,
     ),
     Mode(
         "train",

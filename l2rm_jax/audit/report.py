@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import l2rm_jax
-from l2rm_jax.audit.findings import KINDS
+from l2rm_jax.audit.findings import KINDS, Shift
 from l2rm_jax.audit.review import UNSURE, WRONG, Decisions, ReviewedRate
 from l2rm_jax.methods.split import auroc
 
@@ -107,9 +107,7 @@ def tables(audit: "Audit") -> list[Table]:
          *map(_percent, (each.recall, each.false_positives)))
         for each in audit.mechanisms
     ]  # fmt: skip
-    shifts = [
-        (f"{each.first:,} to {each.last:,}", f"{each.offset:+d}") for each in audit.shifts[:_SHOWN]
-    ]
+    shifts = [(shift_sentence(each),) for each in audit.shifts[:_SHOWN]]
     texts = inputs.texts or [""] * len(found.image)
     repeated = [
         (f"{each.images:,}", f"{each.row:,}", _short(texts[each.row]))
@@ -126,7 +124,7 @@ def tables(audit: "Audit") -> list[Table]:
             ("mismatched", "AUROC", "by plain cosine", "in the list", "false positives"),
             mechanisms,
         ),
-        (_title("Shifted rows", audit.shifts), ("captions", "their images, rows on"), shifts),
+        (_title("Shifted rows", audit.shifts), ("",), shifts),
         (
             _title("Texts that stand with many images", audit.repeated),
             ("images", "row", "text"),
@@ -139,6 +137,13 @@ def tables(audit: "Audit") -> list[Table]:
         ),
     ]
     return [table for table in asked if table[2]]
+
+
+def shift_sentence(shift: Shift) -> str:
+    """Which rows are shifted, and where their images are."""
+    rows = "the row" if abs(shift.offset) == 1 else f"{abs(shift.offset)} rows"
+    where = f"{rows} {'after' if shift.offset > 0 else 'before'}"
+    return f"Rows {shift.first:,} to {shift.last:,}: the captions fit the images of {where}."
 
 
 def _title(title: str, rows: Sequence) -> str:

@@ -24,6 +24,7 @@ from l2rm_jax.crossfit import (
     judge,
     product_similarity,
 )
+from l2rm_jax.crossfit.information import Similarity
 from l2rm_jax.data.loading import save_vocabulary_and_index
 from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.devices.hosts import is_primary, on_any_host
@@ -153,28 +154,6 @@ def judge_by_runs(
       train: trains a run in a directory, or continues it (`l2rm_jax.train.train`).
 
     Raises:
-      L2RMError: as `evidence_by_runs`.
-    """
-    evidence = evidence_by_runs(
-        config, data, epoch, workdir=workdir, replicas=replicas, train=train
-    )
-    return judge(evidence, data.train.stored_image, asked_level(config.split))
-
-
-def evidence_by_runs(
-    config: ConfigDict,
-    data: Data,
-    epoch: int,
-    *,
-    workdir: str | Path,
-    replicas: Replicas,
-    train: Callable[[ConfigDict, Path, Replicas], object],
-) -> Evidence:
-    """Evidence on every pair by the run that leaves out its fold (see `image_folds`).
-
-    Arguments as `judge_by_runs`.
-
-    Raises:
       DataError: a fold has fewer than two images, or the other folds fewer pairs than a batch.
       StoppedError: a signal came; its place names the fold.
       L2RMError: as `train`; the message names the fold.
@@ -184,28 +163,54 @@ def evidence_by_runs(
     check_folds(pairs.stored_image, folds, groups)
     inputs = {"config": config.to_dict(), "stored_image": pairs.stored_image}
     replicas.require_same_on_hosts(inputs, "config and training pairs")
+    runs = {"epoch": epoch, "workdir": workdir, "replicas": replicas, "train": train}
     pair_fold, parts = folds[pairs.stored_image], []
-    with _opened(config, data, workdir) if epoch == 0 else contextlib.nullcontext():
+    with open_workdir(config, data, workdir) if epoch == 0 else contextlib.nullcontext():
         for fold in range(int(folds.max()) + 1):
-            title = f"cross-fitting, fold {fold + 1} of {config.split.folds}"
-            own, directory = fold_config(config, fold, epoch), workdir / FOLD_DIRECTORY.format(fold)
-            with named_errors(title):
-                if on_any_host(not is_finished(directory, own)):
-                    if is_primary():
-                        console.say(f"\n{title}: {config.split.detector} on the other folds")
-                        save_vocabulary_and_index(data, directory)
-                    train(own, directory, replicas)
-                    gc.collect()  # frees the run's compiled programs
-                with open_run(own, data, directory, replicas) as run:
-                    run.restore_best()
-                    part = np.flatnonzero(pair_fold == fold)
-                    parts.append(_fold_evidence(run, pairs, part, groups, seed=fold))
+            with fold_run(config, data, fold, **runs) as run:
+                part = np.flatnonzero(pair_fold == fold)
+                similarity, temperature = fold_similarity(run, pairs, part)
+                parts.append(
+                    fold_evidence(
+                        similarity, pairs.stored_image, part, groups, [0, fold], temperature
+                    )
+                )
     order = np.argsort(np.argsort(pair_fold, kind="stable"), kind="stable")
-    return Evidence(*(np.concatenate(values)[order] for values in zip(*parts, strict=True)))
+    evidence = Evidence(*(np.concatenate(values)[order] for values in zip(*parts, strict=True)))
+    return judge(evidence, pairs.stored_image, asked_level(config.split))
 
 
 @contextlib.contextmanager
-def _opened(config: ConfigDict, data: Data, workdir: Path) -> Iterator[None]:
+def fold_run(
+    config: ConfigDict,
+    data: Data,
+    fold: int,
+    *,
+    epoch: int,
+    workdir: Path,
+    replicas: Replicas,
+    train: Callable[[ConfigDict, Path, Replicas], object],
+) -> Iterator[Run]:
+    """Open the best model of the run that leaves out a fold; it is trained if it is not finished.
+
+    Arguments and errors as `judge_by_runs`.
+    """
+    title = f"cross-fitting, fold {fold + 1} of {config.split.folds}"
+    own, directory = fold_config(config, fold, epoch), workdir / FOLD_DIRECTORY.format(fold)
+    with named_errors(title):
+        if on_any_host(not is_finished(directory, own)):
+            if is_primary():
+                console.say(f"\n{title}: {config.split.detector} on the other folds")
+                save_vocabulary_and_index(data, directory)
+            train(own, directory, replicas)
+            gc.collect()  # frees the run's compiled programs
+        with open_run(own, data, directory, replicas) as run:
+            run.restore_best()
+            yield run
+
+
+@contextlib.contextmanager
+def open_workdir(config: ConfigDict, data: Data, workdir: Path) -> Iterator[None]:
     """Make the work directory of a run that has not begun, so that it can be continued by name."""
     if not is_primary():
         yield
@@ -218,20 +223,26 @@ def _opened(config: ConfigDict, data: Data, workdir: Path) -> Iterator[None]:
         yield
 
 
-def _fold_evidence(
-    run: Run, pairs: PairDataset, part: np.ndarray, groups: np.ndarray, seed: int
-) -> Evidence:
-    """Evidence on the pairs of a fold by its run; the temperature is the best one for dev."""
+def fold_similarity(run: Run, pairs: PairDataset, part: np.ndarray) -> tuple[Similarity, float]:
+    """How a run compares images and captions of some pairs, while it is open; and a temperature.
+
+    Args:
+      run: the run that has not seen these pairs.
+      pairs: all pairs.
+      part: rows of these pairs, ascending.
+
+    Returns:
+      The similarity, a function of rows of images and captions of these pairs; and the temperature
+      that is best for dev.
+    """
     dev = run.data.dev.head(min(len(run.data.dev.images), REFERENCES))
     temperature = best_temperature(run.score(dev), dev.caption_image)
-    stored = pairs.stored_image
     if run.model.is_product:
-        images = np.unique(stored[part])
+        images = np.unique(pairs.stored_image[part])
         codes = run.score(pairs.cross(images, part), Scorer.embeddings)
-        similarity = product_similarity(images, codes[0], part, codes[1])
-    else:
+        return product_similarity(images, codes[0], part, codes[1]), temperature
 
-        def similarity(images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-            return run.score(pairs.cross(images, captions))
+    def similarity(images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        return run.score(pairs.cross(images, captions))
 
-    return fold_evidence(similarity, stored, part, groups, [0, seed], temperature)
+    return similarity, temperature

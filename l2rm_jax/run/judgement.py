@@ -22,7 +22,7 @@ from l2rm_jax.crossfit import (
     rematch,
 )
 from l2rm_jax.data import filters
-from l2rm_jax.data.files import open_arrays, replace_arrays
+from l2rm_jax.data.files import open_array, open_arrays, replace_arrays
 from l2rm_jax.data.pairs import Data, PairDataset, Rematched
 from l2rm_jax.devices.hosts import is_primary, on_any_host, wait_for_file
 from l2rm_jax.errors import ConfigError, DataError, check_names
@@ -101,8 +101,24 @@ def uses_crossfit(config: ConfigDict) -> bool:
 
 
 def image_folds(split: ConfigDict, train: PairDataset) -> np.ndarray:
-    """The fold of each image, `[images]`: a hash of its row."""
+    """The fold of each image, `[images]`: a hash of its row, or what `split.fold_file` says.
+
+    Raises:
+      DataError: the file does not hold a fold for each image.
+    """
+    if split.fold_file:
+        return _read_folds(split, len(train.images))
     return assign_folds(np.arange(len(train.images)), split.folds, seed=0)
+
+
+def _read_folds(split: ConfigDict, images: int) -> np.ndarray:
+    folds = open_array(Path(split.fold_file))
+    if folds.shape != (images,) or not np.isin(folds, np.arange(split.folds)).all():
+        raise DataError(
+            f"{split.fold_file}: expected the fold of each of the {images} images, 0 to "
+            f"{split.folds - 1}, found {folds.dtype} {list(folds.shape)}"
+        )
+    return np.array(folds)
 
 
 def pairs_outside_fold(split: ConfigDict, train: PairDataset) -> np.ndarray:

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from l2rm_jax.audit import report
-from l2rm_jax.audit.findings import Mechanism, Rate
+from l2rm_jax.audit.findings import Mechanism, Rate, Shift
 from l2rm_jax.audit.review import Decisions, ReviewedRate
 from tests.audit.made import (
     PAIRS,
@@ -50,6 +50,12 @@ def test_where_it_cannot_tell_that_is_all_it_says():
     assert len(lines) == 2 and lines[1].startswith("Captions of a similar image")
 
 
+def test_shifts():
+    assert report.shift_sentence(Shift(8, 1030, 2)) == (
+        "Rows 8 to 1,030: the captions fit the images of 2 rows after."
+    )
+
+
 def test_warnings():
     assert report.warnings(make_audit(), None) == []
     [line] = report.warnings(make_audit(rate=Rate(0.1, 0.09, 0.11, 0.2)), None)
@@ -74,7 +80,10 @@ def test_the_page_starts_with_the_verdict_and_shows_texts_as_they_are():
         "| all captions of an image moved to another one | 0.990 | 0.950 | 90.0% | 2.0% |" in page
     )
     assert "| one caption moved to an image with similar captions | 0.600 | - | 4.0% |" in page
-    assert "| 8 to 30 | -1 |" in page and "| 12 | 0 |" in page
+    assert (
+        "| Rows 8 to 30: the captions fit the images of the row before. |" in page
+        and "| 12 | 0 |" in page
+    )
     assert "| foreign" not in page  # no such pair
     assert page == report.page(make_audit(), None, None, ["kept.npy: rows"])
 

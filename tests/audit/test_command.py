@@ -1,0 +1,146 @@
+"""`l2rm audit`: where it reads and writes, how it goes on, what it says, its exit status."""
+
+import json
+
+import numpy as np
+import pytest
+
+from l2rm_jax import main
+from l2rm_jax.audit import command
+from l2rm_jax.audit.audit import Audit
+from l2rm_jax.audit.inputs import Settings
+from l2rm_jax.config import get_config
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.run.config_file import write_config
+from tests.audit.made import IMAGES, PAIRS, make_audit
+
+TEXTS = [f"caption {row}" for row in range(PAIRS)]
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A directory of training pairs; the audit itself is replaced by one made by hand."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    (tmp_path / "data").mkdir()
+    np.save("data/train_ims.npy", rng.normal(size=(IMAGES, 4)).astype(np.float32))
+    (tmp_path / "data" / "train_caps.txt").write_text("\n".join(TEXTS) + "\n")
+    asked = []
+
+    def audit_data(inputs, settings, keep):
+        asked.append((inputs, settings))
+        (keep / "stage.npz").touch()
+        return Audit(**vars(make_audit(inputs=inputs, settings=settings)) | asked_for)
+
+    asked_for: dict = {}
+    monkeypatch.setattr(command, "audit_data", audit_data)
+    return asked, asked_for
+
+
+def status(line: str) -> int:
+    """Exit status of a command."""
+    try:
+        main.main(line.split())
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 1
+    return 0
+
+
+def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
+    [asked, _] = data
+    line = "audit --data=data --out=out --config.audit.top=3 --config.seed=7"
+    assert status(line) == 0
+    [(inputs, settings)] = asked
+    assert settings == Settings(top=3, seed=7) and inputs.name == "data"
+    assert capsys.readouterr().out.splitlines() == [
+        "10.8% of the pairs fit no better than random ones (90%: 5.0 to 20.0).",
+        "The first 4 hold 85% of them; 1 in 13 of these is a false alarm.",
+        "Captions of a similar image are not seen: the list holds 4% of them.",
+        "Rows 8 to 30: the captions fit the images of the row before.",
+        "the report:       out/report.md",
+        "look and decide:  out/gallery.html",
+        "train without the doubted pairs: --config.data.filter=score "
+        "--config.data.filter_value=0.5 --config.data.filter_scores=out/scores.npy",
+    ]
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"report.json", "scores.npy"} <= names and not names & {"work", "audit.json"}
+    assert not (tmp_path / "out.partial").exists()
+    with pytest.raises(ConfigError, match="out: already exists, expected the name of a new"):
+        command.audit_directory(get_config(), "out")
+    assert len(asked) == 1
+
+
+def test_the_old_form_of_the_mode(data):
+    assert status("--mode=audit --data=data --out=out") == 0
+
+
+def test_exit_statuses(data, capsys):
+    [_, changes] = data
+    assert status("audit --data=data --out=a --config.audit.max_share=0.06") == 0  # low is 0.05
+    assert status("audit --data=data --out=b --config.audit.max_share=0.04") == 3
+    changes["cannot_tell"] = "the images are alike"
+    assert status("audit --data=data --out=c") == 0
+    assert status("audit --data=data --out=d --config.audit.max_share=0.9") == 4
+    assert "Cannot tell how many pairs are mismatched: the images are alike." in (
+        capsys.readouterr().out
+    )
+    assert status("audit --data=data") == 1
+    assert status("audit --data=nowhere --out=e") == 1
+
+
+def test_the_data_of_a_run_are_judged_by_what_it_trained(data, tmp_path):
+    [asked, _] = data
+    config = get_config("quick")
+    config.data.scenes_train, config.method, config.model.head = IMAGES, "rcl", "vse"
+    write_config(tmp_path / "run", config)
+    made = pytest.MonkeyPatch()
+    made.setattr(command, "write_files", lambda audit, directory: None)
+    assert status("audit --workdir=run --out=a") == 0
+    assert status("audit --workdir=run --out=b --config.audit.scorer=linear") == 0
+    made.undo()
+    (inputs, settings), (_, other) = asked
+    assert settings.scorer == "rcl-vse" and other.scorer == "linear"
+    assert inputs.name == "run" and inputs.truth.any()
+    assert status("audit --workdir=run --config=f30k --out=c") == 1
+
+
+def test_an_audit_that_was_stopped_goes_on_and_only_the_same_one(data, tmp_path, monkeypatch):
+    def stopped(audit, directory):
+        (directory / "report.md").write_text("half")
+        raise KeyboardInterrupt
+
+    config = get_config()
+    config.data.name, config.data.path = "mine", "data"
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "write_files", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            command.audit_directory(config, "out")
+    work = tmp_path / "out.partial" / "work"
+    assert (work / "stage.npz").exists()
+    assert json.loads((work / "audit.json").read_text())["folds"] == 5
+    config.audit.folds = 4
+    with pytest.raises(ConfigError, match=r"another audit in progress \(it differs in folds\)"):
+        command.audit_directory(config, "out")
+    config.audit.folds, config.audit.gallery = 5, 3  # the page does not change what is judged
+    command.audit_directory(config, "out")
+    assert (tmp_path / "out" / "report.json").exists()
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_all_problems_are_listed_before_any_work(data, tmp_path):
+    [asked, _] = data
+    config = get_config()
+    config.data.name, config.data.path = "mine", "data"
+    config.audit.scorer, config.audit.review = "nothing", "missing.csv"
+    images = np.load("data/train_ims.npy")
+    images[3, 0] = np.nan
+    np.save("data/train_ims.npy", images)
+    with pytest.raises(DataError) as error:
+        command.audit_directory(config, "out")
+    assert "problems found: 2" in str(error.value)
+    assert "audit.scorer: 'nothing'" in str(error.value) and "row 3 holds nan" in str(error.value)
+    config.audit.scorer = "linear"
+    np.save("data/train_ims.npy", np.nan_to_num(images))
+    with pytest.raises(ConfigError, match=r"missing\.csv: no such file"):
+        command.audit_directory(config, "out")
+    assert not asked and not (tmp_path / "out.partial").exists()

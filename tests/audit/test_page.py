@@ -1,0 +1,83 @@
+"""The page of the audit: its commands and its Python, run in their order on a small data set."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from l2rm_jax import audit, main
+from l2rm_jax.audit.review import HEADER, draw_review
+from l2rm_jax.command_line.parse import parse
+from l2rm_jax.data.loading import load_data
+from l2rm_jax.run.inputs import check_settings
+from tests.page_commands import commands
+from tests.test_pages import FENCE
+
+PAGE = Path(audit.__file__).with_name("README.md")
+IMAGES, EACH, DIMENSIONS = 150, 2, 8
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch) -> Path:
+    """A directory with the files that the page names; a fifth of the captions are swapped."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    cause = rng.normal(size=(IMAGES, DIMENSIONS))
+    image_of = np.arange(IMAGES * EACH) // EACH
+    swapped = rng.permutation(len(image_of))[: len(image_of) // 5]
+    written_for = image_of.copy()
+    written_for[swapped] = np.roll(image_of[swapped], 1)
+    images = (cause + 0.1 * rng.normal(size=cause.shape)).astype(np.float32)
+    captions = cause[written_for] + 0.1 * rng.normal(size=(len(image_of), DIMENSIONS))
+    mine = tmp_path / "data" / "mine"
+    mine.mkdir(parents=True)
+    for split in ("train", "dev", "test"):
+        np.save(mine / f"{split}_ims.npy", images)
+        np.save(mine / f"{split}_caps.npy", captions.astype(np.float32))
+    np.save("images.npy", images)
+    np.save("captions.npy", captions)
+    np.save("pair_image.npy", image_of)
+    return tmp_path
+
+
+def decide(directory: Path) -> None:
+    """Save the decisions of a person who agrees with an audit."""
+    posterior = np.array(pq.read_table(directory / "pairs.parquet")["posterior"])
+    rows, weight = draw_review(posterior)
+    words = np.where(posterior[rows] > 0.5, "wrong", "fits")
+    lines = [
+        f"{row},{word},,review,{own}" for row, word, own in zip(rows, words, weight, strict=True)
+    ]
+    Path("decisions.csv").write_text("\n".join([",".join(HEADER), *lines, ""]))
+
+
+def test_the_commands_of_the_page(place, capsys):
+    blocks = FENCE.findall(PAGE.read_text())
+    scripts = [code for _, language, code in blocks if language == "bash"]
+    audited = []
+    for _, *words in (found for script in scripts for found in commands(script)):
+        if words[0] != "audit":
+            config = parse(words, main.MODES).config
+            check_settings(config)
+            train = load_data(config.data, config.mismatch, workdir=None).train
+            assert 0 < train.paired.sum() < IMAGES * EACH  # filtered, or known in part
+            continue
+        out = Path(words[2].removeprefix("--out="))
+        try:
+            main.main(words)
+        except SystemExit as error:
+            assert (out.name, error.code) == ("ci", 3)
+        assert (out / "report.md").exists() and "of the pairs fit no" in capsys.readouterr().out
+        audited.append(out.name)
+        if out.name == "audit":
+            decide(out)
+    assert audited == ["audit", "reviewed", "ci"]
+    assert np.load("reviewed/scores.npy").shape == (IMAGES * EACH,)
+
+
+def test_the_python_of_the_page(place, capsys):
+    [code] = [code for _, language, code in FENCE.findall(PAGE.read_text()) if language == "python"]
+    exec(code, {})
+    assert "Rate(estimate=" in capsys.readouterr().out
+    assert (place / "audit_of_arrays" / "gallery.html").exists()
