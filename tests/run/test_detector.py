@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax import config as defaults
+from l2rm_jax.crossfit import fold_evidence
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, StoppedError
@@ -187,12 +188,13 @@ def test_a_run_that_is_stopped_in_a_later_judgement_continues(whole, config, dev
 def test_heads_without_vectors_are_scored_in_blocks(whole, config, data, devices, monkeypatch):
     """Vectors and blocks of similarities give the same evidence."""
     own, part = fold_config(config, 0, epoch=1), np.arange(0, 300, 7)
-    inputs = data.train, part, np.arange(60), 0
-    found = []
+    stored, found = data.train.stored_image, []
     for is_product in (True, False):
         monkeypatch.setattr(RetrievalModel, "is_product", is_product)
         with open_run(own, data, whole / "crossfit/fold-0", devices) as run:
-            found.append(detector._fold_evidence(run, *inputs))
+            similarity, temperature = detector.fold_similarity(run, data.train, part)
+            groups = np.arange(60)
+            found.append(fold_evidence(similarity, stored, part, groups, [0, 0], temperature))
     for vectors, blocks in zip(*found, strict=True):
         np.testing.assert_allclose(vectors, blocks, atol=1e-4)
 
