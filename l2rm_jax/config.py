@@ -182,9 +182,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # Which models judge the pairs: linear ones, or METHOD-HEAD (rcl-aggregate): for each fold, a
     # run on the pairs of the other folds. With --workdir it is what the run trained.
     audit.scorer = "linear"
-    # Parts of the images; each is judged by models of the others. 0 judges all pairs by one model
-    # that was fitted to them, which gives neither a posterior nor a rate.
-    audit.folds = 5
+    audit.folds = 5  # parts of the images; each is judged by models of the others
     audit.top = 5  # captions that are proposed for a doubted pair, at most
     audit.gallery = 1000  # pairs of the page whose pictures are embedded in it, the most doubted
     # Exit with status 3 if more than this share of the pairs is mismatched (the lower end of its

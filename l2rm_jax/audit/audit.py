@@ -6,6 +6,7 @@ truth, even where it is known.
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -24,10 +25,11 @@ from l2rm_jax.audit.neighbours import with_near_images
 from l2rm_jax.audit.outputs import write_audit
 from l2rm_jax.audit.proposals import LIKE as PROPOSALS
 from l2rm_jax.audit.proposals import Proposals, propose
-from l2rm_jax.audit.scorers import Scorer, linear_scorer
+from l2rm_jax.audit.scorers import LINEAR, Scorer, linear_scorer
 from l2rm_jax.audit.scores import LIKE, Evidence, gather, score_fold
 from l2rm_jax.audit.shift import find_shifts
 from l2rm_jax.audit.stages import Stages
+from l2rm_jax.audit.trained import trained_scorer
 from l2rm_jax.crossfit.folds import assign_folds, check_folds
 from l2rm_jax.crossfit.rows import Rows
 
@@ -131,7 +133,8 @@ def audit_data(inputs: Inputs, settings: Settings, keep: Path | None = None) -> 
     spaces = [captions]
     if inputs.text_rows is not None:
         spaces.append(Reordered(inputs.text_rows, order.pairs))
-    evidence = _evidence(scorer, images, spaces, folds, seed, stages)
+    with _chosen_scorer(scorer, inputs, settings, order, image_fold, keep) as scorer:
+        evidence = _evidence(scorer, images, spaces, folds, seed, stages)
     judgement = judge(evidence, folds.pair_image, folds.of_pair, folds.group_of_pair, seed)
     proposals = stages(
         "proposals",
@@ -180,6 +183,25 @@ class Folds(NamedTuple):
     def group_of_pair(self) -> Int[np.ndarray, " pairs"]:
         """Group of each pair."""
         return self.image_group[self.pair_image]
+
+
+def _chosen_scorer(
+    linear: Scorer,
+    inputs: Inputs,
+    settings: Settings,
+    order: Order,
+    image_fold: Int[np.ndarray, " images"],
+    keep: Path | None,
+) -> AbstractContextManager[Scorer]:
+    """The linear scorer, or the trained one that the settings ask for, while it is open."""
+    if settings.scorer == LINEAR:
+        return nullcontext(linear)
+    if keep is None or inputs.config is None:
+        raise ConfigError(
+            f"audit.scorer: {settings.scorer!r}, expected linear for arrays, or without a "
+            "directory that keeps the runs of a trained scorer"
+        )
+    return trained_scorer(inputs, settings, order, image_fold, keep / "runs")
 
 
 def _evidence(

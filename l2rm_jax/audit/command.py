@@ -67,11 +67,10 @@ def describe_audit(audit: Audit, out: str | Path) -> str:
     lines = verdict(audit)
     lines += map(shift_sentence, audit.shifts)
     lines += [f"the report:       {out}/report.md", f"look and decide:  {out}/{GALLERY}"]
-    if Path(out, "scores.npy").exists():
-        lines.append(
-            f"train without the doubted pairs: --config.data.filter=score "
-            f"--config.data.filter_value=0.5 --config.data.filter_scores={out}/scores.npy"
-        )
+    lines.append(
+        "train on the rest: --config.data.filter=score --config.data.filter_value=0.5 "
+        f"--config.data.filter_scores={out}/scores.npy"
+    )
     return "\n".join(lines)
 
 

@@ -16,7 +16,7 @@ class PairFindings(NamedTuple):
 
     Attributes:
       image: row of the image that the caption is stored with.
-      fold: fold of that image; -1 if one model has judged all pairs that it was fitted to.
+      fold: fold of that image.
       group: group of the image: images with near duplicates or equal captions share one.
       similarity: cosine of image and caption, by models that have not seen the pair.
       information: information of the pair in nats; 0 is no better than a random pair.

@@ -52,23 +52,22 @@ def write_files(audit: "Audit", directory: Path) -> None:
     """
     settings, pairs = audit.settings, len(audit.findings.image)
     decisions = read_decisions(settings.review, pairs) if settings.review else None
-    is_judged = bool(np.isfinite(audit.findings.posterior).all())
-    rows, weight, reviewed = np.zeros(0, np.int64), np.zeros(0), None
-    if is_judged:
-        rows, weight = draw_review(audit.findings.posterior, seed=settings.seed)
+    rows, weight = draw_review(audit.findings.posterior, seed=settings.seed)
+    reviewed = None
     if decisions is not None:
         check_sample(decisions, rows, weight)
         reviewed = reviewed_rate(decisions, weight)
     table = f"pairs{_table_ending()}"
     write_table(directory / table, _table_ending(), pair_columns(audit, decisions))
-    notes = [f"{table}: what is known of each pair"]
-    if is_judged:
-        kept = kept_pairs(audit, decisions)
-        replace_array(directory / "kept.npy", np.flatnonzero(kept))
-        replace_array(directory / "scores.npy", match_scores(audit, decisions))
-        notes.append(f"kept.npy: rows of the {np.count_nonzero(kept):,} pairs that are not doubted")
-        notes.append("scores.npy: 1 - posterior of each pair, for data.filter_scores")
-        notes.append(_write_kept(audit, kept, directory))
+    kept = kept_pairs(audit, decisions)
+    replace_array(directory / "kept.npy", np.flatnonzero(kept))
+    replace_array(directory / "scores.npy", match_scores(audit, decisions))
+    notes = [
+        f"{table}: what is known of each pair",
+        f"kept.npy: rows of the {np.count_nonzero(kept):,} pairs that are not doubted",
+        "scores.npy: 1 - posterior of each pair, for data.filter_scores",
+        _write_kept(audit, kept, directory),
+    ]
     if decisions is not None:
         replace_array(directory / "known.npy", np.sort(decisions.rows(FITS)))
         notes.append("known.npy: rows of the pairs that fit by eye, for mismatch.paired_file")
@@ -97,24 +96,20 @@ def match_scores(audit: "Audit", decisions: Decisions | None) -> Float[np.ndarra
 
 
 def pair_columns(audit: "Audit", decisions: Decisions | None) -> dict[str, Column]:
-    """The columns of the table of pairs, in the order of the data.
-
-    Of pairs that were judged by a model that was fitted to them, what it says is called so.
-    """
+    """The columns of the table of pairs, in the order of the data."""
     inputs, found = audit.inputs, audit.findings
     pairs = len(found.image)
     everywhere = np.ones(pairs, bool)
-    seen = "_in_sample" if (found.fold < 0).all() else ""
     columns = {
         "row": Column(np.arange(pairs), everywhere),
         "image_row": Column(found.image, everywhere),
         "image_id": Column(np.array(inputs.ids, object)[found.image], everywhere),
         "caption_id": _texts(inputs.caption_ids, pairs),
         "caption": _texts(inputs.texts, pairs),
-        "fold": Column(found.fold, found.fold >= 0),
+        "fold": Column(found.fold, everywhere),
         "group": Column(found.group, everywhere),
-        f"similarity{seen}": _numbers(found.similarity),
-        f"information{seen}": _numbers(found.information),
+        "similarity": _numbers(found.similarity),
+        "information": _numbers(found.information),
         "posterior_set": _numbers(found.posterior_set),
         "posterior_caption": _numbers(found.posterior_caption),
         "posterior": _numbers(found.posterior),

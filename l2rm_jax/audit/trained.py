@@ -42,7 +42,7 @@ def check_scorer(config: ConfigDict, settings: Settings) -> None:
     """Check the scorer, and the config of its runs if it is trained.
 
     Raises:
-      ConfigError: an unknown scorer, no folds for a trained one, or fields that do not fit it.
+      ConfigError: an unknown scorer, or fields that do not fit its runs.
     """
     if settings.scorer == LINEAR:
         return
@@ -50,10 +50,6 @@ def check_scorer(config: ConfigDict, settings: Settings) -> None:
         raise ConfigError(
             f"config.audit.scorer: {settings.scorer!r}, expected linear, or METHOD-HEAD with a "
             f"method of {', '.join(METHODS)} and a head of {', '.join(HEADS)}"
-        )
-    if not settings.folds:
-        raise ConfigError(
-            f"config.audit.folds: 0, expected 3 to 100 with audit.scorer={settings.scorer}"
         )
     with named_errors(f"audit.scorer={settings.scorer}"):
         check_settings(fold_config(scorer_config(config, settings), fold=0))
@@ -87,6 +83,8 @@ def trained_scorer(
 ) -> Iterator[Scorer]:
     """The scorer whose models are runs; its rows and `image_fold` are in the order `order`.
 
+    Its similarities count in temperatures, as the runs differ in theirs.
+
     Other arguments and errors as `trained_models`.
     """
     fold_of_row = np.empty_like(image_fold)
@@ -101,7 +99,7 @@ def trained_scorer(
 
             return similarity, temperature
 
-        yield Scorer(settings.scorer, model_of)
+        yield Scorer(settings.scorer, model_of, unit=1.0)
 
 
 @contextlib.contextmanager

@@ -27,8 +27,7 @@ _LIMITS = (  # fields, test of the value, the expected range in words
     ),
     # Below, evidence overflows.
     (("decl.tau",), lambda x: x >= 0.02, "at least 0.02"),
-    (("split.folds",), lambda x: 3 <= x <= 100, "3 to 100"),
-    (("audit.folds",), lambda x: x == 0 or 3 <= x <= 100, "3 to 100, or 0 for none"),
+    (("split.folds", "audit.folds"), lambda x: 3 <= x <= 100, "3 to 100"),
     (("audit.top",), lambda x: 0 <= x <= 100, "0 to 100"),
     (("split.held_out",), lambda x: x >= -1, "a fold, or -1 for none"),
     (("model.sgr_steps",), lambda x: 1 <= x <= 64, "1 to 64"),

@@ -89,13 +89,3 @@ def make_audit(**changes) -> SimpleNamespace:
         "settings": Settings(),
     }
     return SimpleNamespace(**(values | changes))
-
-
-def make_in_sample(**changes) -> SimpleNamespace:
-    nothing = np.full(PAIRS, np.nan)
-    findings = make_findings(fold=np.full(PAIRS, -1), posterior=nothing, q=nothing)
-    rate = Rate(*[float("nan")] * 4)
-    why = "the pairs were judged by a model that was fitted to them"
-    return make_audit(
-        **{"findings": findings, "rate": rate, "listed": 0, "cannot_tell": why} | changes
-    )

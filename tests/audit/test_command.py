@@ -59,8 +59,8 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
         "Rows 8 to 30: the captions fit the images of the row before.",
         "the report:       out/report.md",
         "look and decide:  out/gallery.html",
-        "train without the doubted pairs: --config.data.filter=score "
-        "--config.data.filter_value=0.5 --config.data.filter_scores=out/scores.npy",
+        "train on the rest: --config.data.filter=score --config.data.filter_value=0.5 "
+        "--config.data.filter_scores=out/scores.npy",
     ]
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"report.json", "scores.npy"} <= names and not names & {"work", "audit.json"}

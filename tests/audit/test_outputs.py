@@ -9,7 +9,7 @@ import pytest
 
 from l2rm_jax.audit import outputs
 from l2rm_jax.audit.inputs import Settings
-from l2rm_jax.audit.outputs import pair_columns, write_audit
+from l2rm_jax.audit.outputs import write_audit
 from l2rm_jax.audit.review import HEADER, draw_review
 from l2rm_jax.config import get_config
 from l2rm_jax.data import filters
@@ -20,7 +20,6 @@ from tests.audit.made import (
     PAIRS,
     POSTERIOR,
     make_audit,
-    make_in_sample,
     make_inputs,
 )
 
@@ -107,12 +106,3 @@ def test_pictures_of_the_built_in_data_set_are_drawn(tmp_path):
     out = write_audit(make_audit(inputs=make_inputs(config=config)), tmp_path / "out")
     assert len(list((out / "pictures").glob("*.png"))) == IMAGES
     assert (out / "gallery.html").read_text().count("data-image=") == IMAGES
-
-
-def test_what_was_judged_in_sample_is_called_so_and_feeds_no_training(tmp_path):
-    out = write_audit(make_in_sample(), tmp_path / "out")
-    assert not {"kept.npy", "scores.npy"} & {path.name for path in out.iterdir()}
-    columns = pair_columns(make_in_sample(), None)
-    assert {"similarity_in_sample", "information_in_sample"} <= set(columns)
-    assert not columns["posterior"].known.any() and not columns["fold"].known.any()
-    assert "Cannot tell how many" in (out / "report.md").read_text()

@@ -12,7 +12,6 @@ from tests.audit.made import (
     POSTERIOR,
     make_audit,
     make_findings,
-    make_in_sample,
     make_inputs,
 )
 
@@ -109,5 +108,3 @@ def test_the_numbers_are_json_without_nan():
     assert content["kinds"]["doubtful"] == 4 and content["conflicts"] == [[0, 1]]
     assert content["mechanisms"][1]["cosine_auroc"] is None
     assert content["settings"]["folds"] == 5 and content["inputs"]["digest"] == "0123456789abcdef"
-    content = json.loads(report.to_json(report.values(make_in_sample(), None, None)))
-    assert content["rate"]["estimate"] is None and content["cannot_tell"]
