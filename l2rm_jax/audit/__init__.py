@@ -8,8 +8,8 @@
 * `levels` turns scores into doubts, `calibration` doubts into a rate and probabilities, and `judge`
   puts these together; `kinds` says what else is known of a pair.
 * `shift` finds shifted rows, `proposals` captions that fit better.
-* `outputs` writes the files: table, `kept_table`, `report` and the page (`gallery`), whose
-  decisions `review` reads. `trained` is the trained scorer, `command` what `l2rm audit` does.
+* `outputs` writes the files: table, `kept_table`, `report` and the page (`gallery`), whose decisions
+  `review` reads.
 
 May import `run` and what is below it, and `retriever`, whose table and pictures it shares.
 """
