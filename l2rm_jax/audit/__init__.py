@@ -8,7 +8,7 @@
 * `levels` turns scores into doubts, `calibration` doubts into a rate and probabilities, and `judge`
   puts these together; `kinds` says what else is known of a pair.
 * `shift` finds shifted rows, `proposals` captions that fit better.
-* `outputs` writes the files: table, `kept_table`, `report` and the page (`gallery`), whose decisions
+* `outputs` writes the files: table, `kept_table`, `report` and page (`gallery`), whose decisions
   `review` reads.
 
 May import `run` and what is below it, and `retriever`, whose table and pictures it shares.

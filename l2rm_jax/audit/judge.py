@@ -12,9 +12,11 @@ from l2rm_jax.audit.scores import Evidence
 from l2rm_jax.crossfit.histogram import separation
 
 FALSE_ALARMS = 0.1  # expected share among the listed pairs
-SURE = 0.001  # a posterior below it says nothing of the order
+# A posterior below it says nothing of the order: with a second space of captions, or without.
+SURE = 0.001, 0.01
 FOUND = 0.9  # share of mismatches at which false positives are counted
 MIN_AUROC = 0.75  # below it, mismatched pairs cannot be told from matched ones
+MAX_RATE = 0.9  # with more mismatched pairs, nothing is known of the matched ones
 
 
 class Judgement(NamedTuple):
@@ -75,7 +77,8 @@ def judge(
         (density_ratio(*level), estimate_rate(*level, group, seed).estimate)
         for level, group in zip((found.sets, found.captions), groups, strict=True)
     ]
-    sees_near = stored.neighbours.agreement.shape[-1] > 1 and len(first) < len(position)
+    sees_near = bool(stored.neighbours.agreement.shape[-1] > 1 and len(first) < len(position))
+    sure = SURE[not sees_near]
 
     def score(sets: np.ndarray, captions: np.ndarray, information: np.ndarray) -> tuple:
         """Posteriors of both levels, and what orders pairs."""
@@ -85,7 +88,7 @@ def judge(
         )
         both = 1 - (1 - foreign) * (1 - alone)
         last = captions if sees_near else -information
-        return foreign, alone, both, np.where(both < SURE, _squash(last), 1 + both)
+        return foreign, alone, both, np.where(both < sure, _squash(last), 1 + both)
 
     foreign, alone, both, doubt = score(
         found.sets.stored[position], found.captions.stored, stored.information
@@ -120,7 +123,7 @@ def judge(
         order,
         listed,
         mechanisms,
-        _why_not(mechanisms),
+        _why_not(mechanisms, rate.estimate),
     )
 
 
@@ -163,7 +166,13 @@ def _auroc(positive: Float[np.ndarray, " n"], negative: Float[np.ndarray, " m"])
     return float(below.mean() / 2 / len(ordered))
 
 
-def _why_not(mechanisms: list[Mechanism]) -> str:
+def _why_not(mechanisms: list[Mechanism], rate: float) -> str:
+    """Why nothing can be told; "" if it can."""
+    if rate > MAX_RATE:
+        return (
+            f"{rate:.0%} of the pairs fit no better than random ones, so either nearly all are "
+            "mismatched, or these vectors do not show what fits"
+        )
     best = max(mechanism.auroc for mechanism in mechanisms[:2])
     if best < MIN_AUROC:
         return (

@@ -72,7 +72,7 @@ def propose(
       doubted: which pairs are doubted; the others are what the model learns from.
       foreign: [pairs] probability that all captions of the image are mismatched together: such
         captions are looked for together.
-      top: proposals for each pair.
+      top: proposals for each pair; 0 looks for none.
       seed: seed of the samples.
     """
     found = Proposals(
@@ -81,7 +81,11 @@ def propose(
         np.full(len(doubted), np.nan, np.float32),
     )
     rows = np.flatnonzero(doubted)
-    if len(np.unique(pair_image[rows])) < 2 or doubted.mean() > 1 - 1 / len(np.unique(image_fold)):
+    if (
+        not top
+        or len(np.unique(pair_image[rows])) < 2
+        or doubted.mean() > 1 - 1 / len(np.unique(image_fold))
+    ):
         return found
     model, curve = _fit(images, captions, pair_image, image_fold, image_group, ~doubted, seed)
     shown, position, mass = np.unique(pair_image[rows], return_inverse=True, return_counts=True)

@@ -4,7 +4,9 @@ The information of a pair (see `crossfit/information`) says how much better its 
 fit each other than others of the fold; `neighbours` adds what the neighbourhood says.
 
 Known mismatches are scored in the same way: each caption takes the place of a random caption of
-random other images of its fold. No model is ever trained on them.
+random other images of its fold. No model is ever trained on them. The partners of a mismatched pair
+are mostly in other folds. So a moved caption is compared without the image that it is stored with,
+and the image without the caption that has gone.
 """
 
 from collections.abc import Sequence
@@ -105,23 +107,34 @@ def score_fold(
     pairs, position = here.pairs, here.position
     i_mean = image_means(similarity, here.images, pairs[here.captions], temperature)
     own = stored_scores(similarity, pair_image, pairs, temperature)
-    c_mean, contrast = np.empty((2, len(pairs)), np.float32)
+    c_mean, c_mean_elsewhere, contrast = np.empty((3, len(pairs)), np.float32)
     wrong = np.empty((len(pairs), here.wrong.shape[1]), np.float32)
     rows_of_references = here.images[here.references]
+    place = np.full(len(here.images), -1)
+    place[here.references] = np.arange(len(here.references))
     with progress_bar(len(pairs), "scoring") as bar:
         for at, filled in padded_blocks(np.arange(len(pairs)), min(_BLOCK, len(pairs))):
             scores = similarity(rows_of_references, pairs[at])
-            values = _compare(scores, here.wrong[position[at]], temperature)
-            for array, value in zip((c_mean, contrast, wrong), values, strict=True):
+            of = position[at]
+            values = _compare(scores, here.wrong[of], place[of], temperature)
+            targets = c_mean, c_mean_elsewhere, contrast, wrong
+            for array, value in zip(targets, values, strict=True):
                 array[at[:filled]] = np.asarray(value)[:filled]
             bar.update(filled)
     of_images, of_captions = own - c_mean, own - i_mean[position]
     trust = 1 / (1 + np.exp(-(of_images + of_captions) / 2))
     near, wrong_near = neighbour_scores(here, images, spaces, image_group[here.images], trust)
     chosen = here.wrong[position]
-    wrong_mean = i_mean[here.references][chosen]
+    scores = similarity(rows_of_references, pairs[here.captions])
+    gone = here.replaced[:, None] == here.captions
+    i_mean_elsewhere = np.asarray(_mean_exp(scores, gone, temperature))
     moved = Moved(
-        Scores(wrong - c_mean[:, None], wrong - wrong_mean, wrong, wrong_near),
+        Scores(
+            wrong - c_mean_elsewhere[:, None],
+            wrong - i_mean_elsewhere[chosen],
+            wrong,
+            wrong_near,
+        ),
         rows_of_references[chosen],
         pairs[here.replaced][chosen],
     )
@@ -134,12 +147,35 @@ def score_fold(
 
 
 @jax.jit
-def _compare(scores: jax.Array, wrong: jax.Array, temperature: float) -> tuple[jax.Array, ...]:
-    """[R, B] similarities: log mean exp of each caption, its excess over the mean, and [B, k]."""
+def _compare(
+    scores: jax.Array, wrong: jax.Array, own: jax.Array, temperature: float
+) -> tuple[jax.Array, ...]:
+    """Compare captions with the references.
+
+    Args:
+      scores: [R, B] similarities.
+      wrong: [B, k] places of wrong images.
+      own: [B] place of the image of each caption, or -1.
+      temperature: what similarities are divided by.
+
+    Returns:
+      Log mean exp of each caption over the references; that without its own image; the excess of
+      the former over the mean; and [B, k] scaled similarities with the wrong images.
+    """
     scaled = jnp.asarray(scores, jnp.float32).T / temperature
     mean_exp = jax.nn.logsumexp(scaled, axis=1) - jnp.log(scaled.shape[1])
+    is_own = jnp.arange(scaled.shape[1]) == own[:, None]
+    elsewhere = _mean_exp(scores.T, is_own, temperature)
     chosen = jnp.take_along_axis(scaled, wrong, axis=1)
-    return mean_exp, mean_exp - scaled.mean(axis=1), chosen
+    return mean_exp, elsewhere, mean_exp - scaled.mean(axis=1), chosen
+
+
+@jax.jit
+def _mean_exp(scores: jax.Array, left_out: jax.Array, temperature: float) -> jax.Array:
+    """Log mean exp of each row of [n, m] similarities, without the places that are left out."""
+    scaled = jnp.asarray(scores, jnp.float32) / temperature
+    kept = ~left_out
+    return jax.nn.logsumexp(scaled, axis=1, where=kept) - jnp.log(kept.sum(axis=1))
 
 
 def gather(folds: dict[int, FoldPairs], found: dict[int, Evidence], pairs: int) -> Evidence:

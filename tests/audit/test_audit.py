@@ -1,0 +1,140 @@
+"""Whole audits of synthetic vectors: what is found, and what must not change it."""
+
+import numpy as np
+import pytest
+
+import l2rm_jax
+from l2rm_jax.audit import Settings, audit_data, inputs_of_arrays
+from l2rm_jax.audit.findings import DOUBTFUL, MATCHED, SHIFTED
+from l2rm_jax.crossfit import linear
+from l2rm_jax.methods.split import auroc
+from tests.audit.synthetic import make_pairs
+
+IMAGES, CAPTIONS = 300, 3
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return make_pairs(IMAGES, CAPTIONS, 0.2)
+
+
+@pytest.fixture(scope="module")
+def audit(pairs):
+    images, captions, stored, _ = pairs
+    return l2rm_jax.audit_pairs(images, captions, stored)
+
+
+def test_finds_the_mismatched_pairs_and_their_rate(audit, pairs):
+    truth, found = pairs[3], audit.findings
+    assert auroc(found.posterior, truth) > 0.97
+    assert audit.rate.low <= truth.mean() <= audit.rate.high
+    assert found.posterior.mean() == pytest.approx(audit.rate.estimate, abs=1e-3)
+    listed = truth[found.order[: audit.listed]]
+    assert listed.mean() > 0.8 and listed.sum() > 0.8 * truth.sum()
+    assert (found.kind == MATCHED).mean() > 0.7 and (found.kind == DOUBTFUL).any()
+    assert sorted(found.order) == list(range(len(truth)))
+
+
+def test_clean_pairs_are_left_alone():
+    images, captions, stored, _ = make_pairs(IMAGES, CAPTIONS, 0.0, seed=1)
+    audit = l2rm_jax.audit_pairs(images, captions, stored, top=0)
+    assert audit.rate.low < 0.01 and audit.rate.estimate < 0.02
+    assert (audit.findings.kind == MATCHED).mean() > 0.99
+    assert not audit.shifts
+
+
+@pytest.mark.parametrize("rate", [0.4, 0.6])
+def test_high_rates_are_within_the_interval(rate):
+    images, captions, stored, truth = make_pairs(IMAGES, CAPTIONS, rate, seed=2)
+    rate = l2rm_jax.audit_pairs(images, captions, stored, top=0).rate
+    width = rate.high - rate.low
+    assert rate.low - width / 2 <= truth.mean() <= rate.high + width / 2
+
+
+def test_the_order_of_rows_changes_nothing(audit, pairs):
+    images, captions, stored, _ = pairs
+    rng = np.random.default_rng(5)
+    of_images, of_pairs = rng.permutation(len(images)), rng.permutation(len(captions))
+    place = np.empty_like(of_images)
+    place[of_images] = np.arange(len(of_images))
+    other = l2rm_jax.audit_pairs(images[of_images], captions[of_pairs], place[stored[of_pairs]])
+    for name in ("information", "posterior", "similarity", "none_fits"):
+        first, second = (getattr(each.findings, name) for each in (audit, other))
+        np.testing.assert_allclose(second, first[of_pairs], atol=2e-4, err_msg=name)
+    np.testing.assert_array_equal(other.findings.fold, audit.findings.fold[of_pairs])
+    assert other.rate == pytest.approx(audit.rate)
+
+
+def test_a_pair_is_judged_by_models_that_have_not_seen_its_group(pairs, monkeypatch):
+    """Other captions in a fold change the models of all folds but its own."""
+    images, captions, stored, _ = pairs
+    kept = []
+    fold_models = linear.fold_models
+
+    def keep(*args, **kwargs):
+        kept.append(fold_models(*args, **kwargs))
+        return kept[-1]
+
+    monkeypatch.setattr("l2rm_jax.audit.scorers.fold_models", keep)
+    settings = Settings(top=0)
+    found = audit_data(inputs_of_arrays(images, captions, stored), settings).findings
+    changed = stored.copy()
+    here = np.flatnonzero(found.fold == found.fold[0])
+    changed[here] = np.roll(changed[here], 1)
+    audit_data(inputs_of_arrays(images, captions, changed), settings)
+    own = found.fold[0]
+    before, after = kept
+    np.testing.assert_array_equal(before[own].image_map, after[own].image_map)
+    others = [k for k in range(len(before)) if k != own]
+    assert all((before[k].image_map != after[k].image_map).any() for k in others)
+
+
+def test_near_duplicates_share_fold_and_group(pairs):
+    images, captions, stored, _ = pairs
+    twins = images.copy()
+    twins[1] = twins[0] + 1e-3
+    found = l2rm_jax.audit_pairs(twins, captions, stored, top=0).findings
+    rows = [np.flatnonzero(stored == image)[0] for image in (0, 1)]
+    assert len(set(found.group[rows])) == 1 and len(set(found.fold[rows])) == 1
+
+
+def test_a_stopped_audit_goes_on(pairs, audit, tmp_path, monkeypatch):
+    images, captions, stored, _ = pairs
+    inputs = inputs_of_arrays(images, captions, stored)
+    with monkeypatch.context() as patched:
+
+        def stop(*_, **__):
+            raise KeyboardInterrupt
+
+        patched.setattr("l2rm_jax.audit.audit.propose", stop)
+        with pytest.raises(KeyboardInterrupt):
+            audit_data(inputs, Settings(), tmp_path)
+    monkeypatch.setattr("l2rm_jax.audit.scorers.fold_models", None)
+    resumed = audit_data(inputs, Settings(), tmp_path)
+    for name, values in audit.findings._asdict().items():
+        np.testing.assert_array_equal(getattr(resumed.findings, name), values, err_msg=name)
+
+
+def test_shifted_rows_are_found():
+    images, captions, stored, _ = make_pairs(600, 1, 0.0, seed=3)
+    stored[200:300] = stored[199:299]
+    found = l2rm_jax.audit_pairs(images, captions, stored, top=0)
+    [shift] = found.shifts
+    assert abs(shift.first - 200) <= 5 and abs(shift.last - 299) <= 5 and shift.offset == 1
+    assert (found.findings.kind[210:290] == SHIFTED).all()
+
+
+def test_aligned_vectors_may_be_judged_by_their_plain_cosine():
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((200, 64)).astype(np.float32)
+    captions = images + 1.5 * rng.standard_normal(images.shape).astype(np.float32)
+    audit = l2rm_jax.audit_pairs(images, captions, top=0)
+    assert audit.scorer == "cosine"
+    assert audit.findings.similarity.max() <= 1.001
+
+
+def test_vectors_that_say_nothing_cannot_tell():
+    rng = np.random.default_rng(0)
+    images, captions = rng.standard_normal((300, 8)), rng.standard_normal((300, 9))
+    audit = l2rm_jax.audit_pairs(images, captions, top=0)
+    assert "no better than random" in audit.cannot_tell
