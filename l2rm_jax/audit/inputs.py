@@ -180,10 +180,18 @@ def _rows_of_texts(texts: Sequence[str]) -> WordRows:
 
 
 def _pictures(directory: str, ids: Sequence[str]) -> list[Path] | None:
-    """The picture file of each image, if the directory was imported from files."""
+    """The picture file of each image, if the directory was imported from files.
+
+    Vectors may have come with a table that names pictures: they count if the first one is there.
+    """
     record = read_record(directory) if directory else None
-    folder = record and record["source"]["pictures"]
-    return [Path(folder, name) for name in ids] if folder else None
+    if record is None:
+        return None
+    source = record["source"]
+    if folder := source["pictures"]:
+        return [Path(folder, name) for name in ids]
+    files = [Path(source["path"] or directory).parent / name for name in ids]
+    return files if files and files[0].is_file() else None
 
 
 def _checked_vectors(name: str, array: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from l2rm_jax.audit.scores import Evidence, Moved, Scores
 
-_RIDGE = 1.0  # on coefficients of standardised scores, in pairs
+_RIDGE = 100.0  # on coefficients of standardised scores, in pairs; matters for few pairs
 _STEPS = 20
 _TOLERANCE = 1e-5
 _FIT_PAIRS = 200_000  # a regression is fitted to a sample of at most so many pairs

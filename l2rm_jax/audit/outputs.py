@@ -102,9 +102,9 @@ def pair_columns(audit: "Audit", decisions: Decisions | None) -> dict[str, Colum
     everywhere = np.ones(pairs, bool)
     columns = {
         "row": Column(np.arange(pairs), everywhere),
+        "id": _texts(inputs.caption_ids or list(map(str, range(pairs))), pairs),
+        "image": Column(np.array(inputs.ids, object)[found.image], everywhere),
         "image_row": Column(found.image, everywhere),
-        "image_id": Column(np.array(inputs.ids, object)[found.image], everywhere),
-        "caption_id": _texts(inputs.caption_ids, pairs),
         "caption": _texts(inputs.texts, pairs),
         "fold": Column(found.fold, everywhere),
         "group": Column(found.group, everywhere),

@@ -49,11 +49,13 @@ def test_all_files_are_there_and_two_writings_are_equal(written, tmp_path):
 def test_the_table_has_every_pair_in_the_order_of_the_data(written):
     table = pq.read_table(written / "pairs.parquet").to_pydict()
     assert table["row"] == list(range(PAIRS)) and table["image_row"] == [k // 2 for k in range(40)]
-    assert table["image_id"][3] == "photos/1.jpg" and table["caption"][0] == HOSTILE
+    assert table["image"][3] == "photos/1.jpg" and table["caption"][0] == HOSTILE
     assert table["posterior"] == POSTERIOR.tolist()
     assert table["kind"][:7] == [*["doubtful"] * 4, "shifted", "alternate", "matched"]
     assert table["proposal_1"][:2] == [3, None] and table["probability_2"][:2] == [0.1, None]
-    assert table["none_fits"][:2] == [0.5, None] and table["caption_id"] == [None] * PAIRS
+    assert table["none_fits"][:2] == [0.5, None] and table["id"] == [
+        str(row) for row in range(PAIRS)
+    ]
     assert "mismatched_on_purpose" not in table and "decision" not in table
 
 
@@ -61,7 +63,7 @@ def test_without_pyarrow_the_table_is_csv(tmp_path, monkeypatch):
     monkeypatch.setattr(outputs.importlib.util, "find_spec", lambda name: None)
     out = write_audit(make_audit(), tmp_path / "out")
     lines = (out / "pairs.csv").read_text().splitlines()
-    assert lines[0].startswith("row,image_row,image_id,caption_id,caption,fold,group,similarity,")
+    assert lines[0].startswith("row,id,image,image_row,caption,fold,group,similarity,")
     assert not (out / "pairs.parquet").exists()
 
 
