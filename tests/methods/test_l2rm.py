@@ -73,7 +73,14 @@ def test_no_mass_goes_to_copies_of_a_pair(queue):
     assert np.all(plan[rows[:, None] == rows] == 0) and np.all(plan[rows[:, None] != rows] > 0)
 
 
-@pytest.mark.parametrize("streams", [["matched"], ["mismatched"], ["matched", "mismatched"]])
+@pytest.mark.parametrize(
+    "streams",
+    [
+        ["matched"],
+        ["mismatched"],
+        pytest.param(["matched", "mismatched"], marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_missing_stream_is_skipped(streams):
     config = small_config()
     method = make_method(make_model(config, 20), config)
@@ -156,7 +163,11 @@ def test_error_for_an_unknown_name_lists_the_choices(field, value):
 
 @pytest.mark.parametrize(
     ("warmup_loss", "rematch_loss", "cost_name"),
-    [("rce", "kl", "learned"), ("infonce", "infonce", "cosine"), ("triplet", "js", "learned")],
+    [
+        pytest.param("rce", "kl", "learned", marks=pytest.mark.exhaustive),
+        ("infonce", "infonce", "cosine"),
+        ("triplet", "js", "learned"),
+    ],
 )
 def test_every_ablation_takes_a_finite_step(warmup_loss, rematch_loss, cost_name):
     config = small_config(
