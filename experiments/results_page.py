@@ -31,6 +31,7 @@ PAGES = (
     "experiments/bench/README.md",
     "l2rm_jax/crossfit/README.md",
     "l2rm_jax/devices/README.md",
+    "l2rm_jax/methods/README.md",
     "l2rm_jax/ot/README.md",
     "tests/golden/README.md",
 )

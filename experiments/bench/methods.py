@@ -56,7 +56,7 @@ def main() -> None:
             for name in PASSES
         }
         with matmul_precision(sizes.precision):
-            columns[head] = measure_in_turns(each, sizes.repeats)
+            columns[f"{head} time"] = measure_in_turns(each, sizes.repeats)
         columns[f"{head} operations"] = {
             name: bench_operations(own) / bench_operations(each[BASELINE])
             for name, own in each.items()

@@ -68,6 +68,6 @@ def test_every_method_is_measured_beside_the_baseline(tmp_path, monkeypatch):
     with file.open(newline="") as table:
         first, second = csv.DictReader(table)
     assert [
-        first[name] for name in ("method", "networks", "expected", "vse", "vse operations")
+        first[name] for name in ("method", "networks", "expected", "vse time", "vse operations")
     ] == ["triplet", "1", *["1.00"] * 3]
-    assert second["method"] == "infonce" and float(second["vse"]) > 0
+    assert second["method"] == "infonce" and float(second["vse time"]) > 0
