@@ -26,12 +26,12 @@ ROOT = Path(__file__).parents[1]
 EXPERIMENTS = Path(__file__).parent
 PAGES = (
     "README.md",
+    "experiments/COMPARED.md",
     "experiments/RESULTS.md",
     "experiments/results/README.md",
     "experiments/bench/README.md",
     "l2rm_jax/crossfit/README.md",
     "l2rm_jax/devices/README.md",
-    "l2rm_jax/methods/README.md",
     "l2rm_jax/ot/README.md",
     "tests/golden/README.md",
 )
