@@ -1,0 +1,65 @@
+"""The comparison of audits: its mismatch, its scores against plain formulas, and a whole cell."""
+
+import numpy as np
+import pytest
+
+from experiments import audit, audit_peers
+from experiments.audit import Cell, Vectors
+from tests.audit.synthetic import make_pairs
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    images, captions, stored, _ = make_pairs(150, 5, 0.0)
+    return Vectors(images, {"tfidf": captions}, stored)
+
+
+def test_hard_mismatch_is_among_the_similar_images(vectors):
+    own, captions = vectors.caption_image, vectors.captions["tfidf"]
+    stored = audit.hard_mismatch(0.2, 0, own, captions, 150)
+    moved = np.flatnonzero(stored != own)
+    assert len(moved) == 150
+    unit = captions / np.linalg.norm(captions, axis=1, keepdims=True)
+    means = np.array([unit[own == image].mean(axis=0) for image in range(150)])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    for caption in moved[:20]:
+        likeness = means @ unit[caption]
+        likeness[own[caption]] = -np.inf
+        rank = 1 + np.sum(likeness > likeness[stored[caption]])
+        assert 2 <= rank <= 20
+
+
+def test_mixed_mismatch_has_both_kinds(vectors):
+    own = vectors.caption_image
+    cell = Cell("tfidf", 5, "mixed", 0.4, 0)
+    stored = audit.mismatched(cell, own, vectors.captions["tfidf"], 150)
+    wrong = (stored != own).reshape(150, 5).sum(axis=1)
+    assert 0.3 < (stored != own).mean() < 0.4
+    assert (wrong == 5).sum() > 20 and (wrong == 1).sum() > 20
+
+
+def test_ranked_against_plain_counts():
+    score = np.array([0.9, 0.8, 0.7, 0.1])
+    wrong = np.array([True, False, True, False])
+    row = audit.ranked(score, wrong)
+    assert row["auroc"] == "0.7500" and row["precision"] == "0.5000"
+    assert row["average_precision"] == f"{(1 + 2 / 3) / 2:.4f}"
+
+
+def test_lemon_finds_swapped_pairs(vectors):
+    images, captions = vectors.images, vectors.captions["tfidf"]
+    own = vectors.caption_image.copy()
+    own[:50] = np.roll(own[:50], 25)
+    similarity = np.where(own == vectors.caption_image, 0.8, 0.1)
+    score = audit_peers.lemon_score(images, captions, own, similarity)
+    assert score[own != vectors.caption_image].mean() > score.mean()
+
+
+def test_a_cell_and_what_it_keeps(vectors, tmp_path):
+    rows = audit.measure(Cell("tfidf", 5, "caption", 0.2, 0), vectors, top=2, peers=False)
+    assert [row["score"] for row in rows] == ["audit", "cosine", "information"]
+    assert float(rows[0]["auroc"]) > 0.95
+    assert 0.1 < float(rows[0]["rate"]) < 0.3
+    assert 0 <= float(rows[0]["proposal_first"]) <= 1
+    audit.write_rows(tmp_path / "rows.csv", rows)
+    assert audit.read_rows(tmp_path / "rows.csv")[1]["auroc"] == rows[1]["auroc"]
