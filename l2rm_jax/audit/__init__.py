@@ -10,6 +10,7 @@
 * `shift` finds shifted rows, `proposals` captions that fit better.
 * `outputs` writes the files: table, `kept_table`, `report` and page (`gallery`), whose decisions
   `review` reads.
+* `trained` is the scorer that is trained, `command` what `l2rm audit` does.
 
 May import `run` and what is below it, and `retriever`, whose table and pictures it shares.
 """

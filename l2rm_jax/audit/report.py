@@ -87,7 +87,7 @@ def _list_sentence(audit: "Audit") -> str:
 
 def _blind_sentence(audit: "Audit") -> str:
     near = next((each for each in audit.mechanisms if each.name == "near"), None)
-    if near is None or not math.isfinite(near.recall):
+    if audit.cannot_tell or near is None or not math.isfinite(near.recall):
         return "Captions of a similar image are not seen."
     seen = "not seen" if near.recall < _SEEN else "seen in part"
     return f"Captions of a similar image are {seen}: the list holds {near.recall:.0%} of them."
