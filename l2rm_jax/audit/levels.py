@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from l2rm_jax.audit.scores import Evidence, Moved, Scores
 
-_RIDGE = 100.0  # on coefficients of standardised scores, in pairs; matters for few pairs
+_RIDGE_PAIRS = 30_000  # with so many pairs the ridge is that of one pair, with fewer it is stronger
 _STEPS = 20
 _TOLERANCE = 1e-5
 _FIT_PAIRS = 200_000  # a regression is fitted to a sample of at most so many pairs
@@ -176,12 +176,13 @@ def _logistic(
     features = np.concatenate([negative, positive])
     target = np.repeat([0.0, 1.0], [len(negative), len(positive)])
     weight = np.repeat([1.0, len(negative) / len(positive)], [len(negative), len(positive)])
+    ridge = max(1.0, _RIDGE_PAIRS / len(negative))
     coefficients = np.zeros(features.shape[1])
     for _ in range(_STEPS):
         p = 1 / (1 + np.exp(-np.clip(features @ coefficients, -30, 30)))
-        gradient = features.T @ (weight * (target - p)) - _RIDGE * coefficients
+        gradient = features.T @ (weight * (target - p)) - ridge * coefficients
         scaled = features * (weight * p * (1 - p))[:, None]
-        step = np.linalg.solve(scaled.T @ features + _RIDGE * np.eye(len(coefficients)), gradient)
+        step = np.linalg.solve(scaled.T @ features + ridge * np.eye(len(coefficients)), gradient)
         coefficients += step
         if np.abs(step).max() < _TOLERANCE:
             break
