@@ -6,7 +6,8 @@ python -m experiments.audit --path=DIR --text=minilm --protocol=caption --rate=0
 A cell is a kind of caption vectors, a protocol, a rate and a seed. Its rows are the audit and the
 scores beside it: the plain cosine of the audit's model, its information, LEMoN with the authors'
 fixed settings, and cleanlab if it is installed (pip install 'l2rm_jax[peers]'). The truth scores
-the results. --csv keeps the cells that it has, so the command goes on where it stopped.
+the results. --csv keeps the cells that it has, so the command goes on where it stopped. --summary
+writes means over the seeds of what is in it.
 
 --text: tfidf (words alone), or minilm, where DIR has train_minilm.npy, sentence vectors of the
 training captions; words are then the second space of captions.
@@ -36,6 +37,8 @@ from l2rm_jax.methods.split import auroc
 
 HARD_RANKS = 2, 20
 FOUND = 0.9
+SUMMARY_OF = "text", "captions", "protocol", "asked", "score"
+AVERAGED = "auroc", "average_precision", "false_positives", "rate", "ece"
 
 
 class Vectors(NamedTuple):
@@ -76,8 +79,12 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=5, help="proposals for each pair, 0 for none")
     parser.add_argument("--peers", action="store_true", help="also LEMoN and cleanlab")
     parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")
+    parser.add_argument("--summary", type=Path, help="audit nothing, write means over seeds")
     flags = parser.parse_args()
     rows = read_rows(flags.csv)
+    if flags.summary:
+        write_rows(flags.summary, summary(rows))
+        return
     done = {tuple(row[name] for name in Cell._fields) for row in rows}
     vectors = load_vectors(flags.path, flags.images)
     grid = product(flags.seed, flags.text, flags.captions, flags.protocol, flags.rate)
@@ -104,6 +111,23 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
+
+
+def summary(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """Average the rows of a score over the seeds; a column that is empty in one stays empty."""
+    by_cell: dict[tuple, list[dict[str, str]]] = {}
+    for row in rows:
+        by_cell.setdefault(tuple(row[name] for name in SUMMARY_OF), []).append(row)
+
+    def mean(values: list[str]) -> str:
+        return f"{np.mean(list(map(float, values))):.3f}" if all(values) else ""
+
+    return [
+        dict(zip(SUMMARY_OF, cell, strict=True))
+        | {"seeds": len(same)}
+        | {name: mean([row[name] for row in same]) for name in AVERAGED}
+        for cell, same in sorted(by_cell.items(), key=lambda item: item[0][:4])
+    ]
 
 
 def load_vectors(path: Path, images: int) -> Vectors:

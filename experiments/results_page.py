@@ -30,6 +30,7 @@ PAGES = (
     "experiments/RESULTS.md",
     "experiments/results/README.md",
     "experiments/bench/README.md",
+    "l2rm_jax/audit/README.md",
     "l2rm_jax/crossfit/README.md",
     "l2rm_jax/devices/README.md",
     "l2rm_jax/ot/README.md",

@@ -64,7 +64,7 @@ def audit_run(
 
 def describe_audit(audit: Audit, out: str | Path) -> str:
     """The first sentences of the report, and where things lie."""
-    lines = verdict(audit)
+    lines, out = verdict(audit), Path(out)
     lines += map(shift_sentence, audit.shifts)
     lines += [f"the report:       {out}/report.md", f"look and decide:  {out}/{GALLERY}"]
     lines.append(

@@ -63,3 +63,10 @@ def test_a_cell_and_what_it_keeps(vectors, tmp_path):
     assert 0 <= float(rows[0]["proposal_first"]) <= 1
     audit.write_rows(tmp_path / "rows.csv", rows)
     assert audit.read_rows(tmp_path / "rows.csv")[1]["auroc"] == rows[1]["auroc"]
+
+
+def test_summary_averages_seeds_and_leaves_gaps():
+    row = dict.fromkeys((*audit.SUMMARY_OF, *audit.AVERAGED), "") | {"text": "a", "asked": "0.2"}
+    rows = [row | {"auroc": "0.9", "rate": "0.2"}, row | {"auroc": "0.8"}]
+    [found] = audit.summary(rows)
+    assert found["seeds"] == 2 and found["auroc"] == "0.850" and found["rate"] == ""
