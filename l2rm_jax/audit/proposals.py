@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import logsumexp
 
 from l2rm_jax.audit.calibration import Curve, density_ratio
 from l2rm_jax.console import progress_bar
@@ -30,6 +29,7 @@ _RIDGE, _POWER = Ridge(0.3, 0.3), 1.0
 _TEMPERATURE = 0.05  # of the cosines; also the entropy of the transport
 _MOVED = 0.7  # share of the doubted that is transported; 0.4 to 0.9 hardly differ
 _STEPS = 200
+_ROWS = 256  # images that are compared with the densities at once
 _ROOM = 1.2  # a group is so much larger than the mean, at most
 
 
@@ -175,12 +175,19 @@ def _probabilities(
     that is divided among the images.
     """
     cosines = image_codes @ caption_codes.T
-    scaled = np.where(own, -np.inf, cosines / _TEMPERATURE)
-    others = np.maximum((~own).sum(axis=0), 1)
-    of_captions = logsumexp(scaled, axis=0) - np.log(others)
-    of_images = logsumexp(scaled, axis=1) - np.log(np.maximum((~own).sum(axis=1), 1))
-    information = scaled - (of_captions + of_images[:, None]) / 2
-    is_there = _share_there(np.where(own, 0, curve.at(information)).sum(axis=0) / others)
+    likely = np.exp(cosines / _TEMPERATURE)  # at most exp(20)
+    likely[own] = 0
+    others = np.maximum((~own).sum(axis=0), 1), np.maximum((~own).sum(axis=1), 1)
+    of_captions, of_images = (
+        np.log(np.maximum(likely.sum(axis=axis) / others[axis], 1e-30)) for axis in range(2)
+    )
+    del likely
+    ratio = np.zeros(len(caption_codes))
+    for start in range(0, len(image_codes), _ROWS):
+        rows = slice(start, start + _ROWS)
+        information = cosines[rows] / _TEMPERATURE - (of_captions + of_images[rows, None]) / 2
+        ratio += np.where(own[rows], 0, curve.at(information)).sum(axis=0)
+    is_there = _share_there(ratio / others[0])
     plan = transport(1 - cosines, mass, ~own, _MOVED, _TEMPERATURE, shape)
     return is_there * plan / np.maximum(plan.sum(axis=0), 1e-12)
 
