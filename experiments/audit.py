@@ -114,9 +114,14 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def summary(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """Average the rows of a score over the seeds; a column that is empty in one stays empty."""
+    """Average the rows of a score over the seeds; a column that is empty in one stays empty.
+
+    Information, a part of the audit's own score, is left out.
+    """
     by_cell: dict[tuple, list[dict[str, str]]] = {}
     for row in rows:
+        if row["score"] == "information":
+            continue
         by_cell.setdefault(tuple(row[name] for name in SUMMARY_OF), []).append(row)
 
     def mean(values: list[str]) -> str:
