@@ -32,6 +32,7 @@ from experiments.sweep import start
 from l2rm_jax.audit import Audit, audit_data, inputs_of_arrays
 from l2rm_jax.audit.inputs import Settings
 from l2rm_jax.crossfit import caption_vectors, image_vectors
+from l2rm_jax.crossfit.rows import unit_rows
 from l2rm_jax.data import mismatch
 from l2rm_jax.methods.split import auroc
 
@@ -203,10 +204,10 @@ def hard_mismatch(
 ) -> Int[np.ndarray, " pairs"]:
     """Store some captions with images whose own captions say something similar."""
     rng = np.random.default_rng(seed)
-    unit = captions / np.maximum(np.linalg.norm(captions, axis=1, keepdims=True), 1e-12)
+    unit = unit_rows(captions)
     means = np.zeros((images, unit.shape[1]), np.float32)
     np.add.at(means, own, unit)
-    means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+    means = unit_rows(means)
     chosen = rng.permutation(len(own))[: int(rate * len(own))]
     stored = own.copy()
     first, last = HARD_RANKS

@@ -3,6 +3,8 @@
 import numpy as np
 from jaxtyping import Float, Int
 
+from l2rm_jax.crossfit.rows import unit_rows
+
 NEIGHBOURS = 30
 BETA = GAMMA = 5.0  # the fixed settings of LEMoN's authors
 TAU_NEAR, TAU_MATCH = 0.1, 5.0
@@ -25,7 +27,7 @@ def lemon_score(
     References:
         Zhang et al., LEMoN: Label Error Detection using Multimodal Neighbors, ICML 2025.
     """
-    images, captions = _unit(images)[pair_image], _unit(captions)
+    images, captions = unit_rows(images)[pair_image], unit_rows(captions)
     distance = 1 - np.asarray(similarity)
     near_images, near_captions = np.empty((2, len(captions)))
     for start in range(0, len(captions), _BLOCK):
@@ -61,15 +63,10 @@ def cleanlab_score(
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GroupKFold
 
-    cluster = KMeans(CLUSTERS, n_init=1, random_state=seed).fit_predict(_unit(captions))
-    features = _unit(images)[pair_image]
+    cluster = KMeans(CLUSTERS, n_init=1, random_state=seed).fit_predict(unit_rows(captions))
+    features = unit_rows(images)[pair_image]
     probability = np.zeros((len(captions), CLUSTERS))
     for train, test in GroupKFold(FOLDS).split(features, cluster, pair_image):
         model = LogisticRegression(max_iter=300).fit(features[train], cluster[train])
         probability[np.ix_(test, model.classes_)] = model.predict_proba(features[test])
     return 1 - get_self_confidence_for_each_label(cluster, probability)
-
-
-def _unit(vectors: np.ndarray) -> Float[np.ndarray, "n d"]:
-    vectors = np.asarray(vectors, np.float32)
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import connected_components
 
 from l2rm_jax.audit.findings import Repeated
 from l2rm_jax.crossfit.folds import hash_keys
-from l2rm_jax.crossfit.rows import BLOCK, Rows, padded_blocks
+from l2rm_jax.crossfit.rows import BLOCK, Rows, padded_blocks, unit_rows
 
 BOILERPLATE = 10  # images with the same text from which on it is listed, and groups no images
 _EXACT = 20_000  # images: up to so many, all are compared with all, else within buckets
@@ -118,7 +118,7 @@ def _images_of_texts(
 def _rare_likeness(images: Rows, seed: int) -> float:
     rng = np.random.default_rng(seed)
     count, total = min(images.shape[0], 2 * BLOCK), images.shape[0]
-    some = _unit(images[np.sort(rng.choice(total, count, replace=False))])
+    some = unit_rows(images[np.sort(rng.choice(total, count, replace=False))])
     i, j = rng.integers(0, count, (2, _SAMPLE))
     likeness = np.einsum("nd,nd->n", some[i[i != j]], some[j[i != j]])
     return float(np.quantile(likeness, _RARE)) if len(likeness) else np.inf
@@ -139,7 +139,7 @@ def nearest_images(
     near = np.zeros((total, _NEAR), np.int64)
     likeness = np.full(total, -np.inf, np.float32)
     for rows in buckets:
-        vectors = _unit(images[rows])
+        vectors = unit_rows(images[rows])
         size = -(-len(rows) // 512) * 512
         filled = np.pad(vectors, ((0, size - len(rows)), (0, 0)))
         for at, count in padded_blocks(np.arange(len(rows)), min(512, size)):
@@ -153,19 +153,14 @@ def _buckets(images: Rows, seed: int) -> list[np.ndarray]:
     total = images.shape[0]
     count = round(total**0.5)
     rng = np.random.default_rng(seed)
-    centres = _unit(images[np.sort(rng.choice(total, count, replace=False))])
+    centres = unit_rows(images[np.sort(rng.choice(total, count, replace=False))])
     nearest = np.empty(total, np.int64)
     for rows, filled in padded_blocks(np.arange(total), BLOCK):
-        nearest[rows[:filled]] = np.asarray(_best(_unit(images[rows]), centres))[:filled]
+        nearest[rows[:filled]] = np.asarray(_best(unit_rows(images[rows]), centres))[:filled]
     order = np.argsort(nearest, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(nearest[order])) + 1)
     # A crowded bucket is cut, so that the work stays linear.
     return [cut for part in parts for cut in np.array_split(part, -(-len(part) // (8 * count)))]
-
-
-def _unit(vectors: np.ndarray) -> Float[np.ndarray, "n d"]:
-    vectors = np.asarray(vectors, np.float32)
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 @jax.jit

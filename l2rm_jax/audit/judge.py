@@ -10,6 +10,7 @@ from l2rm_jax.audit.findings import Mechanism, Rate
 from l2rm_jax.audit.levels import doubts
 from l2rm_jax.audit.scores import Evidence
 from l2rm_jax.crossfit.histogram import separation
+from l2rm_jax.methods.split import auroc
 
 FALSE_ALARMS = 0.1  # expected share among the listed pairs
 # A posterior below it says nothing of the order: with a second space of captions, or without.
@@ -141,13 +142,14 @@ def _mechanism(
     rate: float,
 ) -> Mechanism:
     """Measure a kind of mismatch; what the data hold already is taken out of the stored pairs."""
-    auroc = _auroc(moved.ravel(), stored)
+    both = np.concatenate([moved.ravel(), stored])
+    told_apart = auroc(both, np.arange(len(both)) < moved.size)
     bound = np.quantile(moved, 1 - FOUND)
     above = (stored >= bound).mean()
     matched = max(1 - rate, 1e-9)
     return Mechanism(
         name=name,
-        auroc=_corrected(auroc, rate),
+        auroc=_corrected(told_apart, rate),
         recall=float((moved >= least).mean()),
         false_positives=float(np.clip((above - rate * FOUND) / matched, 0, 1)),
         cosine_auroc=_corrected(cosine, rate),
@@ -157,13 +159,6 @@ def _mechanism(
 def _corrected(auroc: float, rate: float) -> float:
     """AUROC against the matched pairs alone: against the mismatched ones it would be one half."""
     return float(np.clip((auroc - rate / 2) / max(1 - rate, 1e-9), 0, 1))
-
-
-def _auroc(positive: Float[np.ndarray, " n"], negative: Float[np.ndarray, " m"]) -> float:
-    """Share of pairs in which the positive is larger; ties count one half."""
-    ordered = np.sort(negative)
-    below = np.searchsorted(ordered, positive, "left") + np.searchsorted(ordered, positive, "right")
-    return float(below.mean() / 2 / len(ordered))
 
 
 def _why_not(mechanisms: list[Mechanism], rate: float) -> str:

@@ -21,7 +21,7 @@ from jaxtyping import Float, Float32, Int
 
 from l2rm_jax.audit.fold_pairs import FoldPairs
 from l2rm_jax.console import progress_bar
-from l2rm_jax.crossfit.rows import BLOCK, Rows, padded_blocks
+from l2rm_jax.crossfit.rows import BLOCK, Rows, padded_blocks, unit_rows
 
 NEIGHBOURS = 30
 _RANKS = 20
@@ -178,8 +178,7 @@ class _Centred:
         self.shape = len(rows), vectors.shape[1]
 
     def __getitem__(self, at: Int[np.ndarray, " m"]) -> Float32[np.ndarray, "m d"]:
-        rows = np.asarray(self._vectors[self._rows[at]], np.float32) - self._mean
-        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        return unit_rows(self._vectors[self._rows[at]] - self._mean)
 
 
 def _totals(vectors: _Centred, position: np.ndarray, images: int) -> Float32[np.ndarray, "m dt"]:

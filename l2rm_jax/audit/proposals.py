@@ -21,7 +21,7 @@ from l2rm_jax.crossfit import cca
 from l2rm_jax.crossfit.cca import Cca, Ridge
 from l2rm_jax.crossfit.information import fold_evidence
 from l2rm_jax.crossfit.linear import cca_similarity, encode_rows
-from l2rm_jax.crossfit.rows import Rows
+from l2rm_jax.crossfit.rows import Rows, unit_rows
 from l2rm_jax.retriever.pairs_proposals import divide, transport
 
 GROUP = 4096  # images, or captions, of one transport problem
@@ -157,8 +157,7 @@ def _pooled(codes, position, mass, foreign) -> Float[np.ndarray, "n k"]:
     np.add.at(total, position, codes)
     others = (total[position] - codes) / np.maximum(mass[position] - 1, 1)[:, None]
     weight = np.where(mass[position] > 1, foreign, 0)[:, None]
-    moved = codes + weight * others
-    return moved / np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-12)
+    return unit_rows(codes + weight * others)
 
 
 def _probabilities(

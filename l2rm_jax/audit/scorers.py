@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from l2rm_jax.audit.stages import Stages
 from l2rm_jax.crossfit.cca import Cca
@@ -20,7 +18,7 @@ from l2rm_jax.crossfit.information import (
     product_similarity,
 )
 from l2rm_jax.crossfit.linear import cca_similarity, fold_models
-from l2rm_jax.crossfit.rows import Rows
+from l2rm_jax.crossfit.rows import Rows, unit_rows
 
 POWER = 1.0  # of the correlations; more is better only where most pairs are mismatched
 LINEAR, COSINE = "linear", "cosine"
@@ -101,7 +99,7 @@ def cosine_similarity(
 ) -> Similarity:
     """Return the cosines of the vectors of some pairs as a function of their rows."""
     rows = np.unique(pair_image[pairs])
-    return product_similarity(rows, _unit(images[rows]), pairs, _unit(captions[pairs]))
+    return product_similarity(rows, unit_rows(images[rows]), pairs, unit_rows(captions[pairs]))
 
 
 def _temperature(images: Rows, captions: Rows, pair_image: np.ndarray, pairs: np.ndarray) -> float:
@@ -109,8 +107,3 @@ def _temperature(images: Rows, captions: Rows, pair_image: np.ndarray, pairs: np
     rows, position = np.unique(pair_image[some], return_inverse=True)
     similarities = np.asarray(cosine_similarity(images, captions, pair_image, some)(rows, some))
     return best_temperature(similarities, position)
-
-
-def _unit(vectors: Float[np.ndarray, "n d"]) -> Float[jax.Array, "n d"]:
-    vectors = jnp.asarray(vectors, jnp.float32)
-    return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float32, Int
 
 BLOCK = 4096  # rows
 
@@ -18,6 +18,12 @@ class Rows(Protocol):
 
     def __getitem__(self, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n dimensions"]:
         """Read some rows."""
+
+
+def unit_rows(vectors: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+    """Return vectors of length 1; one of zeros stays."""
+    vectors = np.asarray(vectors, np.float32)
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def padded_blocks(
