@@ -5,7 +5,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.audit.calibration import density_ratio, estimate_rate, false_alarms, scale_to_mean
+from l2rm_jax.audit.calibration import (
+    Curve,
+    density_ratio,
+    estimate_rate,
+    false_alarms,
+    scale_to_mean,
+)
 from l2rm_jax.audit.findings import Mechanism, Rate
 from l2rm_jax.audit.levels import doubts
 from l2rm_jax.audit.scores import Evidence
@@ -69,8 +75,8 @@ def judge(
       pair_group: group of each pair; the bootstrap draws groups.
       seed: seed of the bootstrap.
     """
-    position, first = np.unique(pair_image, return_inverse=True, return_index=True)[2:0:-1]
-    stored, wrong, near = evidence.stored, evidence.wrong.scores, evidence.near.scores
+    _, first, position = np.unique(pair_image, return_index=True, return_inverse=True)
+    stored, wrong = evidence.stored, evidence.wrong.scores
     rate = estimate_rate(-stored.information, -wrong.information, pair_group, seed)
     found = doubts(evidence, pair_image, pair_fold)
     groups = pair_group[first], pair_group
@@ -78,22 +84,11 @@ def judge(
         (density_ratio(*level), estimate_rate(*level, group, seed).estimate)
         for level, group in zip((found.sets, found.captions), groups, strict=True)
     ]
-    sees_near = bool(stored.neighbours.agreement.shape[-1] > 1 and len(first) < len(position))
-    sure = SURE[not sees_near]
-
-    def score(sets: np.ndarray, captions: np.ndarray, information: np.ndarray) -> tuple:
-        """Posteriors of both levels, and what orders pairs."""
-        foreign, alone = (
-            curve.posterior(doubt, share)
-            for (curve, share), doubt in zip(levels, (sets, captions), strict=True)
-        )
-        both = 1 - (1 - foreign) * (1 - alone)
-        last = captions if sees_near else -information
-        return foreign, alone, both, np.where(both < sure, _squash(last), 1 + both)
-
-    foreign, alone, both, doubt = score(
-        found.sets.stored[position], found.captions.stored, stored.information
-    )
+    has_second_space = stored.neighbours.agreement.shape[-1] > 1
+    scale = _Scale(*levels, sees_near=has_second_space and len(first) < len(position))
+    sets = found.sets.stored[position]
+    doubt = scale.doubt(sets, found.captions.stored, stored.information)
+    foreign, alone, both = scale.posteriors(sets, found.captions.stored)
     posterior = scale_to_mean(both, rate.estimate)
     order = np.lexsort((stored.information, -doubt))
     q = false_alarms(posterior, order)
@@ -102,30 +97,42 @@ def judge(
     moved = {
         "image": (found.sets.null[position], found.together, wrong),
         "caption": (found.set_of_wrong, found.captions.null, wrong),
-        "near": (found.set_of_near, found.near, near),
+        "near": (found.set_of_near, found.near, evidence.near.scores),
     }
-    mechanisms = [
-        _mechanism(
-            name,
-            doubt,
-            score(sets, captions, scores.information)[3],
-            least,
-            separation(stored.similarity, scores.similarity.ravel()),
-            rate.estimate,
-        )
-        for name, (sets, captions, scores) in moved.items()
-    ]
-    return Judgement(
-        rate,
-        foreign,
-        alone,
-        posterior,
-        q,
-        order,
-        listed,
-        mechanisms,
-        _why_not(mechanisms, rate.estimate),
-    )
+    mechanisms = []
+    for name, (sets, captions, scores) in moved.items():
+        of_moved = scale.doubt(sets, captions, scores.information)
+        cosine = separation(stored.similarity, scores.similarity.ravel())
+        mechanisms.append(_mechanism(name, doubt, of_moved, least, cosine, rate.estimate))
+    why_not = _why_not(mechanisms, rate.estimate)
+    return Judgement(rate, foreign, alone, posterior, q, order, listed, mechanisms, why_not)
+
+
+class _Scale(NamedTuple):
+    """What turns the doubts of both levels into probabilities and one order.
+
+    Attributes:
+      sets: density ratio of the sets, and the rate of foreign ones.
+      captions: the same of single captions.
+      sees_near: whether all scores order the pairs whose posterior is near 0.
+    """
+
+    sets: tuple[Curve, float]
+    captions: tuple[Curve, float]
+    sees_near: bool
+
+    def posteriors(self, sets: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Probability that the set is foreign, that the caption is misplaced, and of either."""
+        (set_curve, set_rate), (caption_curve, caption_rate) = self.sets, self.captions
+        foreign = set_curve.posterior(sets, set_rate)
+        alone = caption_curve.posterior(captions, caption_rate)
+        return foreign, alone, 1 - (1 - foreign) * (1 - alone)
+
+    def doubt(self, sets: np.ndarray, captions: np.ndarray, information: np.ndarray) -> np.ndarray:
+        """One number that orders pairs, 0 to 2: above 1 by their posterior, below by scores."""
+        both = self.posteriors(sets, captions)[2]
+        last = captions if self.sees_near else -information
+        return np.where(both < SURE[not self.sees_near], _squash(last), 1 + both)
 
 
 def _squash(doubt: np.ndarray) -> np.ndarray:
