@@ -316,9 +316,20 @@ def test_decisions_outlive_a_reload_and_are_asked_for_before_leaving(page, folde
     page.type("z")
     assert decisions(page) == [line for line in before if line["row"] != str(selected(page))]
     page.type("d")
+    downloaded(folder)
     page.dialogs.clear()
     open_page(page, folder / "few.html")
     assert page.dialogs == []
+
+
+def downloaded(folder) -> Path:
+    """The file of decisions, once the browser has written it; under a name that no other has."""
+    file = folder / "downloads" / "decisions.csv"
+    for _ in range(600):
+        if file.exists() and file.stat().st_size:
+            return file.rename(file.with_stem(f"decisions-{time.monotonic_ns()}"))
+        time.sleep(0.05)
+    raise AssertionError(f"{file} has not come")
 
 
 def test_the_download_is_the_decisions_as_csv(page, folder, few):
@@ -326,14 +337,8 @@ def test_the_download_is_the_decisions_as_csv(page, folder, few):
     page.type("nyu")
     click(page, "#list-door")
     page.type("y1d")
-    file = folder / "downloads" / "decisions.csv"
-    for _ in range(600):
-        if file.exists() and file.stat().st_size:
-            break
-        time.sleep(0.05)
-    content = file.read_bytes().decode()
-    read = read_decisions(file, 200)
-    file.unlink()
+    file = downloaded(folder)
+    content, read = file.read_bytes().decode(), read_decisions(file, 200)
     assert content == page.run("decisions.csv()")
     header, *lines, last = content.split("\n")
     assert header == "row,decision,caption,door,weight" and len(lines) == 5 and last == ""
