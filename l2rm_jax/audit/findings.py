@@ -74,7 +74,7 @@ class Mechanism(NamedTuple):
         pairs that the data hold already.
       recall: share of these mismatched pairs that are in the list of doubted pairs.
       false_positives: share of stored pairs above the doubt at which 90% of these are found.
-      cosine_auroc: `auroc` of the plain cosine of the given vectors; NaN if their sizes differ.
+      cosine_auroc: `auroc` of the scorer's similarity alone: the cosine, for the linear one.
     """
 
     name: str

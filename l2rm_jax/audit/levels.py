@@ -85,35 +85,26 @@ def doubts(
             )
         )
     )
+    kinds = evidence.wrong, evidence.near
+    left = [_left_behind(kind, pair_image, information) for kind in kinds]
     others = [
-        *(
-            _moved_columns(kind, pair_image, information)
-            for kind in (evidence.wrong, evidence.near)
-        ),
+        *(_columns(kind.scores, *rest) for kind, rest in zip(kinds, left, strict=True)),
         _columns(together, moved_total[position] - moved, siblings[:, None]),
     ]
     alone, null, near, with_set = _regress(stored, others, pair_fold)
     of_set = Level(-total / counts, -moved_total / counts[:, None])
+    # The set of a wrong image once the caption has taken a place in it.
     sets = (
-        _changed_sets(kind, pair_image, information) for kind in (evidence.wrong, evidence.near)
+        -(rest + kind.scores.information) / (siblings + 1)
+        for kind, (rest, siblings) in zip(kinds, left, strict=True)
     )
     return Doubts(of_set, Level(alone, null), with_set, near, *sets)
 
 
-def _of_image(moved: Moved, pair_image: np.ndarray, information: np.ndarray) -> tuple:
+def _left_behind(moved: Moved, pair_image: np.ndarray, information: np.ndarray) -> tuple:
     """Information that the captions left with each wrong image add up to, and their number."""
     total, counts = np.bincount(pair_image, information), np.bincount(pair_image)
     return total[moved.image] - information[moved.replaced], counts[moved.image] - 1
-
-
-def _moved_columns(moved: Moved, pair_image: np.ndarray, information: np.ndarray) -> np.ndarray:
-    return _columns(moved.scores, *_of_image(moved, pair_image, information))
-
-
-def _changed_sets(moved: Moved, pair_image: np.ndarray, information: np.ndarray) -> np.ndarray:
-    """The set's doubt of each wrong image once the caption has taken a place in its set."""
-    rest, siblings = _of_image(moved, pair_image, information)
-    return -(rest + moved.scores.information) / (siblings + 1)
 
 
 def _columns(

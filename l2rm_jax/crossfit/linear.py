@@ -86,7 +86,7 @@ def fold_models(
     seed: int = 0,
     power: float = cca.POWER,
 ) -> list[Cca]:
-    """Fit one weighted CCA for each fold, to the other folds; arguments as in `judge_pairs`.
+    """Fit one weighted CCA for each fold, to the other folds.
 
     Args:
       images, captions, pair_image, image_fold, image_group, level, seed: as in `judge_pairs`.

@@ -79,13 +79,7 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
     mismatched = attempt(_run_mismatch, mismatch_config, stored[0], workdir=workdir)
     kept = attempt(_kept_pairs, mismatched, stored[0], config=data_config)
     in_words = not any(split and split.vectors is not None for split in stored)
-    vocabulary = attempt(
-        _known_vocabulary if in_words else _empty_vocabulary,
-        data_config.vocabulary,
-        workdir=workdir,
-    )
-    needs_splitter = data_config.split_sentences and in_words
-    split_sentences = attempt(load_sentence_splitter) if needs_splitter else None
+    vocabulary, split_sentences = _word_tools(problems, data_config, in_words, workdir)
     problems.raise_all()
 
     if in_words:
@@ -126,13 +120,7 @@ def load_train(
     stored = attempt(_first_images, stored, data_config.train_images, field="data.train_images")
     attempt(_check_mismatch, mismatch_config)
     mismatched = attempt(_run_mismatch, mismatch_config, stored, workdir=workdir)
-    vocabulary = attempt(
-        _known_vocabulary if in_words else _empty_vocabulary,
-        data_config.vocabulary,
-        workdir=workdir,
-    )
-    needs_splitter = data_config.split_sentences and in_words
-    split_sentences = attempt(load_sentence_splitter) if needs_splitter else None
+    vocabulary, split_sentences = _word_tools(problems, data_config, in_words, workdir)
     problems.raise_all()
     tokens = stored.vectors
     if in_words:
@@ -200,6 +188,19 @@ def _first_images(split: StoredSplit, images: int, field: str) -> StoredSplit:
             f"in {split.images.name}"
         )
     return split.head(images) if images else split
+
+
+def _word_tools(
+    problems: Problems, data_config: Any, in_words: bool, workdir: Path | None
+) -> tuple[Vocabulary | None, SentenceSplitter | None]:
+    """The vocabulary, None if it is still to be built; and what splits sentences, if asked for."""
+    vocabulary = problems.attempt(
+        _known_vocabulary if in_words else _empty_vocabulary,
+        data_config.vocabulary,
+        workdir=workdir,
+    )
+    needs_splitter = data_config.split_sentences and in_words
+    return vocabulary, problems.attempt(load_sentence_splitter) if needs_splitter else None
 
 
 def _known_vocabulary(file: str, workdir: Path | None) -> Vocabulary | None:
