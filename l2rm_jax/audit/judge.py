@@ -7,9 +7,11 @@ from jaxtyping import Float, Int
 
 from l2rm_jax.audit.calibration import (
     Curve,
+    Separation,
     density_ratio,
     estimate_rate,
     false_alarms,
+    measure_separation,
     scale_to_mean,
 )
 from l2rm_jax.audit.findings import Mechanism, Rate
@@ -22,7 +24,8 @@ FALSE_ALARMS = 0.1  # expected share among the listed pairs
 # A posterior below it says nothing of the order: with a second space of captions, or without.
 SURE = 0.001, 0.01
 FOUND = 0.9  # share of mismatches at which false positives are counted
-MIN_AUROC = 0.75  # below it, mismatched pairs cannot be told from matched ones
+MIN_AUROC = 0.92  # of the information; below it, clean pairs would have a rate of .10 and more
+MAX_FALL = 0.05  # of the rate, where only the most doubtful pairs count
 MAX_RATE = 0.9  # with more mismatched pairs, nothing is known of the matched ones
 
 
@@ -104,7 +107,8 @@ def judge(
         of_moved = scale.doubt(sets, captions, scores.information)
         cosine = separation(stored.similarity, scores.similarity.ravel())
         mechanisms.append(_mechanism(name, doubt, of_moved, least, cosine, rate.estimate))
-    why_not = _why_not(mechanisms, rate.estimate)
+    told_apart = measure_separation(-stored.information, -wrong.information, pair_group)
+    why_not = _why_not(rate, told_apart)
     return Judgement(rate, foreign, alone, posterior, q, order, listed, mechanisms, why_not)
 
 
@@ -168,17 +172,28 @@ def _corrected(auroc: float, rate: float) -> float:
     return float(np.clip((auroc - rate / 2) / max(1 - rate, 1e-9), 0, 1))
 
 
-def _why_not(mechanisms: list[Mechanism], rate: float) -> str:
-    """Why nothing can be told; "" if it can."""
-    if rate > MAX_RATE:
+def _why_not(rate: Rate, told_apart: Separation) -> str:
+    """Why nothing can be told; "" if it can.
+
+    The rate takes all pairs above the null's median as mismatched. A score that tells little puts
+    matched pairs there, too, and the AUROC of the rest, which is below, would not show it: nothing
+    below the median can have less than .75. So more is asked for, and the rate must stay about the
+    same where only the most doubtful pairs count.
+    """
+    if rate.estimate > MAX_RATE:
         return (
-            f"{rate:.0%} of the pairs fit no better than random ones, so either nearly all are "
-            "mismatched, or these vectors do not show what fits"
+            f"{rate.estimate:.0%} of the pairs fit no better than random ones, so either nearly "
+            "all are mismatched, or these vectors do not show what fits"
         )
-    best = max(mechanism.auroc for mechanism in mechanisms[:2])
-    if best < MIN_AUROC:
+    if told_apart.auroc < MIN_AUROC:
         return (
-            f"pairs that were mismatched on purpose are told from the others with an AUROC of "
-            f"{best:.2f}, below {MIN_AUROC}"
+            "the pairs that seem to be matched are told from random ones with an AUROC that may "
+            f"be as low as {told_apart.auroc:.2f}, expected at least {MIN_AUROC}: there are too "
+            "few pairs, or these vectors do not show what fits"
+        )
+    if told_apart.fall > MAX_FALL:
+        return (
+            f"{rate.estimate:.0%} of the pairs fit no better than random ones, but by the most "
+            f"doubtful ones {rate.strict:.0%} do, so matched pairs look like random ones, too"
         )
     return ""

@@ -121,7 +121,7 @@ def tables(audit: "Audit") -> list[Table]:
         ("What is said of the pairs", ("", "pairs", "meaning"), kinds),
         (
             "How well pairs that were mismatched on purpose are found",
-            ("mismatched", "AUROC", "by plain cosine", "in the list", "false positives"),
+            ("mismatched", "AUROC", "by similarity alone", "in the list", "false positives"),
             mechanisms,
         ),
         (_title("Shifted rows", audit.shifts), ("",), shifts),
@@ -197,8 +197,10 @@ def page(
     parts += [f"## {title}\n\n{_markdown(*rest)}" for title, *rest in tables(audit)]
     if audit.mechanisms:
         parts.append(
-            "AUROC is corrected for the mismatched pairs that the data hold already. False "
-            "positives: the stored pairs above the doubt at which 90% of the mismatched are found."
+            "AUROC is corrected for the mismatched pairs that the data hold already. The "
+            "similarity is that of the models that judged the pairs: a cosine, for linear ones. "
+            "False positives: the stored pairs above the doubt at which 90% of the mismatched are "
+            "found."
         )
     if decisions is not None:
         parts.append(f"## By eye\n\n{_by_eye(decisions, reviewed)}")

@@ -33,6 +33,7 @@ def test_finds_the_mismatched_pairs_and_their_rate(audit, pairs):
     assert listed.mean() > 0.8 and listed.sum() > 0.8 * truth.sum()
     assert (found.kind == MATCHED).mean() > 0.7 and (found.kind == DOUBTFUL).any()
     assert sorted(found.order) == list(range(len(truth)))
+    assert audit.cannot_tell == ""
 
 
 def test_clean_pairs_are_left_alone():
@@ -40,14 +41,15 @@ def test_clean_pairs_are_left_alone():
     audit = l2rm_jax.audit_pairs(images, captions, stored, top=0)
     assert audit.rate.low < 0.01 and audit.rate.estimate < 0.02
     assert (audit.findings.kind == MATCHED).mean() > 0.99
-    assert not audit.shifts
+    assert not audit.shifts and audit.cannot_tell == ""
 
 
 @pytest.mark.parametrize("rate", [0.4, 0.6])
 def test_high_rates_are_within_the_interval(rate):
     images, captions, stored, truth = make_pairs(IMAGES, CAPTIONS, rate, seed=2)
-    rate = l2rm_jax.audit_pairs(images, captions, stored, top=0).rate
-    width = rate.high - rate.low
+    audit = l2rm_jax.audit_pairs(images, captions, stored, top=0)
+    rate, width = audit.rate, audit.rate.high - audit.rate.low
+    assert audit.cannot_tell == ""
     assert rate.low - width / 2 <= truth.mean() <= rate.high + width / 2
 
 
@@ -131,6 +133,16 @@ def test_aligned_vectors_may_be_judged_by_their_plain_cosine():
     audit = l2rm_jax.audit_pairs(images, captions, top=0)
     assert audit.scorer == "cosine"
     assert audit.findings.similarity.max() <= 1.001
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+def test_vectors_that_say_little_cannot_tell(rate):
+    """Their rate is too high, and the AUROC of pairs mismatched on purpose does not show it."""
+    images, captions, stored, truth = make_pairs(IMAGES, CAPTIONS, rate, seed=2, noise=2.5)
+    audit = l2rm_jax.audit_pairs(images, captions, stored, top=0)
+    assert audit.rate.low > truth.mean() + 0.1
+    assert max(each.auroc for each in audit.mechanisms) > 0.95
+    assert "with an AUROC that may be as low as 0.8" in audit.cannot_tell
 
 
 def test_vectors_that_say_nothing_cannot_tell():

@@ -2,19 +2,21 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from l2rm_jax.audit.calibration import (
     density_ratio,
     estimate_rate,
     false_alarms,
+    measure_separation,
     scale_to_mean,
 )
 
 
-def make_scores(rate, seed, pairs=4000):
+def make_scores(rate, seed, pairs=4000, apart=4.0):
     rng = np.random.default_rng(seed)
     wrong = rng.random(pairs) < rate
-    return np.where(wrong, 0.0, -4.0) + rng.standard_normal(pairs), wrong
+    return np.where(wrong, 0.0, -apart) + rng.standard_normal(pairs), wrong
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.4])
@@ -45,6 +47,29 @@ def test_groups_that_move_together_widen_the_interval():
     alone = estimate_rate(doubt, null, np.arange(2000), seed=0)
     together = estimate_rate(doubt, null, np.repeat(np.arange(400), 5), seed=0)
     assert together.high - together.low > 1.5 * (alone.high - alone.low)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4, 0.8])
+def test_a_weak_score_shows_at_every_rate(rate):
+    """AUROC and fall of normal doubts, by formula; their lower ends are some errors below."""
+    pairs = 20_000
+    null = np.random.default_rng(1).standard_normal((pairs, 5))
+    for apart in (3.0, 1.0, 0.5):
+        doubt, wrong = make_scores(rate, 0, pairs, apart)
+        auroc, fall = measure_separation(doubt, null, np.arange(pairs))
+        above = 2 * norm.cdf(-apart)  # the rate of the matched pairs
+        high = 5 * norm.cdf(-apart - norm.ppf(0.8))
+        expected = (norm.cdf(apart / np.sqrt(2)) - above / 2) / (1 - above)
+        assert expected - 0.05 < auroc < expected + 0.02
+        assert -0.06 < fall - (1 - wrong.mean()) * (above - high) < 0.02
+
+
+def test_pairs_that_are_doubted_together_prove_less():
+    doubt = make_scores(0.2, 0, apart=1.5)[0].repeat(5)
+    null = np.random.default_rng(1).standard_normal(20_000)
+    alone = measure_separation(doubt, null, np.arange(20_000))
+    together = measure_separation(doubt, null, np.arange(20_000) // 5)
+    assert together.auroc < alone.auroc - 0.002 and together.fall < alone.fall - 0.01
 
 
 def test_posterior_is_calibrated_and_monotone():
