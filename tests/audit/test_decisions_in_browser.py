@@ -1,0 +1,181 @@
+"""Decisions on the page of an audit in a browser: keys, undo, downloads, the blind review."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from l2rm_jax.audit.findings import KINDS
+from l2rm_jax.audit.review import check_sample, read_decisions
+from tests.audit.gallery_page import click, decisions, open_page, rows, selected, text
+from tests.browser import find_browser
+
+if find_browser() is None:
+    pytest.skip("no Chromium on the path", allow_module_level=True)
+
+
+# Decisions.
+
+
+def test_keys_decide_and_move_on_and_undo_any_number(page, few):
+    order = few.findings.order
+    page.type("ynu2")
+    assert selected(page) == order[4]
+    expected = {
+        int(order[0]): ("fits", ""),
+        int(order[1]): ("wrong", ""),
+        int(order[2]): ("unsure", ""),
+        int(order[3]): ("wrong", str(few.findings.proposal[order[3], 1])),
+    }
+    assert [(int(line["row"]), line["decision"], line["caption"], line["door"], line["weight"])
+            for line in decisions(page)] == [
+        (row, *expected[row], "list", "") for row in sorted(expected)]  # fmt: skip
+    marks = [row[1].split("\n")[2:3] for row in rows(page)[:5]]
+    assert [mark[0][0] if mark else "" for mark in marks] == ["\u2713", "\u2717", "?", "\u2717", ""]
+    page.type("kk")
+    assert "You said: unsure" in text(page, ".decision")
+    page.type("y")  # another decision in its place; on to the next that is not decided
+    assert selected(page) == order[4] and len(decisions(page)) == 4
+    page.type("zz")
+    assert selected(page) == order[3] and decisions(page)[0]["row"] == str(min(order[:3]))
+    assert {line["decision"] for line in decisions(page)} == {"fits", "wrong", "unsure"}
+    page.type("zzzz")
+    assert decisions(page) == [] and "nothing to undo" in text(page, "#status")
+    page.type("jjk")
+    assert selected(page) == order[1]
+
+
+def test_a_key_that_is_held_down_decides_once(page):
+    page.type("n")
+    for _ in range(3):
+        page.send("Input.dispatchKeyEvent", type="keyDown", key="n", text="n", autoRepeat=True)
+    assert len(decisions(page)) == 1
+
+
+def test_decisions_in_another_tab_are_taken_over(page, few):
+    page.type("n")
+    row = int(few.findings.order[1])
+    page.run(f"localStorage.setItem(decisions.prefix + '1', '{row},fits,,list')")
+    page.run("dispatchEvent(new StorageEvent('storage', {key: decisions.prefix + '1'}))")
+    assert "You said: fits" in text(page, ".decision") and len(decisions(page)) == 2
+    page.type("z")
+    assert selected(page) == row and len(decisions(page)) == 1
+
+
+def test_decisions_outlive_a_reload_and_are_asked_for_before_leaving(page, folder, few):
+    page.type("ny1")
+    before = decisions(page)
+    page.dialogs.clear()
+    open_page(page, folder / "few.html")
+    assert page.dialogs == ["beforeunload"]
+    assert decisions(page) == before and len(before) == 3
+    assert selected(page) == few.findings.order[3]
+    page.type("z")
+    assert decisions(page) == [line for line in before if line["row"] != str(selected(page))]
+    page.type("d")
+    downloaded(folder)
+    page.dialogs.clear()
+    open_page(page, folder / "few.html")
+    assert page.dialogs == []
+
+
+def downloaded(folder) -> Path:
+    """The file of decisions, once the browser has written it; under a name that no other has."""
+    file = folder / "downloads" / "decisions.csv"
+    for _ in range(600):
+        if file.exists() and file.stat().st_size:
+            return file.rename(file.with_stem(f"decisions-{time.monotonic_ns()}"))
+        time.sleep(0.05)
+    raise AssertionError(f"{file} has not come")
+
+
+def test_the_download_is_the_decisions_as_csv(page, folder, few):
+    click(page, "#review-door")
+    page.type("nyu")
+    click(page, "#list-door")
+    page.type("y1d")
+    file = downloaded(folder)
+    content, read = file.read_bytes().decode(), read_decisions(file, 200)
+    assert content == page.run("decisions.csv()")
+    header, *lines, last = content.split("\n")
+    assert header == "row,decision,caption,door,weight" and len(lines) == 5 and last == ""
+    numbers = [int(line.split(",")[0]) for line in lines]
+    assert numbers == sorted(numbers) == read.row.tolist()
+    check_sample(read, few.review, few.review_weight)
+    assert read.is_review.sum() == 3
+
+
+def test_where_nothing_can_be_kept_it_works_in_memory_and_says_so(page, folder):
+    denied = "Object.defineProperty(window, 'localStorage', {get() { throw new Error('denied'); }})"
+    script = page.send("Page.addScriptToEvaluateOnNewDocument", source=denied)
+    open_page(page, folder / "few.html")
+    assert "keeps nothing" in text(page, "#door-note")
+    page.type("yn")
+    assert len(decisions(page)) == 2
+    page.type("z")
+    assert len(decisions(page)) == 1
+    click(page, "#review-door")
+    assert "keeps nothing" in text(page, "#door-note")
+    page.send("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
+
+
+def test_what_another_page_has_stored_is_not_trusted(page, folder, few):
+    page.type("yyd")
+    page.run("localStorage.setItem(decisions.prefix + '1', '7,<img src=x>,,list')")
+    open_page(page, folder / "few.html")
+    assert len(decisions(page)) == 1
+    outside = next(row for row in range(200) if row not in few.review)
+    page.run(f"localStorage.setItem(decisions.prefix + '0', '{outside},fits,,review')")
+    open_page(page, folder / "few.html")
+    assert [line["door"] for line in decisions(page)] == ["list"]  # no weight is known
+    page.run("localStorage.setItem(decisions.prefix + '0', '200,fits,,list')")  # no such row
+    open_page(page, folder / "few.html")
+    assert decisions(page) == []
+
+
+# The blind review.
+
+
+def test_the_review_hides_what_the_audit_says_until_decided(page, few):
+    row, second = (int(row) for row in few.review[:2])
+    click(page, "#review-door")
+    assert selected(page) == row
+    assert text(page, "#progress") == f"0 of {len(few.review)} decided"
+    whole = page.run("document.querySelector('main').innerText + status.innerText")
+    assert "doubt" not in whole and "%" not in whole.replace(few.captions[row], "")
+    assert not any(kind.replace("_", " ") in whole for kind in KINDS)
+    assert page.run("document.querySelectorAll('.proposal').length") == 0
+    assert page.run("document.querySelector('#filters').checkVisibility()") is False
+    assert "%" not in page.run("document.querySelector('#announced').textContent")
+    page.type("1")  # would take a proposal, which is hidden
+    assert decisions(page) == [] and selected(page) == row
+    page.type("n")
+    assert selected(page) == second
+    line = {"row": str(row), "decision": "wrong", "caption": "", "door": "review"}
+    assert decisions(page) == [line | {"weight": repr(float(few.review_weight[0]))}]
+    page.type("k")
+    assert f"doubt {few.findings.posterior[row]:.0%}" in text(page, ".facts")
+    click(page, "#list-door")
+    assert selected(page) != second  # the list would tell what it says of it
+
+
+def test_decisions_of_the_review_stay_and_ask_again_what_the_list_has_decided(page, few):
+    doubted = next(row for row in few.review.tolist() if few.findings.posterior[row] > 0.5)
+    page.run(f"refresh({doubted})")
+    page.type("y")
+    click(page, "#review-door")
+    page.run(f"refresh({doubted})")
+    assert page.run("document.querySelector('.decision')") is None
+    page.type("n")
+    assert [line["door"] for line in decisions(page)] == ["review"]
+    click(page, "#list-door")
+    page.run(f"refresh({doubted})")
+    page.type("y")
+    assert "stays" in text(page, "#status")
+    assert [line["decision"] for line in decisions(page)] == ["wrong"]
+    page.type("2")  # wrong as before, and now which caption fits
+    (line,) = decisions(page)
+    assert line["caption"] == str(few.findings.proposal[doubted, 1]) and line["door"] == "review"
+    page.type("zz")
+    assert [line["door"] for line in decisions(page)] == ["list"] and selected(page) == doubted
+    assert text(page, "#progress").startswith("0 of")  # undone where it was decided
