@@ -23,6 +23,7 @@ from l2rm_jax.methods.split import auroc
 FALSE_ALARMS = 0.1  # expected share among the listed pairs
 # A posterior below it says nothing of the order: with a second space of captions, or without.
 SURE = 0.001, 0.01
+_SIBLINGS = 2  # captions an image, on average, from which on they are compared with each other
 FOUND = 0.9  # share of mismatches at which false positives are counted
 MIN_AUROC = 0.92  # of the information; below it, clean pairs would have a rate of .10 and more
 MAX_FALL = 0.05  # of the rate, where only the most doubtful pairs count
@@ -69,7 +70,8 @@ def judge(
 
     Where the posterior is near 0, pairs are ordered by all scores if captions are compared with
     each other in a second space, else by information: a mismatch that was made by likeness in the
-    only space looks right there.
+    only space looks right there. Where most images have one caption, a moved caption is the one that
+    has a sibling, which it was chosen to resemble.
 
     Args:
       evidence: scores of all pairs and of known mismatches.
@@ -88,7 +90,8 @@ def judge(
         for level, group in zip((found.sets, found.captions), groups, strict=True)
     ]
     has_second_space = stored.neighbours.agreement.shape[-1] > 1
-    scale = _Scale(*levels, sees_near=has_second_space and len(first) < len(position))
+    has_siblings = len(position) >= _SIBLINGS * len(first)
+    scale = _Scale(*levels, sees_near=has_second_space and has_siblings)
     sets = found.sets.stored[position]
     doubt = scale.doubt(sets, found.captions.stored, stored.information)
     foreign, alone, both = scale.posteriors(sets, found.captions.stored)

@@ -135,6 +135,21 @@ def test_aligned_vectors_may_be_judged_by_their_plain_cosine():
     assert audit.findings.similarity.max() <= 1.001
 
 
+def test_single_captions_are_ordered_by_information_where_the_posterior_is_near_0():
+    """A caption moved to the image with the likest one has a sibling that speaks for it."""
+    images, captions, stored, _ = make_pairs(600, 1, 0.0, seed=5)
+    unit = captions / np.linalg.norm(captions, axis=1, keepdims=True)
+    likeness = unit @ unit.T
+    np.fill_diagonal(likeness, -1)
+    moved = np.random.default_rng(0).permutation(600)[:60]
+    stored[moved] = likeness[moved].argmax(1)
+    inputs = inputs_of_arrays(images, captions, stored)._replace(text_rows=captions)
+    found = audit_data(inputs, Settings(top=0)).findings
+    last = found.order[found.posterior[found.order] < 1e-4]
+    assert len(last) > 300
+    assert (np.diff(found.information[last]) >= 0).all()
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 def test_vectors_that_say_little_cannot_tell(rate):
     """Their rate is too high, and the AUROC of pairs mismatched on purpose does not show it."""
