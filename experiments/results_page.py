@@ -10,7 +10,8 @@ In a page, the lines between these two marks are replaced by the CSV as a Markdo
     <!-- end table -->
 
 The path is relative to `experiments/`, whatever directory the page is in. The first row of a CSV
-holds the column names.
+holds the column names. With `results/NAME.csv, TITLE`, the CSV holds runs of the benchmark, a row
+each, and the table is the one that its report has under that title.
 """
 
 import argparse
@@ -37,7 +38,8 @@ PAGES = (
     "tests/golden/README.md",
 )
 BLOCK = re.compile(
-    r"^<!-- table: (\S+) -->\n(?:(?!<!-- table:).)*?^<!-- end table -->$", re.DOTALL | re.MULTILINE
+    r"^<!-- table: (\S+?)(?:, (.+))? -->\n(?:(?!<!-- table:).)*?^<!-- end table -->$",
+    re.DOTALL | re.MULTILINE,
 )
 
 
@@ -77,11 +79,19 @@ def updated(text: str, page: Path) -> str:
         )
     return BLOCK.sub(
         lambda block: (
-            f"<!-- table: {block[1]} -->\n\n{markdown(EXPERIMENTS / block[1])}\n\n"
+            f"{block[0].splitlines()[0]}\n\n{_table(EXPERIMENTS / block[1], block[2])}\n\n"
             "<!-- end table -->"
         ),
         text,
     )
+
+
+def _table(path: Path, title: str | None) -> str:
+    if title is None:
+        return markdown(path)
+    from experiments.benchmark import page  # it imports JAX, which no other table needs
+
+    return page.markdown_table(page.find_table(path, title))
 
 
 def markdown(path: Path) -> str:

@@ -105,6 +105,16 @@ def epoch_records(workdir: Path) -> list[dict[str, Any]]:
     Raises:
       DataError: a line is not a record.
     """
+    validations = read_log(workdir, VALIDATIONS)
+    return [{"epoch": 0, **record, "rsum": float(record["rsum"])} for record in validations]
+
+
+def read_log(workdir: Path, kinds: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the records of some kinds in `metrics.jsonl`, but for a line being written.
+
+    Raises:
+      DataError: a line is not a record, or a validation has no rSum.
+    """
     path = workdir / "metrics.jsonl"
     if not path.exists():
         return []
@@ -114,7 +124,9 @@ def epoch_records(workdir: Path) -> list[dict[str, Any]]:
         try:
             record = json.loads(line)
             if record["kind"] in VALIDATIONS:
-                records.append({"epoch": 0, **record, "rsum": float(record["rsum"])})
+                float(record["rsum"])
+            if record["kind"] in kinds:
+                records.append(record)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(
                 f"{path}:{number}: not a record of a run: {first_line(error)}"

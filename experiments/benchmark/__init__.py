@@ -1,0 +1,3 @@
+"""The benchmark: methods on the same data, protocol, head, seeds and number of networks."""
+
+__all__: list[str] = []

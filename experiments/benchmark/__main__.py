@@ -1,0 +1,124 @@
+"""Methods on the same data, protocol, head, seeds and number of networks, as one table.
+
+python -m experiments.benchmark --suite=scenes --out=runs/benchmark
+python -m experiments.benchmark --suite=flickr8k --path=DIR --out=runs/benchmark
+python -m experiments.benchmark --suite=flickr8k --path=DIR --out=runs/benchmark \
+    --row=l2rm,"l2rm crossfit" --rate=0.8 --seed=0,1
+python -m experiments.benchmark --suite=flickr8k --path=DIR --out=runs/benchmark --report
+
+A suite is a file in `experiments/benchmark/suites/`. The runs that are not finished are trained
+side by side, one on each core, in OUT/SUITE/RUN, which is a work directory like any other. The
+command goes on after any stop, skips what is finished, and at the end names the runs that failed.
+At any time --report writes, from the runs that are finished, OUT/SUITE/results.csv with a row for
+each run, report.md, and report.html with figures. --csv keeps the rows in another file, too, where
+rows of runs that are not there any more stay. --dry_run lists the runs.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.benchmark import page, records, tables
+from experiments.benchmark.pool import run_cells
+from experiments.benchmark.suite import Cell, cells, find_suite, suite_names
+from experiments.crossfit import values_of
+from experiments.runs import epoch_records
+from experiments.sweep import start
+from l2rm_jax import console
+from l2rm_jax.data.files import replace_file
+from l2rm_jax.errors import ConfigError
+
+FILTERS = ("row", "head", "protocol", "rate", "seed")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--suite", required=True, help=", ".join(suite_names()))
+    parser.add_argument("--path", type=Path, help="directory of the data")
+    parser.add_argument("--out", type=Path, default=Path("runs/benchmark"))
+    for name, kind in zip(FILTERS, (str, str, str, float, int), strict=True):
+        parser.add_argument(f"--{name}", type=values_of(kind), help="only these, with commas")
+    parser.add_argument("--cores", type=values_of(int), help="cores to use, all by default")
+    parser.add_argument("--dry_run", action="store_true", help="list the runs, train nothing")
+    parser.add_argument("--report", action="store_true", help="write the report, train nothing")
+    parser.add_argument("--csv", type=Path, help="keep the rows of finished runs in this file")
+    flags = parser.parse_args()
+    suite = find_suite(flags.suite)
+    everything = cells(suite, flags.path)
+    chosen = select(everything, {name: getattr(flags, name) for name in FILTERS})
+    out = flags.out / flags.suite
+    if flags.dry_run:
+        console.say("\n".join(cell.name for cell in chosen))
+        return
+    failures = [] if flags.report else run_cells(chosen, out, flags.cores or _cores())
+    rows = records.finished(suite, everything, out)
+    names = [cell.name for cell in everything]
+    if flags.csv:
+        rows = records.merged(rows, records.read_records(flags.csv), names)
+        records.write_csv(flags.csv, rows, records.COLUMNS)
+    if rows:
+        records.write_csv(out / "results.csv", rows, records.COLUMNS)
+        write_pages(flags.suite, rows, everything, out)
+    if failures:
+        sys.exit("\n".join(f"failed: {each.workdir}: {each.reason}" for each in failures))
+
+
+def select(everything: Sequence[Cell], only: dict[str, Sequence | None]) -> list[Cell]:
+    """Return the runs that have one of the given values of each property; None allows all.
+
+    Raises:
+      ConfigError: no run has a value that is asked for.
+    """
+    chosen = list(everything)
+    for name, values in only.items():
+        if values is None:
+            continue
+        known = {properties(cell)[name] for cell in everything}
+        if unknown := [value for value in values if value not in known]:
+            raise ConfigError(
+                f"--{name}={unknown[0]}: the suite has none, expected of "
+                f"{', '.join(map(str, sorted(known)))}"
+            )
+        chosen = [cell for cell in chosen if properties(cell)[name] in values]
+    return chosen
+
+
+def properties(cell: Cell) -> dict[str, str | float | int]:
+    """What a run can be chosen by."""
+    config = cell.config
+    values = cell.row, config.model.head, config.mismatch.protocol, config.mismatch.rate
+    return dict(zip(FILTERS, (*values, config.seed), strict=True))
+
+
+def write_pages(
+    name: str, rows: Sequence[records.Record], everything: Sequence[Cell], out: Path
+) -> None:
+    """Write `report.md` and `report.html`, and say where."""
+    curves: dict[tables.Key, list[list[float]]] = {}
+    for row in rows:
+        validations = epoch_records(out / row["run"])
+        if validations:
+            key = row["row"], row["head"], row["protocol"], row["rate_asked"]
+            curves.setdefault(key, []).append([record["rsum"] for record in validations])
+    texts = {
+        "report.md": page.markdown(name, rows, len(everything)),
+        "report.html": page.html(name, rows, len(everything), curves),
+    }
+    for file, text in texts.items():
+        replace_file(out / file, text.encode())
+        console.say(str(out / file))
+
+
+def _cores() -> list[int]:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+if __name__ == "__main__":
+    start(main, prepare=False)

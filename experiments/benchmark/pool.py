@@ -1,0 +1,154 @@
+"""Trains the runs of a suite side by side, each in a process of its own, on a core of its own.
+
+A process is the command `l2rm --workdir=DIR`, and prints to `train.log` there. So a run can be
+watched, stopped and continued by hand like any other.
+"""
+
+import ctypes
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.benchmark.progress import Progress
+from experiments.benchmark.suite import Cell
+from l2rm_jax import console
+from l2rm_jax.run.config_file import check_workdir, write_config
+from l2rm_jax.run.results import RESULTS_FILE, write_json
+
+COST_FILE = "cost.json"
+LOG_FILE = "train.log"
+POLL_SECONDS = 0.5
+LINE_SECONDS = 60.0  # between two lines of progress
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
+
+
+class Failure(NamedTuple):
+    """A run that ended with an error."""
+
+    workdir: Path
+    reason: str
+
+
+class _Running(NamedTuple):
+    process: subprocess.Popen
+    workdir: Path
+    core: int
+
+
+def run_cells(cells: Sequence[Cell], out: Path, cores: Sequence[int]) -> list[Failure]:
+    """Train what is not finished; a run that fails does not stop the others.
+
+    Args:
+      cells: the runs, the most urgent first.
+      out: directory of the runs' own directories.
+      cores: a run at a time on each.
+
+    Returns:
+      The runs that failed.
+
+    Raises:
+      ConfigError: a directory holds a run with another config; checked before anything is trained.
+      KeyboardInterrupt: Ctrl-C came; the runs have saved what they had.
+    """
+    for cell in cells:
+        check_workdir(out / cell.name, cell.config)
+    waiting = [cell for cell in cells if not (out / cell.name / RESULTS_FILE).exists()]
+    progress = Progress(cells, out, len(cores))
+    running: list[_Running] = []
+    failures: list[Failure] = []
+    next_line = time.monotonic()
+    try:
+        while waiting or running:
+            free = [core for core in cores if core not in [each.core for each in running]]
+            for core in free[: len(waiting)]:
+                running.append(_start(waiting.pop(0), out, core))
+            for each in list(running):
+                if (ended := _ended(each)) is not None:
+                    running.remove(each)
+                    failures += ended
+            if time.monotonic() >= next_line:
+                console.say(progress.line([each.workdir for each in running]))
+                next_line = time.monotonic() + LINE_SECONDS
+            time.sleep(POLL_SECONDS)
+    finally:
+        _stop(running)
+    console.say(progress.line([]))
+    return failures
+
+
+def _start(cell: Cell, out: Path, core: int) -> _Running:
+    workdir = out / cell.name
+    write_config(workdir, cell.config)
+    with (workdir / LOG_FILE).open("a") as log:
+        process = subprocess.Popen(
+            train_command(workdir),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches this process alone, which stops the runs
+            preexec_fn=_prepare(core),
+        )
+    return _Running(process, workdir, core)
+
+
+def train_command(workdir: Path) -> list[str]:
+    """The command that trains or continues a run whose config is in its directory."""
+    return [sys.executable, "-m", "l2rm_jax.main", f"--workdir={workdir}"]
+
+
+def _prepare(core: int) -> Callable[[], None] | None:
+    """What a process does before it starts: keep to a core, and stop when this process is gone."""
+    if platform.system() != "Linux":
+        return None
+
+    def prepare() -> None:
+        os.sched_setaffinity(0, {core})
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGTERM)
+
+    return prepare
+
+
+def _ended(each: _Running) -> list[Failure] | None:
+    """None while the run goes on; else its failure, if it failed."""
+    pid, status, usage = os.wait4(each.process.pid, os.WNOHANG)
+    if not pid:
+        return None
+    each.process.returncode = os.waitstatus_to_exitcode(status)
+    if each.process.returncode:
+        lines = (each.workdir / LOG_FILE).read_text(errors="replace").strip().splitlines()
+        return [Failure(each.workdir, lines[-1] if lines else f"status {status}")]
+    unit = 1 if platform.system() == "Darwin" else 1024
+    write_json(
+        each.workdir / COST_FILE,
+        {"peak_bytes": usage.ru_maxrss * unit, "commit": commit(), "machine": machine()},
+    )
+    return []
+
+
+def _stop(running: Sequence[_Running]) -> None:
+    """Ask the runs to save and stop, and wait for them."""
+    for each in running:
+        each.process.send_signal(signal.SIGTERM)
+    for each in running:
+        each.process.wait()
+
+
+def commit() -> str:
+    """Commit of this clone, short; with a plus if files differ from it, "" outside a clone."""
+    ask = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+"]
+    found = subprocess.run(ask, capture_output=True, text=True, check=False)
+    return found.stdout.strip()
+
+
+def machine() -> str:
+    """Name of the processor."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

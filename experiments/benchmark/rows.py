@@ -1,0 +1,35 @@
+"""Rows of the suites on which every field is equal where methods do not differ by design."""
+
+from collections.abc import Mapping
+
+from experiments.benchmark.suite import Row
+from experiments.crossfit import KEPT
+
+SPLITTING = ("l2rm", "rcsl_nc", "decl", "ncr", "bicro", "sps")
+CLOSED_FORM = ("cca", "cca weighted", "cca rematched")
+
+
+def _rows() -> Mapping[str, Row]:
+    infonce = {"method": "infonce"}
+    rows = {
+        "cca": Row({"method": "cca"}),
+        "cca weighted": Row({"method": "cca", "train.draw": "posterior"}, "crossfit"),
+        "cca rematched": Row({"method": "cca", "train.draw": "rematched"}, "crossfit"),
+        "triplet": Row({"method": "triplet"}),
+        "infonce": Row(infonce),
+        "infonce x2": Row({**infonce, "train.networks": 2}),
+        "infonce kept": Row({**infonce, **KEPT}, "crossfit", drops=True),
+        "truth": Row({**infonce, "data.filter": "truth"}, "truth", drops=True),
+        "rcl": Row({"method": "rcl"}),
+        # Each schedule starts anew: the last one has as many epochs as the other methods.
+        "crcl": Row({"method": "crcl", "crcl.schedules": (2, 2)}),
+    }
+    for method in SPLITTING:
+        rows[method] = Row({"method": method}, "loss")
+        rows[f"{method} crossfit"] = Row({"method": method, "split.by": "crossfit"}, "crossfit")
+    rows["l2rm x2"] = Row({"method": "l2rm", "train.networks": 2}, "loss")
+    return rows
+
+
+ROWS = _rows()
+PUBLISHED = ("triplet", "infonce", "rcl", "crcl", *SPLITTING)

@@ -1,0 +1,151 @@
+"""What a suite trains: rows (a method and how it is used) on grids of head, mismatch and seed."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from experiments.benchmark import suites
+from experiments.crossfit import equal_updates
+from l2rm_jax.config import NEEDED_HEADS, set_epochs
+from l2rm_jax.data import mismatch
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.run.config_file import load_config, with_changes
+
+
+class Row(NamedTuple):
+    """A row of the tables.
+
+    Attributes:
+      changes: config fields that it sets.
+      split: what tells matched pairs from mismatched ones: "" (nothing), loss (the model being
+        trained), crossfit, truth.
+      variant: variant of the suite's config that it starts from.
+      drops: whether pairs are dropped; then it has more epochs, for as many updates.
+    """
+
+    changes: Mapping[str, Any]
+    split: str = ""
+    variant: str = ""
+    drops: bool = False
+
+
+class Grid(NamedTuple):
+    """Rows that are trained in every combination of the rest; `rows` are keys of `Suite.rows`."""
+
+    rows: Sequence[str]
+    heads: Sequence[str]
+    protocols: Sequence[str]
+    rates: Sequence[float]
+    seeds: Sequence[int]
+
+
+class Suite(NamedTuple):
+    """A data set and all that is trained on it.
+
+    Attributes:
+      config: name of the config that all rows start from.
+      rows: rows by name.
+      grids: what is trained; a cell of several grids is trained once.
+      settings: config fields that are equal in all rows.
+      epochs: epochs of the warm-up, and after it; None: those of the config.
+      needs_path: whether the data lie in a directory.
+    """
+
+    config: str
+    rows: Mapping[str, Row]
+    grids: Sequence[Grid]
+    settings: Mapping[str, Any] = {}
+    epochs: tuple[int, int] | None = None
+    needs_path: bool = True
+
+
+class Cell(NamedTuple):
+    """One run: its directory's name, its row, and its config."""
+
+    name: str
+    row: str
+    config: ConfigDict
+
+
+def suite_names() -> list[str]:
+    """Names of the suites, as `--suite` takes them."""
+    return [module.name.replace("_", "-") for module in pkgutil.iter_modules(suites.__path__)]
+
+
+def find_suite(name: str) -> Suite:
+    """Return a suite by its name.
+
+    Raises:
+      ConfigError: there is none of that name.
+    """
+    if name not in suite_names():
+        raise ConfigError(f"--suite={name}: expected one of {', '.join(suite_names())}")
+    return importlib.import_module(f"{suites.__name__}.{name.replace('-', '_')}").SUITE
+
+
+def cells(suite: Suite, path: Path | None) -> list[Cell]:
+    """Return all runs of a suite, seed by seed, so that the first tables are whole early.
+
+    Args:
+      suite: the suite.
+      path: directory of the data; None where the suite needs none.
+
+    Raises:
+      ConfigError: the directory is missing or not needed; or a field of the suite is wrong.
+    """
+    if suite.needs_path != (path is not None):
+        found = f"--path={path}" if path else "no --path"
+        expected = "--path=DIR, the data" if suite.needs_path else "none: the data are built in"
+        raise ConfigError(f"{found}, expected {expected}")
+    found = {cell.name: cell for seed in _seeds(suite) for cell in _seed_cells(suite, seed, path)}
+    return list(found.values())
+
+
+def _seeds(suite: Suite) -> list[int]:
+    return sorted({seed for grid in suite.grids for seed in grid.seeds})
+
+
+def _seed_cells(suite: Suite, seed: int, path: Path | None) -> Iterator[Cell]:
+    for grid in suite.grids:
+        if seed not in grid.seeds:
+            continue
+        for rate, protocol, head, row in product(grid.rates, grid.protocols, grid.heads, grid.rows):
+            yield make_cell(suite, row, head, {"protocol": protocol, "rate": rate}, seed, path)
+
+
+_config = cache(load_config)
+
+
+def make_cell(
+    suite: Suite, name: str, head: str, noise: Mapping[str, Any], seed: int, path: Path | None
+) -> Cell:
+    """Return the run of a row; a row that works with one head alone has that one.
+
+    Args:
+      suite: the suite.
+      name: the row.
+      head: head of the model.
+      noise: fields of the section `mismatch`.
+      seed: of the run and of the mismatch.
+      path: directory of the data.
+    """
+    row = suite.rows[name]
+    head = row.changes.get("model.head") or NEEDED_HEADS.get(row.changes["method"], head)
+    config = _config(f"{suite.config}:{row.variant}".rstrip(":")).copy_and_resolve_references()
+    if suite.epochs and not row.variant:
+        set_epochs(config, *suite.epochs)
+    changes = {f"mismatch.{key}": value for key, value in noise.items()}
+    changes |= {"seed": seed, "mismatch.seed": seed, "model.head": head, **suite.settings}
+    if path:
+        changes["data.path"] = str(path.absolute())
+    config = with_changes(config, {**changes, **row.changes})
+    if row.drops:
+        config = with_changes(config, equal_updates(config, 1 - config.mismatch.rate))
+    parts = name.replace(" ", "_"), head, mismatch.label(config.mismatch), f"seed{seed}"
+    return Cell("-".join(parts), name, config)

@@ -1,0 +1,187 @@
+"""The tables of a report: recalls over seeds, paired differences, splits, and costs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.benchmark.records import Record
+from experiments.benchmark.statistics import (
+    Difference,
+    Mean,
+    mean_of,
+    paired_difference,
+    within_error,
+)
+from l2rm_jax.config import NEEDED_HEADS
+
+REFERENCES = ("infonce", "cca weighted")
+MEASURES = {"dev_rsum": "Validation rSum", "test_rsum": "Test rSum"}
+LINEAR = NEEDED_HEADS["cca"]
+# A row, the head, the protocol and the rate of a cell.
+Key = tuple[str, str, str, str]
+
+
+class Cell(NamedTuple):
+    """A cell of a table; `kind` is "best", "close" or ""."""
+
+    text: str
+    kind: str = ""
+
+
+class Table(NamedTuple):
+    """A table with a title, the names of its columns and its rows."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+
+def by_cell(records: Sequence[Record], column: str) -> dict[Key, dict[int, float]]:
+    """Return the values of a column by cell and seed; empty ones are left out."""
+    found: dict[Key, dict[int, float]] = {}
+    for record in records:
+        if record[column]:
+            key = record["row"], record["head"], record["protocol"], record["rate_asked"]
+            found.setdefault(key, {})[int(record["seed"])] = float(record[column])
+    return found
+
+
+def recall_tables(records: Sequence[Record]) -> list[Table]:
+    """A table of each measure for each protocol and head; linear rows stand in all of them."""
+    tables = []
+    for measure, title in MEASURES.items():
+        values = by_cell(records, measure)
+        for protocol, head in _groups(records):
+            means = {key: mean_of([*each.values()]) for key, each in values.items()}
+            name = f"{title}, protocol {protocol}, head {head}"
+            tables.append(_rate_table(name, records, protocol, head, means, _mean_cell, True))
+    return tables
+
+
+def difference_tables(records: Sequence[Record]) -> list[Table]:
+    """How far each row is ahead of the references, on the test, with the 95% interval."""
+    values, tables = by_cell(records, "test_rsum"), []
+    for reference in REFERENCES:
+        for protocol, head in _groups(records):
+            found = {}
+            for row, of_head, of_protocol, rate in values:
+                own = LINEAR if reference.startswith("cca") else of_head
+                other = values.get((reference, own, of_protocol, rate), {})
+                if row != reference:
+                    key = row, of_head, of_protocol, rate
+                    found[key] = paired_difference(values[key], other)
+            found = {key: each for key, each in found.items() if each}
+            name = f"Ahead of {reference}, test rSum, protocol {protocol}, head {head}"
+            table = _rate_table(name, records, protocol, head, found, _difference_cell, False)
+            tables += [table] if table.rows else []
+    return tables
+
+
+def split_table(records: Sequence[Record]) -> Table:
+    """How well the last split of a run finds the mismatched pairs."""
+    auroc, precision = (by_cell(records, f"split_{name}") for name in ("auroc", "precision"))
+    rows = [
+        (*map(Cell, key), _mean(each, ".3f"), _mean(precision.get(key, {}), ".3f"))
+        for key, each in auroc.items()
+    ]
+    return Table(
+        "Quality of the split",
+        ("row", "head", "protocol", "rate", "AUROC", "precision of the matched"),
+        rows,
+    )
+
+
+def cost_table(records: Sequence[Record]) -> Table:
+    """Seconds and memory of a run, over all rates, protocols and seeds."""
+    seconds: dict[tuple[str, ...], list[float]] = {}
+    memory: dict[tuple[str, ...], list[float]] = {}
+    for record in records:
+        key = record["row"], record["head"], record["networks"]
+        seconds.setdefault(key, []).append(float(record["seconds"]))
+        memory.setdefault(key, []).extend([float(record["peak_mb"])] if record["peak_mb"] else [])
+    rows = [
+        (
+            *map(Cell, key),
+            Cell(f"{np.median(each):,.0f}"),
+            Cell(f"{max(memory[key]):,.0f}" if memory[key] else ""),
+            Cell(str(len(each))),
+        )
+        for key, each in seconds.items()
+    ]
+    columns = ("row", "head", "networks", "seconds (median)", "memory, MB (most)", "runs")
+    return Table("Cost of a run", columns, rows)
+
+
+def all_tables(records: Sequence[Record]) -> list[Table]:
+    """All tables of a report."""
+    return [
+        *recall_tables(records),
+        *difference_tables(records),
+        split_table(records),
+        cost_table(records),
+    ]
+
+
+def _groups(records: Sequence[Record]) -> list[tuple[str, str]]:
+    """Protocols and heads; the linear head alone only where a protocol has no other."""
+    found = dict.fromkeys((record["protocol"], record["head"]) for record in records)
+    deep = {protocol for protocol, head in found if head != LINEAR}
+    return [group for group in found if group[1] != LINEAR or group[0] not in deep]
+
+
+def _rate_table(
+    title: str,
+    records: Sequence[Record],
+    protocol: str,
+    head: str,
+    values: Mapping[Key, Mean] | Mapping[Key, Difference],
+    show: Callable,
+    marks: bool,
+) -> Table:
+    """A row of the suite a line, a rate a column.
+
+    Args:
+      title: of the table.
+      records: they give the order of the rows.
+      protocol: of the table.
+      head: of the table; linear rows stand in it too.
+      values: what the cells show.
+      show: makes a cell of a value.
+      marks: whether the best of a column is marked.
+    """
+    lines = dict.fromkeys(
+        (record["row"], record["head"], record["networks"])
+        for record in sorted(records, key=lambda record: record["head"] != LINEAR)
+        if record["head"] in (head, LINEAR) and record["protocol"] == protocol
+    )
+    rates = sorted({key[3] for key in values if key[2] == protocol}, key=float)
+    columns = []
+    for rate in rates:
+        column = [values.get((row, of, protocol, rate)) for row, of, _ in lines]
+        kinds = within_error(column) if marks else [""] * len(column)
+        columns.append([show(each, kind) for each, kind in zip(column, kinds, strict=True)])
+    rows = [
+        (Cell(row), Cell(networks), *cells)
+        for (row, _, networks), cells in zip(lines, zip(*columns, strict=True), strict=False)
+        if any(cell.text for cell in cells)
+    ]
+    return Table(title, ("row", "networks", *rates), rows)
+
+
+def _mean_cell(value: Mean | None, kind: str) -> Cell:
+    if value is None:
+        return Cell("")
+    spread = f" ±{value.deviation:.1f}" if value.seeds > 1 else ""
+    return Cell(f"{value.mean:.1f}{spread} ({value.seeds})", kind)
+
+
+def _difference_cell(value: Difference | None, kind: str) -> Cell:
+    if value is None:
+        return Cell("")
+    interval = f" [{value.low:+.1f}, {value.high:+.1f}]" if value.pairs > 1 else ""
+    return Cell(f"{value.mean:+.1f}{interval} ({value.pairs})", kind)
+
+
+def _mean(values: Mapping[int, float], form: str) -> Cell:
+    return Cell(format(np.mean([*values.values()]), form) if values else "")
