@@ -13,7 +13,7 @@ With --train=METHOD-HEAD, as --train=infonce-aggregate, a model is then trained 
 l2rm and rcsl_nc split by it, cca weights by it, and others train on the pairs above a posterior of
 0.5. Epochs are more where fewer pairs are kept, so that the updates are about as many as on all
 pairs. With --draw=rematched, cca also takes doubted pairs, combined anew; --train=infonce-linear
-trains its model further, as the config flickr8k:linear. The results have its rSum too: of the best
+trains its model further, as the config recipes:linear. The results have its rSum too: of the best
 epoch on the first 200 validation images, and of that model on the test images. Runs are kept in
 --workdir, and continue if stopped.
 
@@ -92,7 +92,7 @@ def main() -> None:
     if flags.draw and not draws:
         names = " or ".join("-".join(names) for names in LINEAR)
         parser.error(f"--draw: expected with --train={names}")
-    name = "flickr8k:linear" if flags.train == ("infonce", "linear") else "flickr8k"
+    name = "recipes:linear" if flags.train == ("infonce", "linear") else "flickr8k"
     rows = []
     cells = product(flags.protocol, flags.rate, flags.seed, flags.draw or ["posterior"])
     for protocol, rate, seed, draw in cells:
@@ -132,6 +132,7 @@ def make_config(
 ) -> ConfigDict:
     """Return the config of Flickr8k, or a variant of it, with a mismatch."""
     changes = {
+        "data.name": "flickr8k",
         "data.path": str(path),
         "data.train_images": images,
         "mismatch.protocol": protocol,

@@ -101,5 +101,6 @@ def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
 def to_svg(figure: Figure) -> str:
     """Return a figure as the element `<svg>`."""
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None})
+    about = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # None leaves them out
+    figure.savefig(text, format="svg", metadata=about)
     return text.getvalue()[text.getvalue().index("<svg") :]

@@ -25,13 +25,13 @@ class Row(NamedTuple):
       changes: config fields that it sets.
       split: what tells matched pairs from mismatched ones: "" (nothing), loss (the model being
         trained), crossfit, truth.
-      variant: variant of the suite's config that it starts from.
+      config: config that it starts from, with the epochs of that; "" is the suite's.
       drops: whether pairs are dropped; then it has more epochs, for as many updates.
     """
 
     changes: Mapping[str, Any]
     split: str = ""
-    variant: str = ""
+    config: str = ""
     drops: bool = False
 
 
@@ -137,8 +137,8 @@ def make_cell(
     """
     row = suite.rows[name]
     head = row.changes.get("model.head") or NEEDED_HEADS.get(row.changes["method"], head)
-    config = _config(f"{suite.config}:{row.variant}".rstrip(":")).copy_and_resolve_references()
-    if suite.epochs and not row.variant:
+    config = _config(row.config or suite.config).copy_and_resolve_references()
+    if suite.epochs and not row.config:
         set_epochs(config, *suite.epochs)
     changes = {f"mismatch.{key}": value for key, value in noise.items()}
     changes |= {"seed": seed, "mismatch.seed": seed, "model.head": head, **suite.settings}

@@ -3,7 +3,7 @@
 import ast
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from l2rm_jax.run.config_file import CONFIG_FILE, load_config, read_config, with
 _log = logging.getLogger(__name__)
 
 _PREFIX = "config."
+# Fields by which a user names models of their own, which the recipe's sizes do not fit.
+_MODEL_FIELDS = frozenset(("method", "model.head", "split.detector", "audit.scorer"))
 _KINDS: dict[type, tuple[absl_flags.ArgumentParser, str]] = {
     bool: (absl_flags.BooleanParser(), "true or false"),
     int: (absl_flags.IntegerParser(), "a whole number"),
@@ -144,19 +146,28 @@ def _base_config(
     base = defaults.default(plugins)
     if path:
         base.data.name = os.path.basename(os.path.abspath(path)) or "data"
-        return _with_fit(base, path), False
+        return _with_fit(base, path, fields), False
     built_in = flat(defaults.get_config())
     return with_changes(base, {**built_in, "plugins": plugins}), True
 
 
-def _with_fit(base: ConfigDict, path: str) -> ConfigDict:
-    """The defaults, with a head and sizes that fit if the data were imported; says which."""
+def _with_fit(base: ConfigDict, path: str, fields: Collection[str]) -> ConfigDict:
+    """What fits, if the data were imported; says what that is.
+
+    It is the recipe; or a head and sizes, where the fields name a method or a head.
+    """
     record = fit.read_record(path)
     if record is None:
         return base
-    fields = fit.fitting_fields(record)
-    _log.info("%s: %s", path, fit.describe_fit(record, fields))
-    return with_changes(base, fields)
+    if _MODEL_FIELDS.isdisjoint(fields):
+        base = with_changes(load_config(fit.RECIPE, base.plugins), {"data.name": base.data.name})
+        chosen = {"train.batch_size": fit.fitting_batch(record, base.train.batch_size)}
+        choice = fit.RECIPE
+    else:
+        chosen = fit.fitting_fields(record)
+        choice = f"head {chosen['model.head']}, embed_dim {chosen['model.embed_dim']}"
+    _log.info("%s: %s", path, fit.describe_fit(record, choice, chosen["train.batch_size"]))
+    return with_changes(base, chosen)
 
 
 def _field_values(

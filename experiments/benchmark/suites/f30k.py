@@ -9,11 +9,11 @@ def published_rows(config: str) -> dict[str, Row]:
     rows = {
         "l2rm": Row({"method": "l2rm"}, "loss"),
         "l2rm crossfit": Row({"method": "l2rm", "split.by": "crossfit"}, "crossfit"),
-        "rcl": Row({"method": "rcl"}, variant="rcl"),
+        "rcl": Row({"method": "rcl"}, config=f"{config}:rcl"),
     }
     for method in COMPARED[config]:
         split = "" if method == "crcl" else "loss"
-        rows[method] = Row({"method": method}, split, variant=method)
+        rows[method] = Row({"method": method}, split, config=f"{config}:{method}")
     return rows
 
 

@@ -11,8 +11,8 @@ SUITE = Suite(
     config="flickr8k",
     rows=flickr8k.SUITE.rows,
     grids=(
-        Grid((*CLOSED_FORM, "linear"), ("linear",), ("image",), _RATES, _SEEDS),
+        Grid((*CLOSED_FORM, "recipe linear"), ("linear",), ("image",), _RATES, _SEEDS),
         Grid(_LEADING, ("aggregate",), ("image",), _RATES, _SEEDS),
     ),
-    settings={"data.dev_images": 0, "data.train_images": 0},
+    settings={"data.name": "flickr8k", "data.train_images": 0},
 )

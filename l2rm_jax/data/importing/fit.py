@@ -1,4 +1,4 @@
-"""A head and sizes that fit an imported directory, for a run without `--config`."""
+"""What fits an imported directory, if no `--config` is named: the recipe, or a head and sizes."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import DataError, first_line
 
 DATASET_FILE = "dataset.json"
+RECIPE = "recipes:linear"  # config of a run that names no method or head
 _BATCH = 128  # the default; small data get smaller batches
 _STEPS = 8  # steps that an epoch should have at least
 
@@ -40,22 +41,19 @@ def keep_record(directory: str | Path, workdir: str | Path) -> None:
 
 
 def fitting_fields(record: dict[str, Any]) -> dict[str, Any]:
-    """Config fields for data of this kind and size: their names and values.
+    """Config fields for a method or a head of the user's own, by the kind and size of the data.
 
     A caption of one vector has no words to compare with regions, so the head is `vse`; words get
-    `saf`. Sizes suit a CPU, and an epoch has several steps.
+    `saf`. Sizes suit a CPU.
     """
     is_single = record["captions"].get("vectors") == 1
-    batch = _BATCH
-    while batch > 8 and batch * _STEPS > record["splits"]["train"]["captions"]:
-        batch //= 2
     return {
         "model.head": "vse" if is_single else "saf",
         "model.embed_dim": 256,
         "model.sim_dim": 64,
         "optim.learning_rate": 5e-4,
         "optim.decay_epochs": 6,
-        "train.batch_size": batch,
+        "train.batch_size": fitting_batch(record, _BATCH),
         "train.warmup_epochs": 4,
         "train.epochs": 8,
         "co_teaching.mismatched_epoch": 4,
@@ -64,14 +62,21 @@ def fitting_fields(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def describe_fit(record: dict[str, Any], fields: dict[str, Any]) -> str:
-    """One line that says what was chosen, and why."""
+def fitting_batch(record: dict[str, Any], largest: int) -> int:
+    """Half of `largest`, or half of that, and so on, until an epoch has several steps."""
+    batch = largest
+    while batch > 8 and batch * _STEPS > record["splits"]["train"]["captions"]:
+        batch //= 2
+    return batch
+
+
+def describe_fit(record: dict[str, Any], choice: str, batch: int) -> str:
+    """One line that says what the data are, and what was chosen for them."""
     images, captions = record["images"], record["captions"]
     words = f"{_sets(captions)} a caption" if "vectors" in captions else "captions of words"
     return (
-        f"{_sets(images)} of {images['dimensions']} an image, {words}: head "
-        f"{fields['model.head']}, embed_dim {fields['model.embed_dim']}, batches of "
-        f"{fields['train.batch_size']}; --config=NAME chooses otherwise"
+        f"{_sets(images)} of {images['dimensions']} an image, {words}: {choice}, batches of "
+        f"{batch}; --config=NAME chooses otherwise"
     )
 
 

@@ -13,6 +13,7 @@ from l2rm_jax.command_line.parse import parse
 from l2rm_jax.config import flat
 from l2rm_jax.data.importing import fit, importer
 from l2rm_jax.errors import DataError
+from l2rm_jax.run.config_file import load_config
 from tests.data.importing.made import (
     PixelEncoder,
     read_directory,
@@ -55,7 +56,7 @@ def test_the_commands_of_the_page(place, capsys):
     ran = []
     for _, *words in (found for script in scripts for found in commands(script)):
         if words[0] != "import":
-            assert parse(words, main.MODES).config.model.head == "vse"
+            assert parse(words, main.MODES).config.model.head == "linear"
             continue
         ran.append(words)
         shutil.rmtree("data", ignore_errors=True)
@@ -85,17 +86,22 @@ def test_a_config_that_fits_is_chosen_and_said(place, caplog):
     with caplog.at_level("INFO", "l2rm_jax"):
         config = parse(["--data=mine"], main.MODES).config
     assert caplog.messages == [
-        "mine: 1 vector of 6 an image, 1 vector a caption: head vse, embed_dim 256, batches of 8; "
+        "mine: 1 vector of 6 an image, 1 vector a caption: recipes:linear, batches of 8; "
         "--config=NAME chooses otherwise"
     ]
-    assert (config.model.head, config.model.embed_dim, config.train.batch_size) == ("vse", 256, 8)
+    recipe = flat(load_config("recipes:linear"))
+    own = {"data.name": "mine", "data.path": "mine", "train.batch_size": 8}
+    assert flat(config) == recipe | own
+    # A head or a method of one's own needs other sizes.
     changed = parse(["--config.data.path=mine", "--config.model.head=saf"], main.MODES).config
-    same = flat(config) | {"model.head": "saf"}
-    assert flat(changed) == same
+    assert (changed.model.head, changed.method, changed.model.embed_dim) == ("saf", "l2rm", 256)
+    changed = parse(["--data=mine", "--config.method=rcl"], main.MODES).config
+    assert (changed.model.head, changed.train.draw, changed.train.batch_size) == ("vse", "even", 8)
     named = parse(["--config=embeddings", "--data=mine"], main.MODES).config
     assert named.train.batch_size == 128 and named.model.head == "vse"
     main.main(["import", "--source=pairs.csv", "--encoder=timm:x", "--out=words"])
-    assert parse(["--data=words"], main.MODES).config.model.head == "saf"
+    words = parse(["--data=words", "--config.method=rcl"], main.MODES).config
+    assert words.model.head == "saf"
     (place / "mine" / "dataset.json").write_text("{}")
     with pytest.raises(DataError, match=r"mine/dataset\.json: cannot be read"):
         parse(["--data=mine"], main.MODES)
@@ -130,7 +136,7 @@ def test_the_head_fits_the_captions(regions, captions, head, said):
     record = {"images": images, "captions": captions, "splits": sizes}
     fields = fit.fitting_fields(record)
     assert (fields["model.head"], fields["train.batch_size"]) == (head, 64)
-    assert fit.describe_fit(record, fields).startswith(f"{said}: head {head}, embed_dim 256, ")
+    assert fit.describe_fit(record, "x", 64).startswith(f"{said}: x, batches of 64; ")
 
 
 @pytest.mark.slow
