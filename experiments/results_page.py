@@ -38,7 +38,7 @@ PAGES = (
     "tests/golden/README.md",
 )
 BLOCK = re.compile(
-    r"^<!-- table: (\S+?)(?:, (.+))? -->\n(?:(?!<!-- table:).)*?^<!-- end table -->$",
+    r"^<!-- table: (\S+?)(?:, ([^\n]+?))? -->\n(?:(?!<!-- table:).)*?^<!-- end table -->$",
     re.DOTALL | re.MULTILINE,
 )
 

@@ -15,7 +15,7 @@ from experiments.benchmark.statistics import (
 )
 from l2rm_jax.config import NEEDED_HEADS
 
-REFERENCES = ("infonce", "cca weighted")
+REFERENCES = ("triplet", "infonce", "cca weighted")
 MEASURES = {"dev_rsum": "Validation rSum", "test_rsum": "Test rSum"}
 LINEAR = NEEDED_HEADS["cca"]
 # A row, the head, the protocol and the rate of a cell.

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments import crossfit, crossfit_training, plot_crossfit
-from experiments.crossfit_training import USES
+from experiments import crossfit, plot_crossfit
 from experiments.figure import read_rows
 from l2rm_jax.errors import DataError
 
@@ -75,24 +74,6 @@ def test_a_model_is_trained_with_the_judgement(directory, tmp_path, monkeypatch,
     with pytest.raises(SystemExit):
         crossfit.main()
     assert "--draw: expected with --train=cca-linear or infonce-linear" in capsys.readouterr().err
-
-
-def test_trainings_with_and_without_the_split():
-    """Every method twice; fewer pairs are trained on as often as all are."""
-    found = dict(crossfit_training.named_configs("DIR", [(1, 0.6, m) for m in USES], None))
-    assert list(found) == [
-        "all-infonce-aggregate-image0.6-seed1",
-        "kept-infonce-aggregate-image0.6-seed1",
-        "loss-l2rm-aggregate-image0.6-seed1",
-        "crossfit-l2rm-aggregate-image0.6-seed1",
-        "loss-rcsl_nc-aggregate-image0.6-seed1",
-        "crossfit-rcsl_nc-aggregate-image0.6-seed1",
-    ]
-    whole, kept, *split = found.values()
-    assert (whole.train.warmup_epochs, whole.train.epochs, whole.data.filter) == (4, 10, "none")
-    assert (kept.train.warmup_epochs, kept.train.epochs, kept.data.filter) == (10, 25, "crossfit")
-    assert [config.split.by for config in split] == ["loss", "crossfit"] * 2
-    assert {(c.seed, c.mismatch.seed, c.data.dev_images) for c in found.values()} == {(1, 1, 200)}
 
 
 def test_the_truth_plays_no_part(directory, monkeypatch):

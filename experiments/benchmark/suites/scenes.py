@@ -17,7 +17,7 @@ SUITE = Suite(
         Grid(_DEEP, ("vse", "aggregate"), ("image", "caption"), _RATES, _SEEDS),
         Grid(_DEEP, ("omit",), ("image", "caption"), _RATES, _SEEDS),
     ),
-    settings={"data.scenes_train": 500, "loss.tau": 0.07},
+    settings={"data.scenes_train": 500, "loss.tau": 0.07, "crcl.schedules": (2, 2)},
     epochs=(6, 8),
     needs_path=False,
 )
