@@ -28,6 +28,7 @@ EXPERIMENTS = Path(__file__).parent
 PAGES = (
     "README.md",
     "experiments/COMPARED.md",
+    "experiments/FLICKR8K.md",
     "experiments/RESULTS.md",
     "experiments/results/README.md",
     "experiments/bench/README.md",
