@@ -11,7 +11,8 @@ pairs with a score of at least 0.5 (`kept`), and on all pairs (`all`), with abou
 The truth plays the reviewer, and nothing else.
 
 The command continues what was stopped; --csv writes a row for each finished run. Runs of `all` are
-those of `experiments.crossfit_training`: copies of their directories in --out count as finished.
+those of the row `infonce` in the benchmark's suite flickr8k: copies of them in --out, with `all-`
+before their names, count as finished.
 """
 
 import argparse
@@ -26,8 +27,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from ml_collections import ConfigDict
 
+from experiments.benchmark.suite import find_suite, make_cell
 from experiments.crossfit import equal_updates, values_of
-from experiments.crossfit_training import named_configs
 from experiments.runs import epoch_records
 from experiments.sweep import result_row, run_grid, start
 from l2rm_jax.audit import Audit, Settings, audit_data, read_inputs
@@ -73,7 +74,9 @@ def named_run(path: Path, out: Path, seed: int, use: str) -> tuple[str, ConfigDi
       seed: seed of the mismatch, the audit and the run.
       use: `kept` or `all`.
     """
-    [(name, config)] = named_configs(path, iter([(seed, RATE, "infonce")]), ["all"])
+    noise = {"protocol": "image", "rate": RATE}
+    cell = make_cell(find_suite("flickr8k"), "infonce", "aggregate", noise, seed, path)
+    name, config = f"{use}-{cell.name}", cell.config
     if use == "all":
         return name, config
     scores = reviewed_audit(config, out) / "scores.npy"
@@ -83,7 +86,6 @@ def named_run(path: Path, out: Path, seed: int, use: str) -> tuple[str, ConfigDi
         "data.filter_value": THRESHOLD,
         "data.filter_scores": str(scores),
     }
-    name = f"{use}-{name.partition('-')[2]}"
     return name, with_changes(config, {**changes, **equal_updates(config, kept)})
 
 

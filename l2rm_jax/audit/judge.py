@@ -70,8 +70,8 @@ def judge(
 
     Where the posterior is near 0, pairs are ordered by all scores if captions are compared with
     each other in a second space, else by information: a mismatch that was made by likeness in the
-    only space looks right there. Where most images have one caption, a moved caption is the one that
-    has a sibling, which it was chosen to resemble.
+    only space looks right there. Where most images have one caption, a moved caption is the one
+    that has a sibling, which it was chosen to resemble.
 
     Args:
       evidence: scores of all pairs and of known mismatches.

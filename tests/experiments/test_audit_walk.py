@@ -1,12 +1,12 @@
 """The walk from the audit to a model: what the reviewer decides, the runs, and their rows."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from experiments import audit_walk
-from experiments.crossfit_training import named_configs
 from l2rm_jax.audit.review import check_sample, draw_review, read_decisions, reviewed_rate
 from tests.experiments.finished_runs import leave_run
 
@@ -44,21 +44,21 @@ def make_walk(out, kept):
 def test_runs_differ_in_the_filter_and_train_as_often(tmp_path):
     scores = make_walk(tmp_path, kept=0.5)
     assert (scores >= 0.5).mean() == pytest.approx(0.5, abs=0.01)
-    name, config = audit_walk.named_run("DIR", tmp_path, 1, "kept")
+    name, config = audit_walk.named_run(Path("DIR"), tmp_path, 1, "kept")
     assert name == "kept-infonce-aggregate-image0.4-seed1"
     data = config.data
     assert (data.filter, data.filter_value) == ("score", 0.5)
     assert data.filter_scores == str(tmp_path / "reviewed-seed1" / "scores.npy")
-    [(other, whole)] = named_configs("DIR", iter([(1, 0.4, "infonce")]), ["all"])
-    found = audit_walk.named_run("DIR", tmp_path, 1, "all")
-    assert found[0] == other and found[1].to_dict() == whole.to_dict()
+    other, whole = audit_walk.named_run(Path("DIR"), tmp_path, 1, "all")
+    assert other == "all-infonce-aggregate-image0.4-seed1" and whole.data.filter == "none"
+    assert (whole.data.train_images, whole.mismatch.seed) == (2000, 1)
     epochs = [each.train.warmup_epochs + each.train.epochs for each in (config, whole)]
     assert epochs[0] == pytest.approx(2 * epochs[1], abs=1)
 
 
 def test_rows_of_finished_runs(tmp_path):
     make_walk(tmp_path, kept=0.5)
-    name, config = audit_walk.named_run("DIR", tmp_path, 1, "all")
+    name, config = audit_walk.named_run(Path("DIR"), tmp_path, 1, "all")
     leave_run(config.copy_and_resolve_references(), tmp_path / name, [100.0, 300.0, 200.0])
     [row] = audit_walk.finished(tmp_path, [0, 1])
     assert row == {

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -161,13 +162,13 @@ def test_pool_refuses_a_directory_with_another_run(stand_in, tmp_path):
 
 
 def test_a_stopped_pool_lets_its_runs_save(stand_in, tmp_path, monkeypatch):
-    def interrupt(_: float) -> None:
+    def interrupt(seconds: float) -> None:
         if (tmp_path / "slow" / "started").exists():
             raise KeyboardInterrupt
-        time.sleep_(0.02)
+        time.sleep(seconds)
 
-    monkeypatch.setattr(time, "sleep_", time.sleep, raising=False)
-    monkeypatch.setattr(time, "sleep", interrupt)
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=interrupt)
+    monkeypatch.setattr(pool, "time", clock)
     with pytest.raises(KeyboardInterrupt):
         pool.run_cells(named("slow"), tmp_path, [0])
     assert (tmp_path / "slow" / "saved").exists()
