@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import brentq, isotonic_regression
-from scipy.stats import norm
 
 from l2rm_jax.audit.findings import Rate
 
@@ -17,7 +16,6 @@ LAMBDA = 0.5
 STRICT_LAMBDA = 0.8
 _DRAWS = 1000
 _INTERVAL = (0.05, 0.95)
-_Z = norm.ppf(_INTERVAL[1])
 _FLOOR = 1e-9  # of a probability, so that its log odds are finite
 
 
@@ -61,7 +59,7 @@ def estimate_rate(
 
 
 class Separation(NamedTuple):
-    """How far matched pairs are from known mismatches, as the lower ends of 90% intervals.
+    """How far matched pairs are from known mismatches; each number less its standard error.
 
     Attributes:
       auroc: share of (known mismatch, matched pair) that the doubt tells apart. What is left of the
@@ -100,14 +98,14 @@ def measure_separation(
     matched = max(1 - above.mean() / (1 - LAMBDA), _FLOOR)
     auroc = np.sum(1 - place - above) / len(doubt) / matched
     influence = auroc + (1 - place - above - auroc * (1 - above / (1 - LAMBDA))) / matched
-    return Separation(_lower_end(influence, group), _lower_end(fall, group))
+    return Separation(_low_mean(influence, group), _low_mean(fall, group))
 
 
-def _lower_end(values: Float[np.ndarray, " pairs"], group: Int[np.ndarray, " pairs"]) -> float:
-    """Lower end of the 90% interval of a mean over pairs of independent groups."""
+def _low_mean(values: Float[np.ndarray, " pairs"], group: Int[np.ndarray, " pairs"]) -> float:
+    """Mean over pairs of independent groups, less its standard error."""
     mean, position = values.mean(), np.unique(group, return_inverse=True)[1]
     deviation = np.bincount(position, values - mean)
-    return float(mean - _Z * np.sqrt(np.sum(deviation**2)) / len(values))
+    return float(mean - np.sqrt(np.sum(deviation**2)) / len(values))
 
 
 class Curve(NamedTuple):

@@ -51,7 +51,7 @@ def test_groups_that_move_together_widen_the_interval():
 
 @pytest.mark.parametrize("rate", [0.0, 0.4, 0.8])
 def test_a_weak_score_shows_at_every_rate(rate):
-    """AUROC and fall of normal doubts, by formula; their lower ends are some errors below."""
+    """AUROC and fall of normal doubts, by formula; less a standard error."""
     pairs = 20_000
     null = np.random.default_rng(1).standard_normal((pairs, 5))
     for apart in (3.0, 1.0, 0.5):
@@ -69,7 +69,7 @@ def test_pairs_that_are_doubted_together_prove_less():
     null = np.random.default_rng(1).standard_normal(20_000)
     alone = measure_separation(doubt, null, np.arange(20_000))
     together = measure_separation(doubt, null, np.arange(20_000) // 5)
-    assert together.auroc < alone.auroc - 0.002 and together.fall < alone.fall - 0.01
+    assert together.auroc < alone.auroc - 0.001 and together.fall < alone.fall - 0.005
 
 
 def test_posterior_is_calibrated_and_monotone():
