@@ -13,6 +13,7 @@ from l2rm_jax.errors import DataError
 from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.load import load
 from l2rm_jax.retriever.sources import open_named_split, scene_pictures
+from l2rm_jax.retriever.top import check_top_k
 from l2rm_jax.run.results import write_json
 
 _log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ def search(
     Raises:
       L2RMError: as `load`, `Retriever.encode_images` and `Retriever.search`.
     """
+    check_top_k(top_k)
     if html is not None:
         check_new(Path(html), "page")
     retriever = load(workdirs)

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -66,7 +66,15 @@ class Hits:
     def __iter__(self) -> Iterator[list[Hit]]:
         return (self[query] for query in range(len(self)))
 
-    def __getitem__(self, query: int) -> list[Hit]:
+    @overload
+    def __getitem__(self, query: int) -> list[Hit]: ...
+
+    @overload
+    def __getitem__(self, query: slice) -> list[list[Hit]]: ...
+
+    def __getitem__(self, query: int | slice) -> list[Hit] | list[list[Hit]]:
+        if isinstance(query, slice):
+            return [self[row] for row in range(len(self))[query]]
         found = zip(self.rows[query], self.scores[query], strict=True)
         texts = self.gallery.texts
         return [

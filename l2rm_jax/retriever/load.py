@@ -48,7 +48,7 @@ def load(
     """
     if checkpoint not in CHECKPOINTS:
         raise ConfigError(f"checkpoint: {checkpoint!r}, expected {' or '.join(CHECKPOINTS)}")
-    runs = [run] if isinstance(run, str | os.PathLike) else list(run)
+    runs = [run] if isinstance(run, str | os.PathLike) else list(run or ())
     if not runs:
         raise ConfigError("load: found no run, expected at least one")
     if vocabulary is not None and all(Path(one).is_dir() for one in runs):

@@ -27,6 +27,7 @@ from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.network import CaptionPart, ImagePart, Network
 from l2rm_jax.retriever.page import PageAlignment
 from l2rm_jax.retriever.sources import Captions, Images
+from l2rm_jax.retriever.top import check_top_k
 
 
 class Retriever:
@@ -189,8 +190,7 @@ class Retriever:
             1  0.612  photos/0417.jpg  two dogs run along the shore
             2  0.587  photos/0093.jpg  a brown dog shakes off water
         """
-        if top_k < 1:
-            raise ConfigError(f"top_k: {top_k}, expected at least 1")
+        check_top_k(top_k)
         if not isinstance(queries, Encodings):
             queries = self.encode_captions(queries)
         if not isinstance(gallery, Encodings):

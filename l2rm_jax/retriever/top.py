@@ -8,11 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from l2rm_jax.errors import ConfigError
 from l2rm_jax.models.pem import MIN_SQUARED_DISTANCE
 
 BLOCK_BYTES = 1 << 27  # of gallery vectors that are compared at once
 SCORES = 1 << 26  # scores that are computed at once
 GROUP = 128  # neighbours of which only the highest score is sorted at first
+
+
+def check_top_k(top_k: int) -> None:
+    """Check how many results are asked for.
+
+    Raises:
+      ConfigError: not a whole number, or less than 1.
+    """
+    if not isinstance(top_k, int | np.integer) or top_k < 1:
+        raise ConfigError(f"top_k: {top_k!r}, expected a whole number, at least 1")
 
 
 def top_of_vectors(

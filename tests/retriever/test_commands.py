@@ -89,6 +89,10 @@ def test_embed_writes_what_other_tools_read(workdir, tmp_path, capsys):
             ),
             "candidates: 0, expected at least top_k=10",
         ),
+        (
+            ("search", "--workdir=none", "--gallery=scenes:test", "--query=a", "--top_k=0"),
+            "top_k: 0, expected a whole number, at least 1",
+        ),
     ],
 )
 def test_bad_input_is_one_clear_line(words, message, workdir):

@@ -80,6 +80,7 @@ def test_search_finds_the_highest_similarities(head, runs, retrievers, encoded):
 
 def test_a_split_on_disk_and_texts_are_encoded_for_the_user(runs, retrievers):
     hits = retrievers["vse"].search("a red ball", "scenes:test", top_k=2)
+    assert hits[:1] == hits[-1:] == [hits[0]] and hits[1:] == []
     rank, row, name, score, text = hits[0][1]
     assert (rank, name) == (2, str(row))
     assert text == runs["vse"][2].captions[5 * row]
@@ -230,6 +231,7 @@ def test_unknown_words_are_named(retrievers, caplog):
         ),
         (lambda r, i, c: r.search("", i), "number 0 is ''"),
         (lambda r, i, c: r.search(c, i, 0), "top_k: 0"),
+        (lambda r, i, c: r.search(c, i, 2.0), "top_k: 2.0, expected a whole number"),
         (lambda r, i, c: r.search(i, i), "queries and gallery are both images"),
         (lambda r, i, c: r.search(c, i[:0]), "found no images"),
         (lambda r, i, c: r.similarity(c, i), "images: found captions, expected encoded images"),
@@ -271,6 +273,9 @@ def test_only_what_was_trained_is_loaded(runs, tmp_path):
     with pytest.raises(CheckpointError, match="no epoch is finished yet") as error:
         l2rm_jax.load(tmp_path)
     assert error.value.hint == f"l2rm --workdir={tmp_path}"
+    for nothing in (None, []):
+        with pytest.raises(ConfigError, match="load: found no run, expected at least one"):
+            l2rm_jax.load(nothing)
     with pytest.raises(ConfigError, match="checkpoint: 'newest', expected best or last"):
         l2rm_jax.load(runs["vse"][0], checkpoint="newest")
     with pytest.raises(ConfigError, match="vocabulary: a run has its own"):
