@@ -6,6 +6,7 @@ import numpy as np
 
 from l2rm_jax import mixture
 from l2rm_jax.data import PairDataset
+from l2rm_jax.errors import DataError
 from l2rm_jax.methods.base import EpochPlan, LossSplit
 
 SPLITS = ("loss", "crossfit")  # values of `split.by`
@@ -100,10 +101,20 @@ def warmup_pairs(by: str, dataset: PairDataset) -> np.ndarray:
 
     A split by loss needs a model, which the warm-up trains. Cross-fitting knows the matched pairs
     before it, so the model need not learn the mismatched ones.
+
+    Raises:
+      DataError: cross-fitting calls no pair matched.
     """
     if by == "loss":
         return np.arange(len(dataset))
-    return np.flatnonzero(call_matched(1 - dataset.posterior))
+    matched = np.flatnonzero(call_matched(1 - dataset.posterior))
+    if not len(matched):
+        raise DataError(
+            f"split.by=crossfit calls none of the {len(dataset)} training pairs matched: the "
+            f"highest posterior is {dataset.posterior.max():.3f}, expected some of at least "
+            f"{1 - THRESHOLD}. The features may not show what fits; split.by=loss trains on all"
+        )
+    return matched
 
 
 def split_warnings(fitted: mixture.Mixture, called_matched: np.ndarray) -> dict[str, str]:

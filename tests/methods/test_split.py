@@ -1,10 +1,14 @@
 """The split into matched and mismatched pairs, its quality and its warnings."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from l2rm_jax.methods.split import auroc, split_pairs, split_quality
+from l2rm_jax.errors import DataError
+from l2rm_jax.methods.split import auroc, split_pairs, split_quality, warmup_pairs
+from tests.data.samples import PAIRS, make_dataset
 
 
 @pytest.mark.parametrize("levels", [3, 10, 10_000])
@@ -24,6 +28,17 @@ def test_quality_compares_the_split_with_the_truth():
     assert report["split_accuracy"] == pytest.approx(3 / 5)
     assert report["split_precision"] == pytest.approx(2 / 3)
     assert report["split_recall"] == pytest.approx(2 / 3)
+
+
+def test_a_warmup_trains_what_cross_fitting_calls_matched():
+    posterior = np.linspace(0.2, 0.7, PAIRS)
+    dataset = replace(make_dataset(), posterior=posterior)
+    np.testing.assert_array_equal(warmup_pairs("loss", dataset), np.arange(PAIRS))
+    matched = np.flatnonzero(posterior >= 0.5)
+    np.testing.assert_array_equal(warmup_pairs("crossfit", dataset), matched)
+    doubted = replace(dataset, posterior=posterior - 0.3)
+    with pytest.raises(DataError, match=r"none of the 200 training pairs .* posterior is 0\.400"):
+        warmup_pairs("crossfit", doubted)
 
 
 def test_streams_hold_every_pair_once_and_follow_the_losses():
