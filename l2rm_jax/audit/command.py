@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 import l2rm_jax
@@ -24,6 +25,7 @@ from l2rm_jax.run.opening import read_trained_config
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
 _IDENTITY, _WORK = "audit.json", "work"
 _NO_LIMIT = 1.0  # of `max_share`
+_LEAST = 0.5  # probability of being matched from which on a pair is trained on
 
 
 def audit_directory(config: ConfigDict, out: str | Path) -> Audit:
@@ -63,14 +65,15 @@ def audit_run(
 
 
 def describe_audit(audit: Audit, out: str | Path) -> str:
-    """The first sentences of the report, and where things lie."""
+    """The first sentences of the report, where things lie, and how to train without the doubted."""
     lines, out = verdict(audit), Path(out)
     lines += map(shift_sentence, audit.shifts)
     lines += [f"the report:       {out}/report.md", f"look and decide:  {out}/{GALLERY}"]
-    lines.append(
-        "train on the rest: --config.data.filter=score --config.data.filter_value=0.5 "
-        f"--config.data.filter_scores={out}/scores.npy"
-    )
+    if (np.load(out / "scores.npy") < _LEAST).any():
+        lines.append(
+            f"train on the rest: --config.data.filter=score --config.data.filter_value={_LEAST} "
+            f"--config.data.filter_scores={out}/scores.npy"
+        )
     return "\n".join(lines)
 
 

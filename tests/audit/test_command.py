@@ -70,6 +70,13 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
     assert len(asked) == 1
 
 
+def test_a_filter_that_drops_nothing_is_not_advised(tmp_path):
+    for lowest, advised in ((0.2, True), (0.6, False)):
+        np.save(tmp_path / "scores.npy", np.array([0.9, lowest]))
+        lines = command.describe_audit(make_audit(), tmp_path).splitlines()
+        assert lines[-1].startswith("train on the rest") == advised
+
+
 def test_the_old_form_of_the_mode(data):
     assert status("--mode=audit --data=data --out=out") == 0
 
