@@ -38,8 +38,9 @@ from l2rm_jax.methods.split import auroc
 
 HARD_RANKS = 2, 20
 FOUND = 0.9
-SUMMARY_OF = "text", "captions", "protocol", "asked", "score"
-AVERAGED = "auroc", "average_precision", "false_positives", "rate", "ece"
+SUMMARY_OF = "text", "captions", "protocol", "asked"
+BESIDE = "cosine", "lemon", "cleanlab"
+AVERAGED = "average_precision", "false_positives", "rate", "ece"
 
 
 class Vectors(NamedTuple):
@@ -109,30 +110,32 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write all rows."""
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 
 
 def summary(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """Average the rows of a score over the seeds; a column that is empty in one stays empty.
+    """A row for each cell: means over its seeds, of the audit, and the AUROC of scores beside it.
 
-    Information, a part of the audit's own score, is left out.
+    A number that is missing for a seed stays empty. Information, a part of the audit's own score,
+    is left out.
     """
-    by_cell: dict[tuple, list[dict[str, str]]] = {}
+    cells: dict[tuple, dict[str, list[dict[str, str]]]] = {}
     for row in rows:
-        if row["score"] == "information":
-            continue
-        by_cell.setdefault(tuple(row[name] for name in SUMMARY_OF), []).append(row)
+        cell = cells.setdefault(tuple(row[name] for name in SUMMARY_OF), {})
+        cell.setdefault(row["score"], []).append(row)
 
-    def mean(values: list[str]) -> str:
-        return f"{np.mean(list(map(float, values))):.3f}" if all(values) else ""
+    def mean(same: list[dict[str, str]], name: str) -> str:
+        values = [row[name] for row in same]
+        return f"{np.mean([*map(float, values)]):.3f}" if values and all(values) else ""
 
     return [
         dict(zip(SUMMARY_OF, cell, strict=True))
-        | {"seeds": len(same)}
-        | {name: mean([row[name] for row in same]) for name in AVERAGED}
-        for cell, same in sorted(by_cell.items(), key=lambda item: item[0][:4])
+        | {"seeds": len(scores["audit"]), "auroc": mean(scores["audit"], "auroc")}
+        | {name: mean(scores.get(name, []), "auroc") for name in BESIDE}
+        | {name: mean(scores["audit"], name) for name in AVERAGED}
+        for cell, scores in sorted(cells.items())
     ]
 
 
