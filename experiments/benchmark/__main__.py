@@ -48,6 +48,8 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, help="keep the rows of finished runs in this file")
     flags = parser.parse_args()
     suite = find_suite(flags.suite)
+    if flags.path and not flags.path.is_dir():
+        raise ConfigError(f"--path={flags.path}: no such directory, expected the data")
     everything = cells(suite, flags.path)
     chosen = select(everything, {name: getattr(flags, name) for name in FILTERS})
     out = flags.out / flags.suite
@@ -63,6 +65,8 @@ def main() -> None:
     if rows:
         records.write_csv(out / "results.csv", rows, records.COLUMNS)
         write_pages(flags.suite, rows, everything, out)
+    else:
+        console.say("no run is finished yet")
     if failures:
         sys.exit("\n".join(f"failed: {each.workdir}: {each.reason}" for each in failures))
 

@@ -265,6 +265,13 @@ def test_report(finished, monkeypatch):
     assert html.count("<svg") == 3 and "http://" not in html.replace("http://www.w3.org", "")
 
 
+def test_nothing_to_report(finished, monkeypatch, capsys):
+    report(monkeypatch, finished / "empty")
+    assert capsys.readouterr().out == "no run is finished yet\n"
+    with pytest.raises(SystemExit, match="--path=missing: no such directory"):
+        report(monkeypatch, finished, "--path=missing")
+
+
 def test_kept_rows_outlive_their_runs(finished, monkeypatch):
     kept = finished / "kept.csv"
     report(monkeypatch, finished, f"--csv={kept}")
