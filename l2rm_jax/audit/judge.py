@@ -25,7 +25,7 @@ FALSE_ALARMS = 0.1  # expected share among the listed pairs
 SURE = 0.001, 0.01
 _SIBLINGS = 2  # captions an image, on average, from which on they are compared with each other
 FOUND = 0.9  # share of mismatches at which false positives are counted
-MIN_AUROC = 0.92  # of the information; below it, clean pairs would have a rate of .10 and more
+MIN_AUROC = 0.9  # of the information, less its error; below it, the rate may be .20 too high
 MAX_FALL = 0.05  # of the rate, where only the most doubtful pairs count
 MAX_RATE = 0.9  # with more mismatched pairs, nothing is known of the matched ones
 
