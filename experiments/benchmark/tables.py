@@ -1,6 +1,7 @@
 """The tables of a report: recalls over seeds, paired differences, splits, and costs."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -60,9 +61,10 @@ def recall_tables(records: Sequence[Record]) -> list[Table]:
 
 
 def difference_tables(records: Sequence[Record]) -> list[Table]:
-    """How far each row is ahead of the references, on the test, with the 95% interval."""
-    values, tables = by_cell(records, "test_rsum"), []
-    for reference in REFERENCES:
+    """How far each row is ahead of the references, with the 95% interval."""
+    tables = []
+    for (measure, title), reference in product(MEASURES.items(), REFERENCES):
+        values = by_cell(records, measure)
         for protocol, head in _groups(records):
             found = {}
             for row, of_head, of_protocol, rate in values:
@@ -72,7 +74,7 @@ def difference_tables(records: Sequence[Record]) -> list[Table]:
                     key = row, of_head, of_protocol, rate
                     found[key] = paired_difference(values[key], other)
             found = {key: each for key, each in found.items() if each}
-            name = f"Ahead of {reference}, test rSum, protocol {protocol}, head {head}"
+            name = f"{title}, ahead of {reference}, protocol {protocol}, head {head}"
             table = _rate_table(name, records, protocol, head, found, _difference_cell, False)
             tables += [table] if table.rows else []
     return tables

@@ -260,7 +260,7 @@ def test_report(finished, monkeypatch):
     assert "17 of 19 runs are finished" in text
     # All rows are equal: the first is the best, the others are within its error.
     assert "| cca | 1 | **500.5 ±0.7 (2)** |" in text and "| l2rm | 1 | *500.5 ±0.7 (2)* |" in text
-    assert "## Ahead of infonce, test rSum, protocol image, head vse" in text
+    assert "## Test rSum, ahead of infonce, protocol image, head vse" in text
     html = (finished / "made" / "report.html").read_text()
     assert html.count("<svg") == 3 and "http://" not in html.replace("http://www.w3.org", "")
 
