@@ -53,8 +53,8 @@ def recall_tables(records: Sequence[Record]) -> list[Table]:
     tables = []
     for measure, title in MEASURES.items():
         values = by_cell(records, measure)
+        means = {key: mean_of([*each.values()]) for key, each in values.items()}
         for protocol, head in _groups(records):
-            means = {key: mean_of([*each.values()]) for key, each in values.items()}
             name = f"{title}, protocol {protocol}, head {head}"
             tables.append(_rate_table(name, records, protocol, head, means, _mean_cell, True))
     return tables
@@ -64,20 +64,26 @@ def difference_tables(records: Sequence[Record]) -> list[Table]:
     """How far each row is ahead of the references, with the 95% interval."""
     tables = []
     for (measure, title), reference in product(MEASURES.items(), REFERENCES):
-        values = by_cell(records, measure)
+        found = _differences(by_cell(records, measure), reference)
         for protocol, head in _groups(records):
-            found = {}
-            for row, of_head, of_protocol, rate in values:
-                own = LINEAR if reference.startswith("cca") else of_head
-                other = values.get((reference, own, of_protocol, rate), {})
-                if row != reference:
-                    key = row, of_head, of_protocol, rate
-                    found[key] = paired_difference(values[key], other)
-            found = {key: each for key, each in found.items() if each}
             name = f"{title}, ahead of {reference}, protocol {protocol}, head {head}"
             table = _rate_table(name, records, protocol, head, found, _difference_cell, False)
             tables += [table] if table.rows else []
     return tables
+
+
+def _differences(
+    values: Mapping[Key, Mapping[int, float]], reference: str
+) -> dict[Key, Difference]:
+    """Each row less the reference: with the same head, or with that of `cca`."""
+    found = {}
+    for key, own in values.items():
+        row, head, *rest = key
+        of_reference = LINEAR if reference.startswith("cca") else head
+        other = values.get((reference, of_reference, *rest), {})
+        if row != reference and (difference := paired_difference(own, other)):
+            found[key] = difference
+    return found
 
 
 def split_table(records: Sequence[Record]) -> Table:
