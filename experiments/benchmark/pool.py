@@ -4,14 +4,13 @@ A process is the command `l2rm --workdir=DIR`, and prints to `train.log` there. 
 watched, stopped and continued by hand like any other.
 """
 
-import ctypes
 import os
 import platform
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +24,15 @@ COST_FILE = "cost.json"
 LOG_FILE = "train.log"
 POLL_SECONDS = 0.5
 LINE_SECONDS = 60.0  # between two lines of progress
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
+# What a process does before it becomes a run: on Linux, it keeps to a core, and asks for SIGTERM (15)
+# when its parent is gone (1 is PR_SET_PDEATHSIG).
+_LAUNCH = """
+import ctypes, os, sys
+if sys.platform == "linux":
+    os.sched_setaffinity(0, {int(sys.argv[1])})
+    ctypes.CDLL(None).prctl(1, 15)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 class Failure(NamedTuple):
@@ -87,12 +94,11 @@ def _start(cell: Cell, out: Path, core: int) -> _Running:
     write_config(workdir, cell.config)
     with (workdir / LOG_FILE).open("a") as log:
         process = subprocess.Popen(
-            train_command(workdir),
+            [sys.executable, "-c", _LAUNCH, str(core), *train_command(workdir)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches this process alone, which stops the runs
-            preexec_fn=_prepare(core),
         )
     return _Running(process, workdir, core)
 
@@ -100,18 +106,6 @@ def _start(cell: Cell, out: Path, core: int) -> _Running:
 def train_command(workdir: Path) -> list[str]:
     """The command that trains or continues a run whose config is in its directory."""
     return [sys.executable, "-m", "l2rm_jax.main", f"--workdir={workdir}"]
-
-
-def _prepare(core: int) -> Callable[[], None] | None:
-    """What a process does before it starts: keep to a core, and stop when this process is gone."""
-    if platform.system() != "Linux":
-        return None
-
-    def prepare() -> None:
-        os.sched_setaffinity(0, {core})
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGTERM)
-
-    return prepare
 
 
 def _ended(each: _Running) -> list[Failure] | None:

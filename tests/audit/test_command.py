@@ -101,7 +101,11 @@ def test_the_data_of_a_run_are_judged_by_what_it_trained(data, tmp_path):
     config.data.scenes_train, config.method, config.model.head = IMAGES, "rcl", "vse"
     write_config(tmp_path / "run", config)
     made = pytest.MonkeyPatch()
-    made.setattr(command, "write_files", lambda audit, directory: None)
+
+    def write_scores(audit, directory):
+        np.save(directory / "scores.npy", np.ones(PAIRS))
+
+    made.setattr(command, "write_files", write_scores)
     assert status("audit --workdir=run --out=a") == 0
     assert status("audit --workdir=run --out=b --config.audit.scorer=linear") == 0
     made.undo()
