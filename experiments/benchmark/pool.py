@@ -24,8 +24,8 @@ COST_FILE = "cost.json"
 LOG_FILE = "train.log"
 POLL_SECONDS = 0.5
 LINE_SECONDS = 60.0  # between two lines of progress
-# What a process does before it becomes a run: on Linux, it keeps to a core, and asks for SIGTERM (15)
-# when its parent is gone (1 is PR_SET_PDEATHSIG).
+# What a process does before it becomes a run: on Linux, it keeps to a core, and asks for SIGTERM
+# (15) when its parent is gone (1 is PR_SET_PDEATHSIG).
 _LAUNCH = """
 import ctypes, os, sys
 if sys.platform == "linux":
