@@ -33,12 +33,13 @@ from experiments.runs import epoch_records
 from experiments.sweep import result_row, run_grid, start
 from l2rm_jax.audit import Audit, Settings, audit_data, read_inputs
 from l2rm_jax.audit.command import audit_directory
+from l2rm_jax.audit.kinds import DOUBTED
 from l2rm_jax.audit.review import FITS, HEADER, LIST, REVIEW, WRONG, draw_review
 from l2rm_jax.run.config_file import with_changes
 
 RATE = 0.4
 LISTED = 200  # pairs of the list that the reviewer decides, after those of the review
-THRESHOLD = 0.5  # least probability of being matched
+THRESHOLD = 1 - DOUBTED  # least probability of being matched
 USES = "kept", "all"
 
 

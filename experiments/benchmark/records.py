@@ -97,16 +97,11 @@ def merged(new: Sequence[Record], old: Sequence[Record], names: Sequence[str]) -
     return [rows[name] for name in names if name in rows]
 
 
-def to_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """Return rows as the text of a CSV file."""
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Write rows as a CSV file, whole or not at all."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue()
-
-
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Write rows as a CSV file, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, to_csv(rows, columns).encode())
+    replace_file(path, text.getvalue().encode())

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 import l2rm_jax
 from l2rm_jax.audit.audit import Audit, audit_data
 from l2rm_jax.audit.inputs import Inputs, Settings, read_inputs
+from l2rm_jax.audit.kinds import DOUBTED
 from l2rm_jax.audit.outputs import GALLERY, write_files
 from l2rm_jax.audit.report import shift_sentence, verdict
 from l2rm_jax.audit.review import read_decisions
@@ -25,7 +26,7 @@ from l2rm_jax.run.opening import read_trained_config
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
 _IDENTITY, _WORK = "audit.json", "work"
 _NO_LIMIT = 1.0  # of `max_share`
-_LEAST = 0.5  # probability of being matched from which on a pair is trained on
+_LEAST = 1 - DOUBTED  # probability of being matched from which on a pair is trained on
 
 
 def audit_directory(config: ConfigDict, out: str | Path) -> Audit:

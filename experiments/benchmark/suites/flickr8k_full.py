@@ -1,6 +1,5 @@
 """All 6000 training images of Flickr8k with grid features, for the leading methods."""
 
-from experiments.benchmark.rows import CLOSED_FORM
 from experiments.benchmark.suite import Grid, Suite
 from experiments.benchmark.suites import flickr8k
 
@@ -11,7 +10,7 @@ SUITE = Suite(
     config="flickr8k",
     rows=flickr8k.SUITE.rows,
     grids=(
-        Grid((*CLOSED_FORM, "recipe linear"), ("linear",), ("image",), _RATES, _SEEDS),
+        Grid(flickr8k.LINEAR, ("linear",), ("image",), _RATES, _SEEDS),
         Grid(_LEADING, ("aggregate",), ("image",), _RATES, _SEEDS),
     ),
     settings={"data.name": "flickr8k", "data.train_images": 0},
