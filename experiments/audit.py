@@ -28,6 +28,7 @@ from jaxtyping import Bool, Float, Int
 
 from experiments.audit_peers import cleanlab_score, lemon_score
 from experiments.crossfit import calibration_error, load_train, make_config, values_of
+from experiments.csv_rows import write_rows
 from experiments.sweep import start
 from l2rm_jax.audit import Audit, audit_data, inputs_of_arrays
 from l2rm_jax.audit.inputs import Settings
@@ -105,14 +106,6 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         return []
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write all rows."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def summary(rows: list[dict[str, str]]) -> list[dict[str, Any]]:

@@ -16,7 +16,6 @@ before their names, count as finished.
 """
 
 import argparse
-import csv
 import json
 from collections.abc import Sequence
 from itertools import product
@@ -29,6 +28,7 @@ from ml_collections import ConfigDict
 
 from experiments.benchmark.suite import find_suite, make_cell
 from experiments.crossfit import equal_updates, values_of
+from experiments.csv_rows import write_rows
 from experiments.runs import epoch_records
 from experiments.sweep import result_row, run_grid, start
 from l2rm_jax.audit import Audit, Settings, audit_data, read_inputs
@@ -60,10 +60,7 @@ def main() -> None:
     rows = finished(flags.out, flags.seed)
     print("\n".join(",".join(map(str, row.values())) for row in rows))
     if flags.csv:
-        with flags.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        write_rows(flags.csv, rows)
 
 
 def named_run(path: Path, out: Path, seed: int, use: str) -> tuple[str, ConfigDict]:

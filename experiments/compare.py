@@ -11,18 +11,16 @@ validation so far. If a directory cannot be read, the last lines name it and the
 """
 
 import argparse
-import csv
-import io
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.csv_rows import write_rows
 from experiments.groups import Group, group_runs, notes
 from experiments.runs import Run, find_runs, read_run
 from experiments.sweep import start
-from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import ConfigError, L2RMError
 
 WIDTH = 100  # characters of a line
@@ -175,12 +173,8 @@ def write_csv(groups: Sequence[Group], path: Path) -> None:
         for name, numbers in group.numbers.items():
             row |= dict(zip((name, f"{name}_deviation"), [*numbers, "", ""][:2], strict=True))
         rows.append(row)
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
     try:
-        replace_file(path, text.getvalue().encode())
+        write_rows(path, rows)
     except OSError as error:
         raise ConfigError(f"--csv={path}: cannot be written: {error.strerror}") from error
 

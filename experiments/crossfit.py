@@ -22,7 +22,6 @@ With --detector=METHOD-HEAD, trained models judge in place of the linear detecto
 """
 
 import argparse
-import csv
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -34,6 +33,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from ml_collections import ConfigDict
 
+from experiments.csv_rows import write_rows
 from experiments.sweep import run_name, start
 from l2rm_jax.crossfit import (
     Judgement,
@@ -121,10 +121,7 @@ def main() -> None:
     if flags.json:
         flags.json.write_text(json.dumps(result))
     if flags.csv:
-        with flags.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
+        write_rows(flags.csv, rows)
 
 
 def make_config(

@@ -14,9 +14,7 @@ config field in which the runs differ.
 
 import argparse
 import ast
-import csv
 import gc
-import io
 import itertools
 import json
 import sys
@@ -27,11 +25,11 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
+from experiments.csv_rows import write_rows
 from experiments.runs import RECALLS, differing_fields, epoch_records
 from l2rm_jax.command_line.error_lines import error_lines
 from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
-from l2rm_jax.data.files import replace_file
 from l2rm_jax.devices.programs import prepare_process
 from l2rm_jax.errors import L2RMError
 from l2rm_jax.run.config_file import check_workdir, load_config, with_changes
@@ -155,12 +153,11 @@ def write_csv(out: Path) -> None:
     results = [json.loads((workdir / "results.json").read_text()) for workdir in workdirs]
     configs = [flat(result["config"]) for result in results]
     differ = differing_fields(configs, ALREADY_SHOWN)
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, [*COLUMNS, *differ], restval="", extrasaction="ignore")
-    writer.writeheader()
-    for workdir, result, config in zip(workdirs, results, configs, strict=True):
-        writer.writerow({**config, **result_row(result, epoch_records(workdir))})
-    replace_file(out / "results.csv", text.getvalue().encode())
+    rows = [
+        {**config, **result_row(result, epoch_records(workdir))}
+        for workdir, result, config in zip(workdirs, results, configs, strict=True)
+    ]
+    write_rows(out / "results.csv", rows, [*COLUMNS, *differ])
 
 
 def result_row(result: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

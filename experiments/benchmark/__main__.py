@@ -24,6 +24,7 @@ from experiments.benchmark import page, records, tables
 from experiments.benchmark.pool import run_cells
 from experiments.benchmark.suite import Cell, cells, find_suite, suite_names
 from experiments.crossfit import values_of
+from experiments.csv_rows import write_rows
 from experiments.runs import epoch_records
 from experiments.sweep import start
 from l2rm_jax import console
@@ -61,9 +62,10 @@ def main() -> None:
     names = [cell.name for cell in everything]
     if flags.csv:
         rows = records.merged(rows, records.read_records(flags.csv), names)
-        records.write_csv(flags.csv, rows, records.COLUMNS)
+        write_rows(flags.csv, rows, records.COLUMNS)
     if rows:
-        records.write_csv(out / "results.csv", rows, records.COLUMNS)
+        out.mkdir(parents=True, exist_ok=True)
+        write_rows(out / "results.csv", rows, records.COLUMNS)
         write_pages(flags.suite, rows, everything, out)
     else:
         console.say("no run is finished yet")

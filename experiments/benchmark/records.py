@@ -1,7 +1,6 @@
 """Rows of finished runs: what `results.csv` holds, one a run."""
 
 import csv
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,6 @@ from experiments.benchmark.pool import COST_FILE
 from experiments.benchmark.suite import Cell, Suite
 from experiments.runs import RECALLS, epoch_records, read_log
 from experiments.sweep import result_row
-from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import DataError
 from l2rm_jax.run.log import EPOCH_KINDS
 from l2rm_jax.run.results import RESULTS_FILE
@@ -95,13 +93,3 @@ def merged(new: Sequence[Record], old: Sequence[Record], names: Sequence[str]) -
     """
     rows = {row["run"]: row for row in (*old, *new)}
     return [rows[name] for name in names if name in rows]
-
-
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Write rows as a CSV file, whole or not at all."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, text.getvalue().encode())

@@ -20,7 +20,7 @@ from l2rm_jax.crossfit.folds import hash_keys
 from l2rm_jax.crossfit.rows import BLOCK, Rows, padded_blocks, unit_rows
 
 BOILERPLATE = 10  # images with the same text from which on it is listed, and groups no images
-_EXACT = 20_000  # images: up to so many, all are compared with all, else within buckets
+_EXACT = 20_000  # images: up to so many are all compared, more within buckets
 _RARE = 0.999  # share of random pairs of images that are less alike than near duplicates
 _SAMPLE = 100_000  # random pairs
 _NEAR = 3
@@ -117,10 +117,11 @@ def _images_of_texts(
 
 def _rare_likeness(images: Rows, seed: int) -> float:
     rng = np.random.default_rng(seed)
-    count, total = min(images.shape[0], 2 * BLOCK), images.shape[0]
+    count, total = min(images.shape[0], _EXACT), images.shape[0]
     some = unit_rows(images[np.sort(rng.choice(total, count, replace=False))])
     i, j = rng.integers(0, count, (2, _SAMPLE))
-    likeness = np.einsum("nd,nd->n", some[i[i != j]], some[j[i != j]])
+    different = np.array_split(np.stack([i, j])[:, i != j], _SAMPLE // BLOCK, axis=1)
+    likeness = np.concatenate([np.einsum("nd,nd->n", some[i], some[j]) for i, j in different])
     return float(np.quantile(likeness, _RARE)) if len(likeness) else np.inf
 
 

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float32, Int
 
 from l2rm_jax.audit.scores import Evidence, Moved, Scores
 
 _RIDGE_PAIRS = 30_000  # with so many pairs the ridge is that of one pair, with fewer it is stronger
 _STEPS = 20
 _TOLERANCE = 1e-5
-_FIT_PAIRS = 200_000  # a regression is fitted to a sample of at most so many pairs
+_FIT_PAIRS = 50_000  # a regression is fitted to a sample of at most so many pairs
 _BLOCK = 16384  # pairs
 
 
@@ -109,14 +109,14 @@ def _left_behind(moved: Moved, pair_image: np.ndarray, information: np.ndarray) 
 
 def _columns(
     scores: Scores, rest: Float[np.ndarray, "..."], siblings: Int[np.ndarray, "..."]
-) -> Float[np.ndarray, "... columns"]:
+) -> Float32[np.ndarray, "... columns"]:
     """Scores side by side, with the mean information of the siblings and whether there are any."""
     near = scores.neighbours
     agreement = np.moveaxis(near.agreement, -1, 0)
     columns = *scores[:3], near.of_images, near.of_captions, *agreement
     mean = np.where(siblings > 0, rest / np.maximum(siblings, 1), 0)
     has_any = np.broadcast_to(siblings > 0, mean.shape)
-    return np.stack([*columns, mean, has_any], axis=-1)
+    return np.stack([*columns, mean, has_any], axis=-1, dtype=np.float32)
 
 
 def _regress(

@@ -24,7 +24,7 @@ from l2rm_jax.crossfit.linear import cca_similarity, encode_rows
 from l2rm_jax.crossfit.rows import Rows, unit_rows
 from l2rm_jax.retriever.pairs_proposals import divide, transport
 
-GROUP = 4096  # images, or captions, of one transport problem
+GROUP = 2048  # images and captions of one transport problem, their geometric mean
 _RIDGE, _POWER = Ridge(0.3, 0.3), 1.0
 _TEMPERATURE = 0.05  # of the cosines; also the entropy of the transport
 _MOVED = 0.7  # share of the doubted that is transported; 0.4 to 0.9 hardly differ
@@ -92,9 +92,10 @@ def propose(
     image_codes = np.asarray(encode_rows(model.encode_images, images, shown))
     caption_codes = np.asarray(encode_rows(model.encode_captions, captions, rows))
     caption_codes = _pooled(caption_codes, position, mass, foreign[rows])
-    count = math.ceil(_ROOM * max(len(shown), len(rows)) / GROUP)
+    size = math.sqrt(len(shown) * len(rows))
     groups = [(np.arange(len(shown)), np.arange(len(rows)))]
-    if max(len(shown), len(rows)) > GROUP:
+    if size > GROUP:
+        count = math.ceil(_ROOM * size / GROUP)
         groups = divide(image_codes, caption_codes, position, min(count, len(shown)))
     shape = [max(map(len, side)) for side in zip(*groups, strict=True)]
     with progress_bar(len(rows), "proposals") as bar:

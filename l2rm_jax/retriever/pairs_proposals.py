@@ -212,12 +212,13 @@ def divide(
     """
     parts = _halve(images, np.arange(len(images)), count)
     order, starts = np.concatenate(parts), np.cumsum([0, *map(len, parts[:-1])])
+    own, ordered = np.argsort(order)[image_of], images[order].T
     fits = np.empty((len(captions), count), np.float32)
     size = max(1, _BLOCK // len(images))
     for start in range(0, len(captions), size):
         block = slice(start, start + size)
-        sims = captions[block] @ images[order].T
-        sims[image_of[block][:, None] == order] = _OWN
+        sims = captions[block] @ ordered
+        sims[np.arange(len(sims)), own[block]] = _OWN
         fits[block] = np.maximum.reduceat(sims, starts, axis=1)
     group = _assign(fits, math.ceil(_ROOM * len(captions) / count))
     return [Group(np.sort(part), np.flatnonzero(group == k)) for k, part in enumerate(parts)]

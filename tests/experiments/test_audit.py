@@ -5,6 +5,7 @@ import pytest
 
 from experiments import audit, audit_peers
 from experiments.audit import Cell, Vectors
+from experiments.csv_rows import write_rows
 from tests.audit.synthetic import make_pairs
 
 
@@ -61,7 +62,7 @@ def test_a_cell_and_what_it_keeps(vectors, tmp_path):
     assert float(rows[0]["auroc"]) > 0.95
     assert 0.1 < float(rows[0]["rate"]) < 0.3
     assert 0 <= float(rows[0]["proposal_first"]) <= 1
-    audit.write_rows(tmp_path / "rows.csv", rows)
+    write_rows(tmp_path / "rows.csv", rows)
     assert audit.read_rows(tmp_path / "rows.csv")[1]["auroc"] == rows[1]["auroc"]
 
 
