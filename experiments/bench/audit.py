@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.bench.importing import anonymous_kib
+from experiments.bench.importing import peak_anonymous_kib
 from experiments.csv_rows import write_rows
 from l2rm_jax.audit import audit_pairs
 
@@ -54,10 +54,7 @@ def _measured_alone(directory: str) -> dict[str, float]:
     """Measure in a process of its own, and its memory with it."""
     command = [sys.executable, "-m", "experiments.bench.audit", f"--measure={directory}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    peak = 0
-    while process.poll() is None:
-        peak = max(peak, anonymous_kib(process.pid))
-        time.sleep(0.02)
+    peak = peak_anonymous_kib(process)
     printed, _ = process.communicate()
     if process.returncode:
         sys.exit("the audit failed")

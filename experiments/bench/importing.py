@@ -62,10 +62,7 @@ def import_arrays(place: Path, rows: int, dimensions: int) -> dict[str, float]:
     flags = [f"--image_vectors={images}", f"--caption_vectors={captions}", f"--out={place / 'out'}"]
     begin = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-m", "l2rm_jax", "import", *flags])
-    peak = 0
-    while process.poll() is None:
-        peak = max(peak, anonymous_kib(process.pid))
-        time.sleep(0.02)
+    peak = peak_anonymous_kib(process)
     seconds = time.perf_counter() - begin
     if process.returncode:
         sys.exit("the import failed")
@@ -73,6 +70,15 @@ def import_arrays(place: Path, rows: int, dimensions: int) -> dict[str, float]:
     for file in (images, captions):
         file.unlink()
     return {"arrays_s": seconds, "arrays_peak_anonymous_mib": peak / 1024}
+
+
+def peak_anonymous_kib(process: subprocess.Popen) -> int:
+    """Wait until a process ends; return the most anonymous memory that it had, in KiB."""
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, anonymous_kib(process.pid))
+        time.sleep(0.02)
+    return peak
 
 
 def anonymous_kib(process: int) -> int:

@@ -62,6 +62,7 @@ def main() -> None:
     names = [cell.name for cell in everything]
     if flags.csv:
         rows = records.merged(rows, records.read_records(flags.csv), names)
+        flags.csv.parent.mkdir(parents=True, exist_ok=True)
         write_rows(flags.csv, rows, records.COLUMNS)
     if rows:
         out.mkdir(parents=True, exist_ok=True)
