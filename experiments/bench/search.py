@@ -9,6 +9,7 @@ pages of the file.
 """
 
 import argparse
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import jax
 import numpy as np
 
 from experiments.bench import measure
+from experiments.bench.importing import anonymous_kib
 from l2rm_jax import config as defaults
 from l2rm_jax.models import make_model
 from l2rm_jax.retriever import EncodedCaptions, EncodedImages, Retriever
@@ -109,8 +111,7 @@ def _held_while(work: Callable[[], None]) -> int:
     def watch() -> None:
         nonlocal peak
         while not done.wait(0.02):
-            lines = Path("/proc/self/status").read_text().splitlines()
-            peak = max(peak, *(int(line.split()[1]) for line in lines if "RssAnon" in line))
+            peak = max(peak, anonymous_kib(os.getpid()))
 
     thread = threading.Thread(target=watch)
     thread.start()

@@ -19,6 +19,7 @@ def _rows() -> Mapping[str, Row]:
         "infonce": Row(infonce),
         "infonce x2": Row({**infonce, "train.networks": 2}),
         "infonce kept": Row({**infonce, **KEPT}, "crossfit", drops=True),
+        "infonce rematched": Row({**infonce, "train.draw": "rematched"}, "crossfit"),
         "truth": Row({**infonce, "data.filter": "truth"}, "truth", drops=True),
         "rcl": Row({"method": "rcl"}),
         # Each schedule starts anew: the last one has as many epochs as the other methods.

@@ -5,12 +5,18 @@ from experiments.benchmark.suite import Grid, Row, Suite
 from experiments.crossfit import DEV_IMAGES
 
 _RECIPE = {"method": "infonce", "model.head": "linear"}
-LINEAR = (*CLOSED_FORM, "recipe linear")
+LINEAR = (*CLOSED_FORM, "recipe linear", "recipe linear x2")
 _SEEDS = (0, 1, 2)
 
 SUITE = Suite(
     config="flickr8k",
-    rows={**ROWS, "recipe linear": Row(_RECIPE, "crossfit", config="recipes:linear")},
+    rows={
+        **ROWS,
+        "recipe linear": Row(_RECIPE, "crossfit", config="recipes:linear"),
+        "recipe linear x2": Row(
+            {**_RECIPE, "train.networks": 2}, "crossfit", config="recipes:linear"
+        ),
+    },
     grids=(
         Grid(LINEAR, ("linear",), ("image",), (0.4, 0.6, 0.8), _SEEDS),
         Grid(DEEP, ("aggregate",), ("image",), (0.4, 0.6, 0.8), _SEEDS),
