@@ -18,6 +18,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments import sweep
+from experiments.csv_rows import write_rows
 from experiments.runs import RECALLS, epoch_records
 from l2rm_jax.config import NEEDED_HEADS
 from l2rm_jax.data.mismatch import SEMI_PAIRED
@@ -41,6 +42,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="little data, one epoch per cell")
     parser.add_argument("--json", required=True, type=Path, help="file to write the cells to")
+    parser.add_argument("--csv", type=Path, help="file to write the table to")
     parser.add_argument("--out", type=Path, help="directory of the runs (runs/grid[-quick])")
     sweep.add_settings(parser, "vary", "set")
     arguments = parser.parse_args()
@@ -58,7 +60,11 @@ def main() -> None:
     )
     cells = [cell(workdir) for workdir in workdirs]
     write_json(arguments.json, {"cells": cells})
-    print(table(cells))
+    rows = table(cells)
+    if arguments.csv:
+        write_rows(arguments.csv, rows)
+    for line in (rows[0].keys(), ["---"] * len(rows[0]), *(row.values() for row in rows)):
+        print(f"| {' | '.join(line)} |")
 
 
 def fits(method: str, head: str) -> bool:
@@ -83,8 +89,8 @@ def cell(workdir: Path) -> dict[str, Any]:
     return {"run": workdir.name, **{name: row[name] for name in names}}
 
 
-def table(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Return a Markdown table of the test rSum by method and rate (rows) and head (columns).
+def table(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return rows of the test rSum, by method and rate, with a column for each head.
 
     A cell is the mean over seeds.
 
@@ -103,9 +109,10 @@ def table(cells: Sequence[Mapping[str, Any]]) -> str:
             )
         return f"{sum(cell['rsum'] for cell in runs) / len(runs):.1f}" if runs else ""
 
-    rows = [["method", "rate", *heads], ["---"] * (2 + len(heads))]
-    rows += [[*line, *(rsum(*line, head) for head in heads)] for line in lines]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+    return [
+        {"method": line[0], "rate": line[1], **{head: rsum(*line, head) for head in heads}}
+        for line in lines
+    ]
 
 
 def _line(cell: Mapping[str, Any]) -> tuple[str, str]:

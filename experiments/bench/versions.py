@@ -23,7 +23,6 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.bench.measure import processor
 from experiments.csv_rows import write_rows
 from experiments.sweep import start
 
@@ -128,7 +127,6 @@ def row(what: str, head: str, programs: dict[str, int], ratios: list[float]) -> 
         **programs,
         "rounds": len(ratios),
         **{name: f"{value:.2f}" for name, value in times.items()},
-        "processor": processor(),
     }
 
 
