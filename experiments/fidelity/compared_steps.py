@@ -1,6 +1,6 @@
 """Steps of the compared methods: DECL, CRCL, NCR, BiCro, SPS."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import jax
@@ -191,12 +191,7 @@ def ncr_step(arrays: Arrays) -> Errors:
                 target = out["target_unlabelled"]
                 yield "labels", difference(sum(both)[:, None] / 2, target)
                 labels["mismatched"] = np.broadcast_to(target, (size, size))
-            for order, (stream, label) in enumerate(labels.items()):
-                state, metrics = update(state, given[stream], label)
-                yield from _losses(stored, n, {NAMES[stream]: metrics["loss"]})
-                yield from _norm(stored, n * len(labels) + order, metrics["grad_norm"])
-                if n == order == 0 and part == "second_half":
-                    yield from _first_gradients(arrays, stored, state, metrics, "w0_A/")
+            state = yield from _one_by_one(update, state, given, labels, arrays, part, n)
     yield from weights_after(arrays.under("second_half/"), state, noisy=_noisy(arrays, 4))
 
 
@@ -223,15 +218,12 @@ def bicro_step(arrays: Arrays) -> Errors:
     for part, streams in (("first_half", ("matched",)), ("second_half", ("mismatched", "matched"))):
         state, stored = network(start, 0), arrays.under(f"{part}/")
         for n, given in enumerate(pairs):
-            labels = labels_of(given)
-            for order, stream in enumerate(streams):
+            found = labels_of(given)
+            labels = {stream: found[stream] for stream in streams}
+            for stream, label in labels.items():
                 name = NAMES[stream].removeprefix("loss_")
-                yield "labels", difference(labels[stream][0], stored[f"{n}/y_{name}"])
-                state, metrics = update(state, given[stream], labels[stream])
-                yield from _losses(stored, n, {NAMES[stream]: metrics["loss"]})
-                yield from _norm(stored, n * len(streams) + order, metrics["grad_norm"])
-                if n == order == 0 and part == "second_half":
-                    yield from _first_gradients(arrays, stored, state, metrics, "w0_A/")
+                yield "labels", difference(label[0], stored[f"{n}/y_{name}"])
+            state = yield from _one_by_one(update, state, given, labels, arrays, part, n)
     yield from weights_after(arrays.under("second_half/"), state, noisy=_noisy(arrays, 4))
 
 
@@ -280,6 +272,26 @@ def _update_of(method: Method):
         return base.update_on(method.model, loss, optimiser, state, batch)
 
     return update
+
+
+def _one_by_one(
+    update: Callable,
+    state: base.TrainState,
+    batches: Mapping[str, Batch],
+    labels: Mapping[str, Any],
+    arrays: Arrays,
+    part: str,
+    n: int,
+) -> Generator[tuple[str, float], None, base.TrainState]:
+    """The updates of network a in iteration n, in the order of `labels`; returns its new state."""
+    stored = arrays.under(f"{part}/")
+    for order, (stream, label) in enumerate(labels.items()):
+        state, metrics = update(state, batches[stream], label)
+        yield from _losses(stored, n, {NAMES[stream]: metrics["loss"]})
+        yield from _norm(stored, n * len(labels) + order, metrics["grad_norm"])
+        if n == order == 0 and part == "second_half":
+            yield from _first_gradients(arrays, stored, state, metrics, "w0_A/")
+    return state
 
 
 def _losses(stored: Arrays, n: int, ours: Mapping[str, Any]) -> Errors:
