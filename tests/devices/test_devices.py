@@ -65,7 +65,7 @@ def report(config, devices: int, streams: list[dict]) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("head", "settings"),
     [
-        ("sgr", {}),
+        pytest.param("sgr", {}, marks=pytest.mark.exhaustive),
         ("saf", {"queue_length": 2 * SIZE, "mask": "same_image", "rho": 0.5}),
         ("vse", WARMUP),
     ],
