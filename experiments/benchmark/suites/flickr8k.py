@@ -13,9 +13,7 @@ SUITE = Suite(
     rows={
         **ROWS,
         "recipe linear": Row(_RECIPE, "crossfit", config="recipes:linear"),
-        "recipe linear x2": Row(
-            {**_RECIPE, "train.networks": 2}, "crossfit", config="recipes:linear"
-        ),
+        "recipe linear x2": Row(_RECIPE, "crossfit", config="recipes:recall"),
     },
     grids=(
         Grid(LINEAR, ("linear",), ("image",), (0.4, 0.6, 0.8), _SEEDS),
