@@ -1,10 +1,11 @@
-"""Published settings of the compared methods: every variant is a config that a run accepts."""
+"""Published and recommended settings: every variant is a config that a run accepts."""
 
 import runpy
 from pathlib import Path
 
 import pytest
 
+from l2rm_jax.run.config_file import flat, load_config
 from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.settings import COMPARED
 
@@ -32,3 +33,10 @@ def test_variants_of_the_compared_methods(data, method):
     if method == "crcl":
         assert config.crcl.schedules == (5, 5, 5)
         assert (config.train.warmup_epochs, config.train.epochs) == (2, 30)
+
+
+def test_recipes_differ_in_the_number_of_networks_alone():
+    linear, recall = load_config("recipes:linear"), load_config("recipes:recall")
+    check_settings(recall)
+    fields = flat(linear)
+    assert {key: x for key, x in flat(recall).items() if fields[key] != x} == {"train.networks": 2}
