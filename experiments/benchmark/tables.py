@@ -16,7 +16,8 @@ from experiments.benchmark.statistics import (
 )
 from l2rm_jax.config import NEEDED_HEADS
 
-REFERENCES = ("triplet", "infonce", "cca weighted")
+LINEAR_REFERENCES = ("cca weighted", "recipe linear")  # with a head of their own
+REFERENCES = ("triplet", "infonce", *LINEAR_REFERENCES)
 MEASURES = {"dev_rsum": "Validation rSum", "test_rsum": "Test rSum"}
 LINEAR = NEEDED_HEADS["cca"]
 # A row, the head, the protocol and the rate of a cell.
@@ -75,11 +76,11 @@ def difference_tables(records: Sequence[Record]) -> list[Table]:
 def _differences(
     values: Mapping[Key, Mapping[int, float]], reference: str
 ) -> dict[Key, Difference]:
-    """Each row less the reference: with the same head, or with that of `cca`."""
+    """Each row less the reference: with the same head, or with the linear one."""
     found = {}
     for key, own in values.items():
         row, head, *rest = key
-        of_reference = LINEAR if reference.startswith("cca") else head
+        of_reference = LINEAR if reference in LINEAR_REFERENCES else head
         other = values.get((reference, of_reference, *rest), {})
         if row != reference and (difference := paired_difference(own, other)):
             found[key] = difference
