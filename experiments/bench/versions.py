@@ -33,10 +33,13 @@ BENCHMARKS = {
     "step": (("experiments.bench.step", "--batch=32", *SIZES), "step_s"),
     "score": (("experiments.bench.score", "--images=200", "--captions=1000", *SIZES), "score_s"),
 }
-# Shape and name of an operation in the text of a program; those of PARTS compute nothing.
+# Shape and name of an operation in the text of a program.
 OPERATION = re.compile(r"^ +(?:ROOT )?%\S+ = (\(.*?\)|\S+) ([\w-]+)\(", re.M)
-PARTS = ("bitcast", "call", "conditional", "constant", "fusion", "get-tuple-element", "parameter")
-PARTS = (*PARTS, "tuple", "while")
+# Operations that compute nothing themselves.
+PASSIVE = {
+    "bitcast", "call", "conditional", "constant", "fusion", "get-tuple-element", "parameter",
+    "tuple", "while",
+}  # fmt: skip
 
 
 def main() -> None:
@@ -68,18 +71,18 @@ def main() -> None:
         write_rows(sizes.csv, rows)
 
 
-def run(tree: Path, what: str, head: str, flags: list[str], xla_flags: str = "") -> None:
-    """Run a benchmark of a checkout in a process of its own.
+def run(tree: Path, what: str, head: str, flags: list[str], of_compiler: str = "") -> None:
+    """Run a benchmark of a checkout in a process of its own, with more flags of the compiler.
 
     Raises:
       subprocess.CalledProcessError: the benchmark failed; its message is on screen.
     """
     (module, *own), _ = BENCHMARKS[what]
-    flags_of_compiler = f"{os.environ.get('XLA_FLAGS', '')} {xla_flags}".strip()
+    xla_flags = f"{os.environ.get('XLA_FLAGS', '')} {of_compiler}".strip()
     subprocess.run(
         [sys.executable, "-m", module, *own, f"--head={head}", *flags],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree.resolve()), "XLA_FLAGS": flags_of_compiler},
+        env={**os.environ, "PYTHONPATH": str(tree.resolve()), "XLA_FLAGS": xla_flags},
         stdout=subprocess.DEVNULL,
         check=True,
     )
@@ -99,7 +102,7 @@ def operations(tree: Path, what: str, head: str) -> Counter[tuple[str, str]]:
         run(tree, what, head, ["--repeats=1"], dump)
         files = Path(directory).glob("*after_optimizations.txt")
         found = (match.groups() for file in files for match in OPERATION.finditer(file.read_text()))
-        return Counter(each for each in found if each[1] not in PARTS)
+        return Counter(each for each in found if each[1] not in PASSIVE)
 
 
 def compare_programs(before: Counter, now: Counter) -> dict[str, int]:
