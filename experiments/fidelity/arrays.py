@@ -8,6 +8,9 @@ import numpy as np
 
 # Pairs (quantity, error). A quantity may come several times; its largest error counts.
 Errors = Iterator[tuple[str, float]]
+# The authors' noise is the difference between their float32 and float64 runs, a single sample, and
+# our runs have as much: a difference of this many times the noise is no error.
+NOISE_MARGIN = 3
 
 
 class Arrays(Mapping[str, np.ndarray]):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.fidelity.arrays import (
+    NOISE_MARGIN,
     Arrays,
     Errors,
     both_precisions,
@@ -170,7 +171,7 @@ def _training_mode(arrays: Arrays) -> Errors:
 
 
 def _gradient_difference(ours, theirs, noise, scale: float) -> float:
-    """Return the difference beyond three times the authors' noise, divided by their largest entry.
+    """Return the difference beyond the authors' noise, divided by their largest entry.
 
     Where their gradient is nothing but noise, because it is zero by construction, the difference is
     divided by `scale` instead, the largest gradient of all parameters.
@@ -181,7 +182,7 @@ def _gradient_difference(ours, theirs, noise, scale: float) -> float:
     beside one of 33.
     """
     rounding = float(np.finfo(np.float32).eps) * scale
-    most, noise = float(np.abs(theirs).max()), max(3 * float(np.max(noise)), rounding)
+    most, noise = float(np.abs(theirs).max()), max(NOISE_MARGIN * float(np.max(noise)), rounding)
     beyond = max(0.0, difference(ours, theirs) - noise)
     return beyond / (most if most > noise else scale)
 
