@@ -118,7 +118,7 @@ def compare_programs(before: Counter, now: Counter) -> dict[str, int]:
 def numbers(shape: str) -> int:
     """Return how many numbers the largest array of a shape has: 12 for `(f32[3,4]{1,0}, s32[])`."""
     sizes = (found.split(",") for found in re.findall(r"\[([\d,]*)\]", shape))
-    return max(math.prod(int(size) for size in each if size) for each in sizes)
+    return max((math.prod(int(size) for size in each if size) for each in sizes), default=0)
 
 
 def row(what: str, head: str, programs: dict[str, int], ratios: list[float]) -> dict[str, object]:

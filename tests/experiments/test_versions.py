@@ -26,4 +26,4 @@ def test_programs_are_compared_by_shape_and_name():
 
 def test_numbers_of_a_shape():
     assert versions.numbers("(f32[3,4]{1,0}, s32[], pred[5]{0})") == 12
-    assert versions.numbers("s32[]") == 1
+    assert versions.numbers("s32[]") == 1 and versions.numbers("()") == 0

@@ -5,13 +5,13 @@ loaded, and importing it fails, as it describes two operators that do not exist 
 they let the import pass; timm uses none of the compiled part.
 """
 
-import torch
+from torch import library
 
 try:
     import torchvision  # noqa: F401
 except ImportError:
     pass  # not installed
 except RuntimeError:
-    OPERATORS = torch.library.Library("torchvision", "DEF")
+    OPERATORS = library.Library("torchvision", "DEF")
     for name in ("nms", "qnms"):
         OPERATORS.define(f"{name}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
