@@ -2,9 +2,11 @@
 
 l2rm --config=scenes
 l2rm --config=scenes:quick
+l2rm --config=scenes:long
 
-The first takes some minutes on a laptop CPU. `scenes:quick` takes about a minute and only shows
-that every part works; its recalls say nothing about the method.
+The first takes two minutes on two CPU cores. `scenes:quick` takes half a minute and only shows that
+every part works; its recalls say nothing about the method. `scenes:long` has the larger batches and
+the epochs with which the tables of `experiments` were measured: some five minutes a run.
 """
 
 from l2rm_jax.config import get_config

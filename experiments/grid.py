@@ -47,7 +47,7 @@ def main() -> None:
     sweep.add_settings(parser, "vary", "set")
     arguments = parser.parse_args()
     quick = arguments.quick
-    config = sweep.load_config(f"{CONFIG}:quick" if quick else str(CONFIG))
+    config = sweep.load_config(f"{CONFIG}:{'quick' if quick else 'long'}")
     complete = {"method": [*METHODS], "model.head": [*HEADS]}
     for key in complete.keys() & arguments.set.keys():
         raise ConfigError(f"--set {key}: the grid has all of them; expected --vary {key}=...")

@@ -1,6 +1,6 @@
 """Learned transport costs of matched and mismatched pairs during training (L2RM Fig. 6).
 
-python -m experiments.plot_costs --config=scenes --workdir=runs/costs \
+python -m experiments.plot_costs --config=scenes:long --workdir=runs/costs \
     --set mismatch.rate=0.6 --out=figures
 
 Trains or continues the run in --workdir. After every epoch, the learned cost of each training pair

@@ -1,6 +1,6 @@
 """Test recalls against rho, the transported share of the mass (L2RM Fig. 4).
 
-python -m experiments.sweep --config=scenes --out=runs/rho --set mismatch.rate=0.6 \
+python -m experiments.sweep --config=scenes:long --out=runs/rho --set mismatch.rate=0.6 \
     --vary l2rm.rho=0.05,0.1,0.3,0.5,0.7,0.9 --vary seed=0,1
 python -m experiments.plot_rho runs/rho/results.csv --out=figures
 """

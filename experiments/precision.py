@@ -1,6 +1,6 @@
 """Recall in bfloat16 precision beside float32, simulated on a CPU.
 
-python -m experiments.precision --config=scenes --out=runs/precision --vary seed=0,1,2
+python -m experiments.precision --config=scenes:long --out=runs/precision --vary seed=0,1,2
 
 A CPU multiplies in float32 whatever `precision` says. This script makes it round the factors of the
 matrix products that an accelerator would round, in the forward and the backward pass; both add in

@@ -56,7 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--config", default=str(CONFIG), help="FILE.py or FILE.py:VARIANT")
+    parser.add_argument("--config", default=f"{CONFIG}:long", help="FILE.py or FILE.py:VARIANT")
     parser.add_argument("--out", required=True, type=Path, help="directory of the runs")
     parser.add_argument("--quick", action="store_true", help="tiny runs, to see that all work")
     parser.add_argument("--report", action="store_true", help="only print")

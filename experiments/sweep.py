@@ -1,8 +1,8 @@
 """Train a grid of configs on one data set and keep one CSV row per run.
 
-python -m experiments.sweep --config=scenes --out=runs/scenes \
+python -m experiments.sweep --config=scenes:long --out=runs/scenes \
     --vary method=l2rm,triplet --vary mismatch.rate=0,0.6 --vary seed=0,1,2
-python -m experiments.sweep --config=scenes --out=runs/rho \
+python -m experiments.sweep --config=scenes:long --out=runs/rho \
     --vary l2rm.rho=0.1,0.3,0.5 --set train.epochs=6
 
 KEY is a config field of `l2rm_jax/config.py`. `seed` also sets `mismatch.seed`, unless

@@ -5,11 +5,12 @@ Results go to standard output, progress to standard error. On a terminal, lines 
 Anywhere else, a line stays one line, and there are no control characters.
 """
 
+import contextlib
 import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
 import jax
@@ -232,6 +233,27 @@ class _ProgressBar:
     def note(self, text: str) -> None:
         """Show a text after the numbers, from now on."""
         self._progress.update(self._task, note=text)
+
+    @contextlib.contextmanager
+    def paused(self, reason: str) -> Iterator[None]:
+        """Say why there is no progress within a `with` block; the rate is measured anew after it.
+
+        Without a terminal, a line says so if the block takes longer than `APPEAR_SECONDS`.
+        """
+        [task] = self._progress.tasks
+        line = threading.Timer(
+            APPEAR_SECONDS, _print, [f"{task.description}: {reason}", sys.stderr]
+        )
+        line.daemon = True
+        if self._is_shown and not self._is_bar:
+            line.start()
+        note = task.fields["note"]
+        self.note(reason)
+        try:
+            yield
+        finally:
+            line.cancel()
+            self._progress.reset(self._task, completed=task.completed, note=note)
 
 
 class _Numbers(ProgressColumn):

@@ -277,7 +277,10 @@ def _train_epoch(
                 if done:  # a signal may end the wait: set the position that is saved then
                     fetch_metrics()
                     run.position |= {"step_in_epoch": done, **means.state}
-                run.compile_step(batch, stop.wait)
+                with bar.paused("compiling"):
+                    run.compile_step(batch, stop.wait)
+                if epoch < settings.warmup_epochs:
+                    run.compile_main_step(epoch)
             means.add(run.train_step(batch))
             step, done = step + 1, done + 1
             bar.update(size)

@@ -3,10 +3,13 @@
 import gc
 import importlib
 import os
+import resource
 
 # Most of the suite's time is compilation, so the costly compiler passes are off. Child processes of
 # the tests read the environment too.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+# Around small matrices, threads of NumPy's linear algebra wait for each other most of the time.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from functools import partial
 from pathlib import Path
@@ -18,6 +21,10 @@ from l2rm_jax.devices.programs import set_compiler_flags
 
 set_compiler_flags()
 TESTS = Path(__file__).resolve().parent
+MOST_MEMORY_MAPS = 30_000  # Linux allows 65,530 in a process
+MOST_SECONDS = 5.0  # CPU time of a test that is not marked
+BEGAN = pytest.StashKey[float]()
+LONGEST_FILES = ()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,9 +33,47 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_num_cpu_devices", int(os.environ.get("JAX_NUM_CPU_DEVICES", devices)))
     if hasattr(config, "cache"):  # pytest's own, which --cache-clear empties
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(config.cache.mkdir("compiled"))
-        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files with the longest tests first, or one worker ends long after the other."""
+    items.sort(key=lambda item: rank_of_file(item.path))
+
+
+def rank_of_file(path: Path) -> int:
+    name = path.relative_to(TESTS).as_posix()
+    return LONGEST_FILES.index(name) if name in LONGEST_FILES else len(LONGEST_FILES)
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of its children that have ended."""
+    times = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(time.ru_utime + time.ru_stime for time in times)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item):
+    item.stash[BEGAN] = cpu_seconds()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    """In continuous integration, fail a test of the default suite that takes too long."""
+    report = yield
+    is_marked = any(item.get_closest_marker(name) for name in ("slow", "exhaustive", "weights"))
+    if call.when == "teardown" and report.passed and "CI" in os.environ and not is_marked:
+        seconds = cpu_seconds() - item.stash[BEGAN]
+        if seconds > MOST_SECONDS:
+            report.outcome = "failed"
+            report.longrepr = (
+                f"{item.nodeid}: {seconds:.1f} s of CPU time, expected at most {MOST_SECONDS} s: "
+                "use smaller sizes, or mark it `slow`"
+            )
+    return report
 
 
 def pytest_collection_finish() -> None:
@@ -39,12 +84,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def free_compiled_programs():
-    """Free the compiled programs of a module after its tests.
+    """Free the compiled programs before they exhaust the memory maps of the process.
 
-    Thousands of live programs exhaust the memory maps of a process, and the compiler aborts.
+    Each live program has some; beyond the limit of the system, the compiler aborts.
     """
     yield
-    jax.clear_caches()
+    maps = Path("/proc/self/maps")
+    if not maps.exists() or maps.read_bytes().count(b"\n") > MOST_MEMORY_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from l2rm_jax import config as defaults
 from l2rm_jax.config import NEEDED_HEADS
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pairs import PairDataset
@@ -17,6 +16,7 @@ from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.methods import METHODS, Method, TrainState, make_method
 from l2rm_jax.methods.pair_values import initial_state
 from l2rm_jax.models import HEADS, make_model
+from tests import tiny
 
 SIZE, VOCABULARY, WORDS = 8, 300, 12
 WARMUP, MAIN = range(2)  # the epochs of the tiny run
@@ -25,12 +25,9 @@ CELLS = list(itertools.product(STEPPING, HEADS))
 
 
 def tiny_config(method: str, head: str):
-    config = defaults.get_config("quick")
-    config.method, config.model.head = method, head
-    config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 8, 6, 6
-    config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 8, 2, 2
+    config = tiny.tiny_config(method, head, batch_size=SIZE, epochs=1)
+    config.data.update(scenes_train=8, scenes_dev=2, scenes_test=2)
     config.mismatch.protocol, config.mismatch.paired_images = "semi_paired", 3
-    config.train.batch_size, config.train.warmup_epochs, config.train.epochs = SIZE, 1, 1
     # All streams from the first epoch after the warm-up on.
     config.co_teaching.mismatched_epoch = config.sps.clean_epoch = config.sps.noisy_epoch = 0
     return config
@@ -39,7 +36,7 @@ def tiny_config(method: str, head: str):
 def small_model(head: str, vocabulary_size: int, axis_name: str | None = None, **fields):
     """A model of small sizes; `fields` are those of the config's section `model`."""
     config = tiny_config("triplet", head)
-    config.model.update({"dropout": 0.0, "embed_dim": 8, **fields})
+    config.model.update({"dropout": 0.0, **fields})
     return make_model(config, vocabulary_size, axis_name)
 
 

@@ -13,12 +13,19 @@ from experiments.fidelity.__main__ import GOLDEN, main
 from experiments.fidelity.arrays import Arrays, difference
 
 FILES = parts.compared_files(GOLDEN)
-QUANTITIES = [(path, quantity) for path in FILES for quantity in parts.part_of(path).tolerance]
+SLOW = ("step", "train")  # files with whole training steps have one of these in their name
 
 
-@pytest.mark.parametrize(
-    ("path", "quantity"), QUANTITIES, ids=[f"{path.stem}-{name}" for path, name in QUANTITIES]
-)
+def marked(path, *values):
+    is_slow = any(word in path.stem for word in SLOW)
+    name = "-".join((path.stem, *values))
+    return pytest.param(path, *values, id=name, marks=pytest.mark.slow if is_slow else ())
+
+
+QUANTITIES = [marked(path, name) for path in FILES for name in parts.part_of(path).tolerance]
+
+
+@pytest.mark.parametrize(("path", "quantity"), QUANTITIES)
 def test_agrees_with_the_authors(path, quantity):
     found = parts.compare(path)
     if quantity not in found.errors:
@@ -26,6 +33,7 @@ def test_agrees_with_the_authors(path, quantity):
     assert found.errors[quantity] <= found.tolerance[quantity]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", parts.PARTS)
 def test_every_quantity_is_in_some_file(kind):
     """A quantity in no file would always be skipped by the test above."""
@@ -34,7 +42,7 @@ def test_every_quantity_is_in_some_file(kind):
     assert part.tolerance.keys() == set().union(*found)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [marked(path) for path in FILES])
 def test_every_array_is_read(path):
     assert parts.compare(path).unread == []
 

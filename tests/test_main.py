@@ -46,7 +46,7 @@ def run(place):
 MISTAKES = [
     ("--config.optim.learning_rat=1", "error: config.optim.learning_rat: no such field"),
     ("--config=configs/missing.py", "configs/missing.py: no such config file"),
-    ("--config=configs/scenes.py:slow", "expected scenes or scenes:quick"),
+    ("--config=configs/scenes.py:slow", "expected scenes or scenes:quick, scenes:long"),
     ("--config.train.epochs=2.5", "config.train.epochs: found '2.5', expected a whole number"),
     ("--config.method=l3rm", "'l3rm' is none of triplet, infonce, bicro, cca, crcl"),
     ("--config=f30k", "data.path: empty"),
@@ -337,6 +337,7 @@ def test_the_script_l2rm_is_this_command():
     assert getattr(importlib.import_module(module), name) is main.run_command
 
 
+@pytest.mark.slow
 def test_a_damaged_cached_program_is_compiled_again(tmp_path):
     code = (
         "import jax; from experiments.sweep import start\n"

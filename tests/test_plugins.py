@@ -17,6 +17,7 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import METHODS
 from l2rm_jax.models import HEADS, make_model
 from l2rm_jax.run.config_file import load_config, read_config, write_config
+from tests import tiny
 
 ROOT = Path(__file__).resolve().parents[1]
 FOCAL, BILINEAR = "tests.plugins.focal", "tests.plugins.bilinear"
@@ -24,8 +25,7 @@ FIELDS = {
     "method": "focal",
     "model.head": "bilinear",
     "own.gamma": 1.5,
-    "model.embed_dim": 8,
-    "model.word_dim": 6,
+    **{f"model.{name}": size for name, size in tiny.MODEL.items()},
     "train.epochs": 2,
     "train.log_steps": 1,
     "train.batch_size": 8,
@@ -60,6 +60,7 @@ def train_and_stop(workdir: Path) -> int:
     return process.wait(LIMIT)
 
 
+@pytest.mark.slow
 def test_a_run_with_plugins_resumes_and_is_evaluated(tmp_path):
     assert train_and_stop(tmp_path) == 128 + signal.SIGTERM
     assert not (tmp_path / "results.json").exists()
@@ -138,6 +139,7 @@ def test_error_for_a_failed_import_is_one_line(source, message, tmp_path, monkey
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_error_for_a_missing_plugin_is_one_line_in_every_mode(tmp_path):
     config = default([FOCAL])
     write_config(tmp_path, config)

@@ -10,27 +10,15 @@ import numpy as np
 import pytest
 
 from experiments.rematching import rematch
-from l2rm_jax import config as defaults
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, DivergedError
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.train import train
+from tests.tiny import tiny_config
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 WALL_CLOCK = ("seconds",)
-
-
-def tiny_config(method: str = "l2rm", head: str = "vse", **train_fields):
-    config = defaults.get_config("quick")
-    config.method, config.model.head = method, head
-    config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 16, 8, 8
-    config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 20, 6, 10
-    config.train.batch_size = 20
-    config.train.warmup_epochs, config.train.epochs = 1, 2
-    config.train.checkpoint_steps = 2
-    config.train.update(train_fields)
-    return config
 
 
 def one_device() -> Replicas:
@@ -103,6 +91,7 @@ def test_a_finished_run_only_tests_again(finished):
     assert records(workdir) == before
 
 
+@pytest.mark.slow
 def test_mismatched_pairs_of_a_finished_run_are_rematched(finished):
     workdir, _ = finished
     before = {p: p.stat().st_mtime_ns for p in workdir.rglob("*") if p.is_file()}
@@ -218,6 +207,7 @@ def test_real_data_train(flickr8k, tmp_path):
     assert results["data"] == "flickr8k" and 0 < results["rsum"] < 600
 
 
+@pytest.mark.slow
 def test_images_with_fewer_regions_train(tmp_path):
     """In the files, the rows after an image's last region are NaN."""
     data, rng = tmp_path / "data", np.random.default_rng(0)

@@ -66,6 +66,11 @@ class Replicas:
         return self._local[0].platform == "cpu"
 
     @property
+    def compile_on_host(self) -> bool:
+        """Whether compiling takes nothing from the devices; a GPU tries out kernels meanwhile."""
+        return self._local[0].platform in ("cpu", "tpu")
+
+    @property
     def share(self) -> Share:
         """The part of each global batch that this host reads."""
         return Share(self._hosts.index(jax.process_index()), len(self._hosts))

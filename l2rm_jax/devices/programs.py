@@ -26,6 +26,7 @@ class Program:
     def __init__(self, function: Callable):
         self.function = function
         self._compiled: set = set()
+        self._ahead: dict[tuple, Future] = {}  # compilations under way, by shapes of the inputs
 
     def __call__(self, *inputs: Any) -> Any:
         self.compile(*inputs)
@@ -45,12 +46,23 @@ class Program:
         """
         if self.is_compiled(*inputs):
             return
-        # JAX caches the result, so a later call compiles nothing. Lower in this thread: JAX's
-        # thread-local settings, such as the matmul precision, take effect while it lowers.
-        compiled = wait(_run_in_thread(self.function.lower(*inputs).compile))
+        self.compile_ahead(*inputs)
+        # JAX caches the result, so a later call compiles nothing.
+        compiled = wait(self._ahead.pop(_shapes(inputs)))
         # The compiler has freed as much memory as a step may need.
         release_free_memory(_working_memory(compiled))
         self._compiled.add(_shapes(inputs))
+
+    def compile_ahead(self, *inputs: Any) -> None:
+        """Start to compile the function in the background; `compile` then waits for the result.
+
+        Args:
+          *inputs: arguments of the function. They are traced in this thread, where JAX's
+            thread-local settings, such as the matmul precision, take effect.
+        """
+        key = _shapes(inputs)
+        if key not in self._ahead and key not in self._compiled:
+            self._ahead[key] = _run_in_thread(self.function.lower(*inputs).compile)
 
 
 def _working_memory(compiled: jax.stages.Compiled) -> int:

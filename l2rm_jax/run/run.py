@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.batches import Batch, scoring_batches
@@ -196,6 +197,22 @@ class Run:
         with self._training_memory():
             self._train_step.compile(self.state, self._shards(batch), wait=wait)
 
+    def compile_main_step(self, epoch: int) -> None:
+        """Start to compile the step that follows the warm-up, while the warm-up trains.
+
+        Not on a GPU, whose compiler tries kernels out on the device and would disturb the training.
+
+        Args:
+          epoch: the running epoch of the warm-up, counted from 0.
+        """
+        streams = self.method.streams
+        if streams.keys() == self.plan.streams.keys() or not self.replicas.compile_on_host:
+            return
+        pairs = np.arange(len(self.data.train))
+        plan = EpochPlan({name: _repeated(pairs, batches) for name, batches in streams.items()})
+        batch = next(self.stream(plan, epoch).iterate())
+        self._train_step.compile_ahead(self.state, self._shards(batch))
+
     def train_step(self, batch: dict[str, Batch]) -> dict[str, jax.Array]:
         """Do one update and return its metrics, which may still be on the device.
 
@@ -337,3 +354,8 @@ class Run:
         self.plan = None
         self.position = {"epoch": epochs, "best_rsum": max(rsum, best)}
         self.save()
+
+
+def _repeated(pairs: Int[np.ndarray, " n"], batches: int) -> Int[np.ndarray, "..."]:
+    """Rows of a stream of which a step takes one batch, `[n]`, or several, `[n, batches, 2]`."""
+    return pairs if batches == 1 else np.tile(pairs[:, None, None], (1, batches, 2))

@@ -91,6 +91,7 @@ def test_a_pair_is_judged_by_models_that_have_not_seen_its_group(pairs, monkeypa
     assert all((before[k].image_map != after[k].image_map).any() for k in others)
 
 
+@pytest.mark.slow
 def test_near_duplicates_share_fold_and_group(pairs):
     images, captions, stored, _ = pairs
     twins = images.copy()
@@ -117,6 +118,7 @@ def test_a_stopped_audit_goes_on(pairs, audit, tmp_path, monkeypatch):
         np.testing.assert_array_equal(getattr(resumed.findings, name), values, err_msg=name)
 
 
+@pytest.mark.slow
 def test_shifted_rows_are_found():
     images, captions, stored, _ = make_pairs(600, 1, 0.0, seed=3)
     stored[200:300] = stored[199:299]
@@ -150,6 +152,7 @@ def test_single_captions_are_ordered_by_information_where_the_posterior_is_near_
     assert (np.diff(found.information[last]) >= 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 def test_vectors_that_say_little_cannot_tell(rate):
     """Their rate is too high, and the AUROC of pairs mismatched on purpose does not show it."""
@@ -160,6 +163,7 @@ def test_vectors_that_say_little_cannot_tell(rate):
     assert "with an AUROC that may be as low as 0.8" in audit.cannot_tell
 
 
+@pytest.mark.slow
 def test_vectors_that_say_nothing_cannot_tell():
     rng = np.random.default_rng(0)
     images, captions = rng.standard_normal((300, 8)), rng.standard_normal((300, 9))

@@ -95,6 +95,7 @@ def test_exit_statuses(data, capsys):
     assert status("audit --data=nowhere --out=e") == 1
 
 
+@pytest.mark.slow
 def test_the_data_of_a_run_are_judged_by_what_it_trained(data, tmp_path):
     [asked, _] = data
     config = get_config("quick")

@@ -102,6 +102,7 @@ def test_decisions_of_another_audit_are_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_pictures_of_the_built_in_data_set_are_drawn(tmp_path):
     config = get_config()
     config.data.scenes_train = IMAGES

@@ -52,6 +52,7 @@ def decide(directory: Path) -> None:
     Path("decisions.csv").write_text("\n".join([",".join(HEADER), *lines, ""]))
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page(place, capsys):
     blocks = FENCE.findall(PAGE.read_text())
     scripts = [code for _, language, code in blocks if language == "bash"]

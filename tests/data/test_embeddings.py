@@ -14,6 +14,7 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.evaluation.recall import DIRECTIONS
 from l2rm_jax.train import train
+from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 SIZES = {"train": 40, "dev": 10, "test": 12}
@@ -40,7 +41,7 @@ def tiny_config(directory: Path, method: str, **train_fields):
     config.method, config.model.head = method, "vse"
     config.data.name, config.data.path = "vectors", str(directory)
     config.mismatch.rate = 0.2
-    config.model.embed_dim, config.model.dropout = 16, 0.0
+    config.model.update(tiny.MODEL, embed_dim=16, dropout=0.0)
     config.optim.learning_rate, config.optim.grad_clip = 0.02, 100.0
     config.train.update(batch_size=16, warmup_epochs=0, **train_fields)
     return config
@@ -62,6 +63,7 @@ def ranker(directory, tmp_path_factory) -> tuple[Path, dict]:
     return workdir, train(tiny_config(directory, "infonce", epochs=1), workdir, one_device())
 
 
+@pytest.mark.slow
 def test_a_run_learns_from_vectors(proposer):
     workdir, results = proposer
     assert results["rsum"] > 400  # chance is 233
@@ -71,6 +73,7 @@ def test_a_run_learns_from_vectors(proposer):
     assert not (workdir / "vocabulary.json").exists()
 
 
+@pytest.mark.slow
 def test_two_stages(proposer, ranker):
     """Of one run and of an ensemble; if all candidates are proposed, it is the full ranking."""
     (first, _), (second, full) = proposer, ranker

@@ -15,6 +15,7 @@ from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.evaluation.recall import fold_recalls, recalls
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.train import train
+from tests import tiny
 
 SIZES = {"train": 30, "dev": 8, "test": 9}
 
@@ -45,7 +46,7 @@ def rows_of(directory: Path, split: str) -> np.ndarray:
 def tiny_config(directory: Path, **changes):
     config = defaults.default()
     config.data.name, config.data.path = "uneven", str(directory)
-    config.model.embed_dim, config.model.sim_dim, config.model.dropout = 16, 8, 0.0
+    config.model.update(tiny.MODEL, dropout=0.0)
     config.train.update(batch_size=16, warmup_epochs=1, epochs=1)
     fields = {"method": "l2rm", "model.head": "vse", "mismatch.rate": 0.4}
     return with_changes(config, {**fields, **changes})
@@ -146,6 +147,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_methods_train_on_uneven_pairs(directory, tmp_path, name):
     config = tiny_config(directory, **RUNS[name])

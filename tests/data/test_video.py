@@ -17,6 +17,7 @@ from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.run.inputs import check_values
 from l2rm_jax.train import train
+from tests import tiny
 from tests.data.videos import (
     DIMENSIONS,
     FRAMES,
@@ -91,7 +92,7 @@ def test_videos_are_batched_checked_and_ranked(tmp_path):
 def test_a_run_trains_and_ranks_videos(tmp_path, layout):
     config = config_of(WRITERS[layout](tmp_path / "data"), layout)
     config.method, config.model.head = "rcl", "vse"
-    config.model.embed_dim, config.model.word_dim = 8, 6
+    config.model.update(tiny.MODEL)
     config.train.warmup_epochs, config.train.epochs = 0, 2
     results = train(config, tmp_path / "run", Replicas(jax.devices()[:1]))
     [row] = results["test"].values()

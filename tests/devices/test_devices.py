@@ -16,7 +16,7 @@ from l2rm_jax.devices.parallel import AXIS, Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
-from tests import grid
+from tests import grid, tiny
 
 WARMUP = {"warmup": True}
 SIZE, REGIONS, FEATURES, WORDS, VOCABULARY = 20, 5, 7, 9, 30
@@ -25,7 +25,7 @@ SIZE, REGIONS, FEATURES, WORDS, VOCABULARY = 20, 5, 7, 9, 30
 def small_config(head: str, **l2rm):
     config = defaults.default()
     config.model.head = head
-    config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 12, 8, 10
+    config.model.update(tiny.MODEL)
     config.train.batch_size = SIZE
     config.train.warmup_epochs = 0
     config.optim.learning_rate = 2e-4
@@ -70,6 +70,7 @@ def report(config, devices: int, streams: list[dict]) -> dict[str, np.ndarray]:
         ("vse", WARMUP),
     ],
 )
+@pytest.mark.slow
 def test_steps_do_not_depend_on_the_device_count(head, settings):
     """Run twenty steps with dropout on 1 and on 4 devices."""
     warmup = settings == WARMUP
@@ -101,6 +102,7 @@ def augmented_config(head: str, method: str):
     return config
 
 
+@pytest.mark.slow
 def test_augmented_steps_do_not_depend_on_the_device_count():
     rng = np.random.default_rng(2)
     streams = [{"pairs": random_batch(rng)} for _ in range(4)]

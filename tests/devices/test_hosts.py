@@ -23,12 +23,11 @@ from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.train import train
+from tests import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = {
-    "model.embed_dim": 8,
-    "model.word_dim": 6,
-    "model.sim_dim": 6,
+    **{f"model.{name}": size for name, size in tiny.MODEL.items()},
     "data.scenes_train": 8,
     "data.scenes_dev": 2,
     "data.scenes_test": 1,  # fewer than hosts

@@ -19,6 +19,7 @@ from l2rm_jax.methods.cost import cost, init_cost
 from l2rm_jax.models import make_model
 from l2rm_jax.ot import partial_sinkhorn
 from l2rm_jax.run.inputs import read_data
+from tests import tiny
 
 SIZE = 6
 
@@ -39,7 +40,8 @@ def product_precisions(function, *inputs) -> set[str]:
 
 def step(head: str):
     config = defaults.default()
-    config.model.head, config.model.embed_dim, config.model.sim_dim = head, 8, 6
+    config.model.head = head
+    config.model.update(tiny.MODEL)
     config.train.batch_size, config.train.warmup_epochs = SIZE, 0
     method = make_method(make_model(config, 20), config)
     batch = Batch(
@@ -54,7 +56,7 @@ def step(head: str):
     return method.step, state, {"matched": batch, "mismatched": batch}
 
 
-@pytest.mark.parametrize("head", ["sgr", "pem"])
+@pytest.mark.parametrize("head", [pytest.param("sgr", marks=pytest.mark.slow), "pem"])
 def test_every_product_of_a_step_has_a_precision(head):
     with matmul_precision("float32"):
         assert product_precisions(*step(head)) == {"HIGHEST"}

@@ -56,6 +56,7 @@ def test_lemon_finds_swapped_pairs(vectors):
     assert score[own != vectors.caption_image].mean() > score.mean()
 
 
+@pytest.mark.slow
 def test_a_cell_and_what_it_keeps(vectors, tmp_path):
     rows = audit.measure(Cell("tfidf", 5, "caption", 0.2, 0), vectors, top=2, peers=False)
     assert [row["score"] for row in rows] == ["audit", "cosine", "information"]

@@ -16,11 +16,21 @@ TINY = (*DATA, "--embed_dim=8", "--sim_dim=8")
 @pytest.mark.parametrize(
     ("script", "flags", "quantity"),
     [
-        (step, (*TINY, "--head=vse", "--method=rcsl", "--batch=4"), "step_s"),
+        pytest.param(
+            *(step, (*TINY, "--head=vse", "--method=rcsl", "--batch=4"), "step_s"),
+            marks=pytest.mark.slow,
+        ),
         (compile, (*TINY, "--head=vse", "--method=infonce", "--batch=4"), "main_first_step_s"),
         (score, (*TINY, "--head=saf", "--images=3", "--captions=6"), "score_s"),
         (input, (*DATA, "--batch=4", "--images=4", "--steps=2"), "pairs_per_s"),
-        (epoch, (*TINY, "--head=vse", "--method=triplet", "--batch=4", "--images=8"), "step_s"),
+        pytest.param(
+            *(
+                epoch,
+                (*TINY, "--head=vse", "--method=triplet", "--batch=4", "--images=8"),
+                "step_s",
+            ),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -60,6 +70,7 @@ def test_hardest_negatives_skip_the_gradients_of_other_pairs():
     assert operations("sgr", "triplet") < operations("sgr", "infonce")
 
 
+@pytest.mark.slow
 def test_every_method_is_measured_beside_the_baseline(tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "PASSES", {"triplet": 3, "infonce": 3})  # the others compile long
     file = tmp_path / "costs.csv"

@@ -175,6 +175,7 @@ def test_a_stopped_pool_lets_its_runs_save(stand_in, tmp_path, monkeypatch):
     assert (tmp_path / "slow" / "saved").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux tells a process of its parent's end"
 )

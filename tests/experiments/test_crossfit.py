@@ -29,6 +29,7 @@ def directory(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_results_of_several_settings(directory, tmp_path, monkeypatch, capsys):
     files = [f"--json={tmp_path / 'one.json'}", f"--csv={tmp_path / 'all.csv'}"]
     arguments = [f"--path={directory}", "--images=0", "--protocol=image,caption", "--rate=0.5"]
@@ -49,6 +50,7 @@ def test_results_of_several_settings(directory, tmp_path, monkeypatch, capsys):
     assert "precision" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_model_is_trained_with_the_judgement(directory, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(crossfit, "FOLDS", 3)
     monkeypatch.setattr(crossfit, "DEV_IMAGES", 3)
@@ -76,6 +78,7 @@ def test_a_model_is_trained_with_the_judgement(directory, tmp_path, monkeypatch,
     assert "--draw: expected with --train=cca-linear or infonce-linear" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_truth_plays_no_part(directory, monkeypatch):
     monkeypatch.setattr(crossfit, "FOLDS", 3)
     train = crossfit.load_train(crossfit.make_config(directory, 0, "image", 0.4, 1))
@@ -86,6 +89,7 @@ def test_the_truth_plays_no_part(directory, monkeypatch):
     assert one[3:] == two[3:]
 
 
+@pytest.mark.slow
 def test_a_trained_detector_judges(directory, tmp_path, monkeypatch, capsys):
     """What is asked of it; `tests/run/test_detector.py` trains some."""
 
@@ -106,6 +110,7 @@ def test_a_trained_detector_judges(directory, tmp_path, monkeypatch, capsys):
         crossfit.main()
 
 
+@pytest.mark.slow
 def test_a_model_that_has_seen_the_pairs_finds_fewer_mismatched(directory, monkeypatch):
     monkeypatch.setattr(crossfit, "FOLDS", 3)
     train = crossfit.load_train(crossfit.make_config(directory, 0, "caption", 0.5, 1))

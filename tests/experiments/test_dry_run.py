@@ -56,6 +56,7 @@ def test_no_cycles_are_found_in_a_program_of_another_device():
         estimated_cycles(jax.jit(lambda x: x + 1).lower(1.0).compile().as_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 4])
 def test_each_device_holds_the_state_and_its_share_of_the_batch(count):
     config = tiny_config("l2rm", "vse")

@@ -28,6 +28,7 @@ from l2rm_jax.data.text import tokenize
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.train import train
+from tests import tiny
 
 
 class FakeRun(SimpleNamespace):
@@ -224,11 +225,12 @@ def test_plan_is_shown_word_by_word_and_thing_by_thing():
     assert drawn == [str(n) for n in range(1, len(world.scenes[1].things) + 1)]
 
 
+@pytest.mark.slow
 def test_plan_of_a_run(tmp_path):
     """Its shape and words, and what each region, word and dustbin weighs."""
     config = defaults.get_config("quick")
     config.method, config.mismatch.rate = "triplet", 0.0
-    config.model.update(head="omit", match_epsilon=1.0, embed_dim=8, word_dim=4)
+    config.model.update(tiny.MODEL, head="omit", match_epsilon=1.0)
     config.data.update(scenes_train=8, scenes_dev=4, scenes_test=4, min_count=1)
     config.train.update(batch_size=20, warmup_epochs=0, epochs=1)
     train(config, tmp_path, Replicas(jax.devices()[:1]))

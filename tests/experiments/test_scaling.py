@@ -41,6 +41,7 @@ def test_work_of_a_program(function, operations, received):
     assert work.work_of(program.jaxpr, DEVICES) == pytest.approx((operations, received))
 
 
+@pytest.mark.slow
 def test_devices_share_the_head_and_receive_all_images():
     config = tiny_config("l2rm", "saf")
     config.train.batch_size = 64
@@ -51,6 +52,7 @@ def test_devices_share_the_head_and_receive_all_images():
     assert eight.received > 2 * 2 * codes * 7 / 8  # both streams, there and back
 
 
+@pytest.mark.slow
 def test_table(monkeypatch, capsys, tmp_path):
     measured = tmp_path / "step.json"
     sizes = {

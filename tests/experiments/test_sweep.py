@@ -126,6 +126,7 @@ def test_losses_of_rcl_train_as_long_and_are_tabled(tmp_path, trained, monkeypat
     assert "501.5" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_grid_has_every_method_and_head(tmp_path, trained, monkeypatch, capsys):
     """RCSL's cells are semi-paired; what is finished is not trained again."""
     out = tmp_path / "out"

@@ -19,7 +19,8 @@ from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.run.run import Run
 from l2rm_jax.train import train
-from tests.run.tiny_runs import records, tiny_config
+from tests.run.tiny_runs import records
+from tests.tiny import tiny_config
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 RNG = np.random.default_rng(0)
@@ -136,6 +137,7 @@ def train_killed(config, workdir, monkeypatch, epochs: int) -> dict:
     return train(config, workdir)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_continues(run, tmp_path, monkeypatch):
     again = train_killed(tiny_config("cca", "linear"), tmp_path, monkeypatch, 3)
     workdir, whole = run
@@ -143,6 +145,7 @@ def test_a_run_that_was_killed_continues(run, tmp_path, monkeypatch):
     assert records(tmp_path) == records(workdir)
 
 
+@pytest.mark.slow
 def test_other_methods_start_from_a_fit(run, tmp_path, monkeypatch, capsys):
     """From one with much ridge; if training gains nothing, the best fit is the result."""
     workdir, fitted = run

@@ -11,8 +11,8 @@ from l2rm_jax.methods.base import FRESH, LAST
 from l2rm_jax.models import make_model
 from l2rm_jax.run.starts import begin_epoch
 from l2rm_jax.train import train
+from tests import tiny
 from tests.grid import VOCABULARY, tiny_config
-from tests.run import tiny_runs
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -38,7 +38,7 @@ def test_each_schedule_has_a_warm_up_and_starts_afresh():
 @pytest.mark.slow
 def test_the_network_starts_afresh_and_the_labels_stay(tmp_path):
     """One epoch of warm-up and one after it, twice."""
-    config = tiny_runs.tiny_config("crcl", warmup_epochs=1, epochs=1)
+    config = tiny.tiny_config("crcl", warmup_epochs=1, epochs=1)
     config.crcl.schedules = (1,)
     seen = []
 

@@ -14,6 +14,7 @@ from l2rm_jax.methods import base, make_method
 from l2rm_jax.methods.cost import Reserved, cost, cost_loss, cost_statistics, draw_reserved
 from l2rm_jax.methods.l2rm import _mask, rematch
 from l2rm_jax.models import make_model
+from tests import tiny
 
 SIZE = 12
 
@@ -21,7 +22,7 @@ SIZE = 12
 def small_config(**l2rm):
     config = defaults.default()
     config.model.head = "vse"  # the fastest to compile
-    config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 8, 6, 6
+    config.model.update(tiny.MODEL)
     config.train.batch_size = SIZE
     config.l2rm.update(l2rm)
     return config
@@ -161,6 +162,7 @@ def test_error_for_an_unknown_name_lists_the_choices(field, value):
         make_method(make_model(config, 20), config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("warmup_loss", "rematch_loss", "cost_name"),
     [

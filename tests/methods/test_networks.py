@@ -30,6 +30,7 @@ def assert_equal_trees(found, expected) -> None:
         np.testing.assert_allclose(x, y, rtol=2e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "epochs"),
     [

@@ -18,6 +18,7 @@ from l2rm_jax.methods.mining import hub_penalties, nearest_keys, pseudo_pairs, r
 from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.train import train
+from tests import tiny
 from tests.grid import MAIN, VOCABULARY, WARMUP, batches, make_cell, tiny_config
 
 PAIRS, SIZE = 60, 6
@@ -315,6 +316,7 @@ def test_unpaired_rows_are_replaced_in_trees_of_arrays():
     np.testing.assert_array_equal(selected["x"][:, 1, 2], np.where(paired, 1, 2))
 
 
+@pytest.mark.slow
 def test_a_run_stopped_while_mining_continues_to_the_same_numbers(tmp_path, monkeypatch):
     """The resumed run takes the plan from the checkpoint and does not search again."""
     config, save = tiny_run(tmp_path / "data"), RunCheckpoints.save
@@ -347,7 +349,7 @@ def tiny_run(data):
         (data / f"{split}_caps.txt").write_text("\n".join(map(" ".join, words)) + "\n")
     config = defaults.get_config("quick")
     config.method, config.model.head = "rcsl", "aggregate"
-    config.model.embed_dim, config.model.word_dim = 8, 6
+    config.model.update(tiny.MODEL)
     config.data.name, config.data.path, config.data.min_count = "mine", str(data), 1
     config.mismatch.protocol, config.mismatch.paired_images = "semi_paired", 5
     config.train.batch_size, config.train.checkpoint_steps, config.train.log_steps = 20, 2, 1

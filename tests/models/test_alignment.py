@@ -16,6 +16,7 @@ from l2rm_jax.models.imram import IMRAM
 from l2rm_jax.models.omit import OMIT
 from l2rm_jax.models.saf import SAF
 from l2rm_jax.models.sgr import SGR
+from tests import tiny
 
 PAIRS, DIM, SIM_DIM, STEPS, EPSILON = 4, 6, 5, 3, 0.1
 REGIONS, WORDS = np.array([3, 5, 1, 4]), np.array([2, 6, 4, 1])
@@ -181,7 +182,7 @@ def test_weights_are_those_of_a_loop_over_pairs(name):
 def test_a_model_says_whether_it_has_them(name):
     config = defaults.default()
     config.model.head = name
-    config.model.embed_dim = config.model.word_dim = 8
+    config.model.update(tiny.MODEL)
     if name == "cam":
         config.model.matching = "partial"
     model = make_model(config, vocabulary_size=9)

@@ -72,6 +72,7 @@ def run(model, variables, images, texts):
     return outputs, {"gradients": grads, "running": stats}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["sgr", "saf"])
 def test_padding_changes_nothing(head):
     rng = np.random.default_rng(0)

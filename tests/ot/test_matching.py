@@ -54,6 +54,7 @@ def test_costs_that_underflow():
     np.testing.assert_allclose(plan, algorithm(cost, a, b, 0.01, 3), rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_many_iterations_give_the_partial_plan():
     mass = 0.4
     problems = [with_dustbins(*x, mass) for x in zip(COST, A, B, strict=True)]

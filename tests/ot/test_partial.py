@@ -303,6 +303,7 @@ def test_chunks_of_a_batch_equal_single_problems(monkeypatch):
         np.testing.assert_allclose(together.plan[i], alone.plan, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entries", [batch._CHUNK_ENTRIES, 2 * 8 * 6])
 def test_a_shared_cost_gets_the_sum_of_the_gradients(monkeypatch, entries):
     """One cost and many masses, solved all at once and two at a time."""

@@ -195,6 +195,7 @@ def test_float32_is_accurate_at_large_sizes(kind, n):
         _check_float32(kind, n, mass, epsilon)
 
 
+@pytest.mark.slow
 def test_learned_costs_of_a_run():
     """Six batches of Flickr8k (SAF, rate 0.4, first epoch after the warm-up) in which columns move
     nearly all of their weight. Sinkhorn in float64 takes from 700 to more than 5000 iterations."""

@@ -7,7 +7,7 @@ from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.run.config_file import write_config
 from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.run import Run
-from tests.run.tiny_runs import tiny_config
+from tests.tiny import tiny_config
 
 IMAGES, BATCH = 37, 64  # more than fit a tile, and with five captions each more than a batch
 

@@ -25,6 +25,7 @@ def run_commands(script: str) -> None:
             command.mode.run(command)
 
 
+@pytest.mark.slow
 def test_the_blocks_of_the_page_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name, head in (("balls", "vse"), ("saf", "saf")):

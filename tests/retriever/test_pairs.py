@@ -24,7 +24,7 @@ from l2rm_jax.run.judgement import judge_data, leave_out_fold
 from l2rm_jax.run.loss_split import SPLIT_FILE, last_split
 from l2rm_jax.run.opening import open_run
 from l2rm_jax.train import train
-from tests.run.tiny_runs import tiny_config
+from tests.tiny import tiny_config
 
 WORDS = 8  # at which a tiny run clips its captions
 
@@ -109,6 +109,7 @@ def files(workdir: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in workdir.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_stopped_run_has_the_split_that_was_made_by_its_best_model(
     stopped, tmp_path, monkeypatch
 ):
@@ -132,6 +133,7 @@ def test_a_stopped_run_has_the_split_that_was_made_by_its_best_model(
     assert [row["mismatched_on_purpose"] for row in rows] == truth
 
 
+@pytest.mark.slow
 def test_a_finished_run_has_its_last_split_and_proposals(finished, tmp_path):
     with np.load(finished / SPLIT_FILE) as kept:
         assert kept["epoch"] == 3
@@ -204,6 +206,7 @@ def cosines(run, pairs) -> np.ndarray:
     return means[0] @ means[1].T
 
 
+@pytest.mark.slow
 def test_a_run_split_by_cross_fitting(stopped, tmp_path, monkeypatch):
     """The run of the other tests, as if it had been split in this way: its model stays the same."""
     workdir, config = tmp_path / "run", tiny_config()
@@ -226,6 +229,7 @@ def test_a_run_split_by_cross_fitting(stopped, tmp_path, monkeypatch):
     assert np.isfinite(numbers(rows, "loss")).all() and len({row["loss"] for row in rows}) > 90
 
 
+@pytest.mark.slow
 def test_a_method_without_a_split_and_pairs_that_a_filter_dropped(tmp_path):
     """Nothing is mismatched on purpose, so the truth counts as unknown."""
     scores = tmp_path / "scores.npy"
@@ -247,6 +251,7 @@ def test_a_method_without_a_split_and_pairs_that_a_filter_dropped(tmp_path):
     assert not any(row[name] for row in rows for name in names)
 
 
+@pytest.mark.slow
 def test_the_flags_of_decl_are_shown_for_the_pairs_that_it_trains_on(tmp_path):
     """Its state has a number for each of these, not for each pair of the table."""
     scores = tmp_path / "scores.npy"

@@ -16,7 +16,7 @@ from l2rm_jax.retriever import Retriever, finding
 from l2rm_jax.retriever import retriever as retriever_module
 from l2rm_jax.run.config_file import write_config
 from tests.retriever.runs import IMAGES, make_run
-from tests.run.tiny_runs import tiny_config
+from tests.tiny import tiny_config
 
 HEADS = ("vse", "pem", "saf")
 

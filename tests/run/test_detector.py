@@ -12,7 +12,6 @@ import jax
 import numpy as np
 import pytest
 
-from l2rm_jax import config as defaults
 from l2rm_jax.crossfit import fold_evidence
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.devices.parallel import Replicas
@@ -27,6 +26,7 @@ from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.run import Run
 from l2rm_jax.train import train
 from tests.run.tiny_runs import records
+from tests.tiny import tiny_config
 
 pytestmark = pytest.mark.usefixtures("few_draws", "shared_programs")
 FOLDS, EPOCHS = 3, 2
@@ -34,13 +34,9 @@ FOLDS, EPOCHS = 3, 2
 
 @pytest.fixture(scope="module")
 def config():
-    config = defaults.get_config("quick")
-    config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 60, 20, 6
-    config.data.max_words = 8  # a single shape to compile for
-    config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 16, 8, 8
-    config.method, config.model.head, config.train.draw = "infonce", "vse", "posterior"
+    config = tiny_config("infonce", warmup_epochs=0, epochs=EPOCHS, draw="posterior")
+    config.data.scenes_train, config.data.scenes_dev = 60, 20
     config.optim.learning_rate = 5e-3  # the second epoch improves the first
-    config.train.warmup_epochs, config.train.epochs, config.train.batch_size = 0, EPOCHS, 20
     config.split.folds, config.split.level = FOLDS, "image"
     config.split.detector, config.split.every = "infonce-vse", 1
     return config
@@ -81,6 +77,7 @@ def copy_without(whole: Path, workdir: Path, *names: str) -> Path:
     return workdir
 
 
+@pytest.mark.slow
 def test_the_pairs_are_judged_before_each_epoch_by_runs_an_epoch_ahead(whole, config, data):
     first, second = (np.load(whole / name) for name in ("crossfit.npz", "crossfit-1.npz"))
     for file in (first, second):
@@ -102,6 +99,7 @@ def test_the_pairs_are_judged_before_each_epoch_by_runs_an_epoch_ahead(whole, co
     assert later["epoch"] == 2 and later["separation"] == float(second["separation"])
 
 
+@pytest.mark.slow
 def test_a_run_never_sees_a_pair_of_its_fold(whole, config, data, devices, tmp_path):
     """With other pairs in a fold, its run stays the same bit for bit."""
     stored, folds = data.train.stored_image.copy(), image_folds(config.split, data.train)
@@ -138,6 +136,7 @@ def stopping(patch, method: str) -> None:
     patch.setattr(Run, method, stop)
 
 
+@pytest.mark.slow
 def test_stopped_in_a_fold_and_without_the_truth_it_gives_the_same_bits(
     whole, config, data, devices, tmp_path, capsys, monkeypatch
 ):
@@ -185,6 +184,7 @@ def test_a_run_that_is_stopped_in_a_later_judgement_continues(whole, config, dev
     assert records(workdir) == records(whole)
 
 
+@pytest.mark.slow
 def test_heads_without_vectors_are_scored_in_blocks(whole, config, data, devices, monkeypatch):
     """Vectors and blocks of similarities give the same evidence."""
     own, part = fold_config(config, 0, epoch=1), np.arange(0, 300, 7)
@@ -256,6 +256,7 @@ def test_an_error_in_a_fold_names_it(config, data, devices, tmp_path):
         judge_data(big, data, tmp_path, judge_big)
 
 
+@pytest.mark.slow
 def test_a_file_without_a_detector_is_of_the_linear_one(whole, tmp_path):
     stored = dict(np.load(whole / "crossfit.npz"))
     del stored["detector"]

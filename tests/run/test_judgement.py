@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 
-from l2rm_jax import config as defaults
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.devices.parallel import Replicas
@@ -20,16 +19,16 @@ from l2rm_jax.run import judgement as judgement_module
 from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.run.judgement import CROSSFIT_FILE, draw_pairs, judge_data
 from l2rm_jax.train import train
+from tests.tiny import tiny_config, write_vectors
 
 pytestmark = pytest.mark.usefixtures("few_draws", "shared_programs")
 
 
 @pytest.fixture(scope="module")
-def config():
-    config = defaults.get_config("quick")
-    config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 60, 6, 6
-    config.data.max_words = 8  # a single shape to compile for
-    config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 16, 8, 8
+def config(tmp_path_factory):
+    config = tiny_config()
+    config.data.name = "vectors"
+    config.data.path = str(write_vectors(tmp_path_factory.mktemp("data"), train=60))
     config.split.by, config.split.level = "crossfit", "image"
     return config
 

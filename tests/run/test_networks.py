@@ -29,6 +29,7 @@ def trained(tmp_path_factory):
     return workdir, run(workdir, method="l2rm", networks=2, warmup_epochs=1, epochs=1)
 
 
+@pytest.mark.slow
 def test_a_run_says_how_many_networks_it_has(trained, capsys):
     workdir, results = trained
     assert results["networks"] == 2

@@ -94,14 +94,13 @@ def test_a_killed_run_continues_to_the_same_numbers(tmp_path, method):
     assert_same(workdir, trace, results, whole)
 
 
-@pytest.mark.slow
 @shared_programs()
 def test_a_run_that_is_stopped_and_given_more_epochs_equals_one_with_all_at_once(tmp_path, capsys):
     """SIGTERM during a step, two more epochs when it is finished, Ctrl-C during a validation.
 
     The learning rate decays after each epoch.
     """
-    fields = {"method": "infonce", "warmup_epochs": 0, "decay_epochs": 1}
+    fields = {"method": "infonce", "warmup_epochs": 0, "changes": {"optim.decay_epochs": 1}}
     whole = run_whole(tmp_path, epochs=3, **fields)
     workdir, trace = tmp_path / "stopped", tmp_path / "stopped.trace"
     before = [signal.getsignal(number) for number in SIGNALS]
@@ -142,7 +141,12 @@ def test_of_epochs_with_equal_recalls_the_latest_is_the_best():
     assert saved == [14]
 
 
-SEVERAL_LENGTHS = {"method": "triplet", "max_words": 32, "batch_size": 5, "epochs": 0}
+SEVERAL_LENGTHS = {
+    "method": "triplet",
+    "changes": {"data.max_words": 32},
+    "batch_size": 5,
+    "epochs": 0,
+}
 
 
 @pytest.fixture(scope="module")

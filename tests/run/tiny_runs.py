@@ -15,13 +15,13 @@ import jax
 import numpy as np
 import pytest
 
-from l2rm_jax import config as defaults
 from l2rm_jax import main
 from l2rm_jax.command_line import Mode
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.run import Run
 from l2rm_jax.train import train
+from tests.tiny import tiny_config
 
 ROOT = Path(__file__).parents[2]
 MOMENTS = ("step", "save", "split", "evaluation")  # lines that `traced` writes
@@ -33,25 +33,6 @@ sys.path[:0] = [{root!r}]
 from tests.run import tiny_runs
 tiny_runs.child({workdir!r}, {trace!r}, {fields!r})
 """
-
-
-def tiny_config(
-    method: str = "l2rm",
-    head: str = "vse",
-    max_words: int = 8,  # a single shape to compile for
-    decay_epochs: int = 8,
-    **train_fields: Any,
-):
-    config = defaults.get_config("quick")
-    config.method, config.model.head = method, head
-    config.model.embed_dim, config.model.word_dim, config.model.sim_dim = 16, 8, 8
-    config.data.scenes_train, config.data.scenes_dev, config.data.scenes_test = 20, 6, 10
-    config.data.max_words, config.optim.decay_epochs = max_words, decay_epochs
-    config.train.batch_size = 20
-    config.train.warmup_epochs, config.train.epochs = 1, 2
-    config.train.checkpoint_steps, config.train.log_steps = 2, 3
-    config.train.update(train_fields)
-    return config
 
 
 def run(workdir: Path, **fields: Any) -> dict:

@@ -9,7 +9,7 @@ from experiments.benchmark.suite import Grid, Suite
 _RATES, _SEEDS = (0.4, 0.8, 0.6, 0.2), (0, 1, 2)
 
 SUITE = Suite(
-    config="scenes",
+    config="scenes:long",
     rows=ROWS,
     grids=(
         Grid(CLOSED_FORM, ("linear",), ("image", "caption"), _RATES, _SEEDS),

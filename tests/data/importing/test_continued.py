@@ -109,6 +109,7 @@ def check_kills(tmp_path: Path, source: Path, kills: int, seed: int) -> None:
     assert not (tmp_path / "out.partial").exists()
 
 
+@pytest.mark.slow
 def test_two_kills(tmp_path, source):
     check_kills(tmp_path, source, kills=2, seed=0)
 
