@@ -24,6 +24,7 @@ def audit(pairs):
     return l2rm_jax.audit_pairs(images, captions, stored)
 
 
+@pytest.mark.slow
 def test_finds_the_mismatched_pairs_and_their_rate(audit, pairs):
     truth, found = pairs[3], audit.findings
     assert auroc(found.posterior, truth) > 0.97
@@ -44,6 +45,7 @@ def test_clean_pairs_are_left_alone():
     assert not audit.shifts and audit.cannot_tell == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.4, 0.6])
 def test_high_rates_are_within_the_interval(rate):
     images, captions, stored, truth = make_pairs(IMAGES, CAPTIONS, rate, seed=2)
@@ -53,6 +55,7 @@ def test_high_rates_are_within_the_interval(rate):
     assert rate.low - width / 2 <= truth.mean() <= rate.high + width / 2
 
 
+@pytest.mark.slow
 def test_the_order_of_rows_changes_nothing(audit, pairs):
     images, captions, stored, _ = pairs
     rng = np.random.default_rng(5)
@@ -67,6 +70,7 @@ def test_the_order_of_rows_changes_nothing(audit, pairs):
     assert other.rate == pytest.approx(audit.rate)
 
 
+@pytest.mark.slow
 def test_a_pair_is_judged_by_models_that_have_not_seen_its_group(pairs, monkeypatch):
     """Other captions in a fold change the models of all folds but its own."""
     images, captions, stored, _ = pairs
@@ -101,6 +105,7 @@ def test_near_duplicates_share_fold_and_group(pairs):
     assert len(set(found.group[rows])) == 1 and len(set(found.fold[rows])) == 1
 
 
+@pytest.mark.slow
 def test_a_stopped_audit_goes_on(pairs, audit, tmp_path, monkeypatch):
     images, captions, stored, _ = pairs
     inputs = inputs_of_arrays(images, captions, stored)
@@ -128,6 +133,7 @@ def test_shifted_rows_are_found():
     assert (found.findings.kind[210:290] == SHIFTED).all()
 
 
+@pytest.mark.slow
 def test_aligned_vectors_may_be_judged_by_their_plain_cosine():
     rng = np.random.default_rng(0)
     images = rng.standard_normal((200, 64)).astype(np.float32)
@@ -137,6 +143,7 @@ def test_aligned_vectors_may_be_judged_by_their_plain_cosine():
     assert audit.findings.similarity.max() <= 1.001
 
 
+@pytest.mark.slow
 def test_single_captions_are_ordered_by_information_where_the_posterior_is_near_0():
     """A caption moved to the image with the likest one has a sibling that speaks for it."""
     images, captions, stored, _ = make_pairs(600, 1, 0.0, seed=5)

@@ -77,6 +77,7 @@ def test_the_commands_of_the_page(place, capsys):
     assert np.load("reviewed/scores.npy").shape == (IMAGES * EACH,)
 
 
+@pytest.mark.slow
 def test_the_python_of_the_page(place, capsys):
     [code] = [code for _, language, code in FENCE.findall(PAGE.read_text()) if language == "python"]
     exec(code, {})

@@ -193,6 +193,7 @@ def test_two_hosts_share_a_judgement(tmp_path, detector):
     np.testing.assert_allclose(one["posterior"], other["posterior"], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_hosts_that_differ_are_refused(tmp_path):
     """They stop before they write anything; otherwise each would wait for the other for ever."""
     flags = make_flags(tmp_path / "run", TINY)

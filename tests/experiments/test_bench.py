@@ -20,7 +20,10 @@ TINY = (*DATA, "--embed_dim=8", "--sim_dim=8")
             *(step, (*TINY, "--head=vse", "--method=rcsl", "--batch=4"), "step_s"),
             marks=pytest.mark.slow,
         ),
-        (compile, (*TINY, "--head=vse", "--method=infonce", "--batch=4"), "main_first_step_s"),
+        pytest.param(
+            *(compile, (*TINY, "--head=vse", "--method=infonce", "--batch=4"), "main_first_step_s"),
+            marks=pytest.mark.slow,
+        ),
         (score, (*TINY, "--head=saf", "--images=3", "--captions=6"), "score_s"),
         (input, (*DATA, "--batch=4", "--images=4", "--steps=2"), "pairs_per_s"),
         pytest.param(

@@ -81,6 +81,7 @@ def test_steps_are_those_of_the_authors(head):
             np.testing.assert_allclose(weight, after[name], atol=1e-4, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(jax.devices()[0].platform != "cpu", reason="compares on a CPU")
 def test_both_are_timed(tmp_path, monkeypatch):
     file = tmp_path / "found.json"

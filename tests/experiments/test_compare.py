@@ -30,7 +30,7 @@ def leave_run(
     Changes are config fields, with `__` for the dot.
     """
     changes = {key.replace("__", "."): value for key, value in changes.items()}
-    config = with_changes(defaults.get_config(), changes)
+    config = with_changes(defaults.get_config("long"), changes)
     recalls = lambda rsum: {"images": images, **dict.fromkeys(RECALLS, rsum / 6), "rsum": rsum}  # noqa: E731
     with RunLog(workdir, {"data": config.data.name}) as log:
         log.write("step", 1, loss=3.0)
@@ -102,7 +102,7 @@ def test_unfinished_runs_show_how_far_they_are(tmp_path, capsys):
 
 def test_results_that_are_older_than_added_epochs_are_not_shown(tmp_path, capsys):
     leave_run(tmp_path, [90.0] * 12, 210.0)
-    write_config(tmp_path, with_changes(defaults.get_config(), {"train.epochs": 6}))
+    write_config(tmp_path, with_changes(defaults.get_config("long"), {"train.epochs": 6}))
     assert run(capsys, tmp_path)[0][2].split() == ["1", "1", "90.0", "epoch", "12/14"]
 
 

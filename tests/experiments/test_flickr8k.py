@@ -75,7 +75,7 @@ def test_flickr8k_report(tmp_path):
         ("triplet", 0, [30.0], True),
     ]
     for method, seed, validation, finished in runs:
-        config = defaults.get_config()
+        config = defaults.get_config("long")
         config.method, config.seed = method, seed
         leave_run(config, tmp_path / f"{method}-{seed}", validation, finished)
     text = flickr8k.report(tmp_path)

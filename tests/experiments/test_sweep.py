@@ -42,9 +42,9 @@ def test_the_seed_sets_that_of_the_mismatch_too(settings, seeds):
 def test_a_grid_is_refused_before_anything_is_trained(tmp_path, trained, monkeypatch):
     other = defaults.get_config()
     other.seed = other.mismatch.seed = 1
-    other.train.batch_size = 32
+    other.train.batch_size = 16
     write_config(tmp_path / "l2rm-saf-image0.4-seed1", other)
-    with pytest.raises(SystemExit, match=r"train.batch_size: 32 -> 64"):
+    with pytest.raises(SystemExit, match=r"train.batch_size: 16 -> 32"):
         command(monkeypatch, sweep, "--config", CONFIG, "--out", tmp_path, "--vary", "seed=0,1")
     assert not trained
 

@@ -50,7 +50,7 @@ def test_search_writes_a_page(workdir, tmp_path):
 def test_embed_writes_what_other_tools_read(workdir, tmp_path, capsys):
     out = tmp_path / "vectors"
     run("embed", f"--workdir={workdir}", "--data=scenes:test", f"--out={out}")
-    assert capsys.readouterr().out == f"{out}: 37 images, 185 captions, 16 numbers each (ip)\n"
+    assert capsys.readouterr().out == f"{out}: 37 images, 185 captions, 8 numbers each (ip)\n"
     images, captions, pairs = (np.load(out / f"{x}.npy") for x in ("images", "captions", "pairs"))
     retriever = l2rm_jax.load(workdir)
     np.testing.assert_array_equal(images, retriever.encode_images("scenes:test").vectors())

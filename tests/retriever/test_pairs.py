@@ -156,6 +156,7 @@ def test_a_finished_run_has_its_last_split_and_proposals(finished, tmp_path):
         assert shares == sorted(shares, reverse=True)
 
 
+@pytest.mark.slow
 def test_costs_are_those_of_the_run_and_groups_hold_every_image(finished, monkeypatch):
     """With plans of 400 entries, the images are divided into groups."""
     config = read_config(finished)

@@ -194,7 +194,7 @@ def test_it_says_what_it_is(runs, retrievers, encoded):
     assert repr(retrievers["vse"]) == (
         f"Retriever({runs['vse'][0]}: vse, triplet, epoch 0 (best))"  # nothing was logged
     )
-    assert repr(encoded["vse"][0]) == "EncodedImages(37 images, vse, 16 numbers)"
+    assert repr(encoded["vse"][0]) == "EncodedImages(37 images, vse, 8 numbers)"
     assert repr(encoded["saf"][1]) == "EncodedCaptions(185 captions, saf)"
 
 

@@ -340,6 +340,7 @@ os._exit(9)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [10, 20], ids=["again", "next"])
 def test_kill_in_the_middle_of_a_save(tmp_path, step):
     source = str(Path(l2rm_jax.__file__).parents[1])

@@ -174,7 +174,7 @@ def test_a_similar_config_is_suggested(tmp_path, monkeypatch, name, message, hin
 
 def test_a_run_from_before_the_lengths_set_more_fields_goes_on(tmp_path):
     """Its file lacks the sections of methods that it does not train, which a config now sets."""
-    config = load_config("scenes")
+    config = load_config("scenes:long")
     write_config(tmp_path, config)
     path = tmp_path / "config.json"
     saved = json.loads(path.read_text())

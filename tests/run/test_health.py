@@ -95,7 +95,7 @@ RCSL = {
 
 
 def reference_of_method(method: str) -> Reference:
-    config = defaults.get_config()
+    config = defaults.get_config("long")
     config.method = method
     if method == "rcsl":
         config.mismatch.protocol, config.mismatch.paired_images = "semi_paired", 60

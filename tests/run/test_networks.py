@@ -43,6 +43,7 @@ def test_a_run_says_how_many_networks_it_has(trained, capsys):
     assert first.shape[0] == 2 and not np.array_equal(first[0], first[1])
 
 
+@pytest.mark.slow
 def test_evaluation_and_search_take_the_mean(trained):
     workdir, results = trained
     rows = evaluate_runs([workdir])
@@ -61,6 +62,7 @@ def test_evaluation_and_search_take_the_mean(trained):
     np.testing.assert_allclose(retriever.similarity(*encoded), sims, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_pairs_of_a_run_without_a_split_have_the_mean_loss_of_its_networks(tmp_path):
     workdir = tmp_path / "run"
     run(workdir, method="triplet", networks=2, warmup_epochs=0, epochs=1)

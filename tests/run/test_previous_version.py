@@ -40,6 +40,7 @@ def continued(tmp_path_factory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_stopped_with_the_same_numbers(continued):
     """Processors round differently, and transport magnifies that: numbers agree to 1%."""
     *ours, last = read_records(continued / "run" / "metrics.jsonl")
@@ -55,6 +56,7 @@ def test_it_goes_on_where_it_stopped_with_the_same_numbers(continued):
                 assert one[key] == pytest.approx(value, rel=0.01, abs=1e-4), key
 
 
+@pytest.mark.slow
 def test_its_results_have_the_same_fields_and_table(continued):
     ours = json.loads((continued / "run" / "results.json").read_text())
     theirs = json.loads((continued / "finished_results.json").read_text())
