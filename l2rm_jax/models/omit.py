@@ -130,7 +130,7 @@ def _score(matching: str, *inputs) -> Float[Array, "C I"]:
 
 def _importance(
     margins: str, images: ImageCode, texts: TextCode
-) -> tuple[Float[Array, "I #C R"], Float[Array, "#I C L"]]:
+) -> tuple[Float[Array, " I #C R"], Float[Array, "#I C L"]]:
     """Importance of regions and words; their weights are proportional to it (Eq. 7, tau = 1).
 
     "uniform": 1. "intra" and "inter": the exponential of the inner product with the mean vector of
