@@ -118,7 +118,7 @@ def _plan(
     sims = jnp.einsum("ird,cld->icrl", images.regions, words)
     region_importance, word_importance = _importance(margins, images, texts)
     weigh = partial(_weights, dustbin=matching != "naive")
-    a, b = weigh(region_importance, images.mask[:, None]), weigh(word_importance, texts.mask)
+    a, b = weigh(region_importance, images.mask[:, None]), weigh(word_importance, texts.mask[None])
     return match(1.0 - sims, a, b, epsilon=epsilon, iterations=ITERATIONS), sims
 
 
