@@ -31,7 +31,7 @@ from experiments.crossfit import equal_updates, values_of
 from experiments.csv_rows import write_rows
 from experiments.runs import epoch_records
 from experiments.sweep import result_row, run_grid, start
-from l2rm_jax.audit import Audit, Settings, audit_data, read_inputs
+from l2rm_jax.audit import Audit, Settings, audit_data, read_inputs, write_audit
 from l2rm_jax.audit.command import audit_directory
 from l2rm_jax.audit.kinds import DOUBTED
 from l2rm_jax.audit.review import FITS, HEADER, LIST, REVIEW, WRONG, draw_review
@@ -96,7 +96,7 @@ def reviewed_audit(config: ConfigDict, out: Path) -> Path:
         return second
     audit = audit_data(read_inputs(config), Settings(**config.audit, seed=config.seed))
     if not first.exists():
-        audit.write(first)
+        write_audit(audit, first)
     decided = decided.with_suffix(".csv")
     decided.write_text(decisions_by_truth(audit))
     audit_directory(with_changes(config, {"audit.review": str(decided)}), second)

@@ -7,6 +7,8 @@ time and starts no JAX. Where everything else is: `l2rm_jax/README.md`.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from l2rm_jax.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from l2rm_jax.audit import audit_pairs as audit_pairs
     from l2rm_jax.methods import register_method as register_method
@@ -14,8 +16,6 @@ if TYPE_CHECKING:
     from l2rm_jax.ot import partial_sinkhorn as partial_sinkhorn
     from l2rm_jax.retriever import Retriever as Retriever
     from l2rm_jax.retriever import load as load
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Retriever": "l2rm_jax.retriever",

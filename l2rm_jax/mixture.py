@@ -92,7 +92,8 @@ def fit(losses: Float[np.ndarray, " pairs"]) -> BetaMixture:
             pair matched.
 
     Returns:
-        The mixture; its method `posterior`, given the same losses, returns each pair's posterior.
+        The mixture; its method `mismatched_posterior`, given the same losses, returns the
+        probability that each pair is mismatched.
 
     Raises:
         ValueError: if ``losses`` is not a non-empty vector, or holds a value that is not finite.

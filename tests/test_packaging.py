@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hatchling import build
 
-import l2rm_jax
+from l2rm_jax.run import config_file
 from l2rm_jax.run.config_file import load_config, shipped_configs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,6 +40,6 @@ def test_an_installed_package_has_its_own_configs(wheel, tmp_path, monkeypatch):
     in_clone = load_config("f30k:rcl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
-    monkeypatch.setattr(l2rm_jax, "__file__", str(tmp_path / "l2rm_jax" / "__init__.py"))
+    monkeypatch.setattr(config_file, "__file__", str(tmp_path / "l2rm_jax/run/config_file.py"))
     assert shipped_configs()["f30k"] == tmp_path / "l2rm_jax" / "configs" / "f30k.py"
     assert load_config("f30k:rcl") == in_clone

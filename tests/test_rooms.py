@@ -23,10 +23,11 @@ LINES = (
     ("methods", "evaluation"),
     ("models", "crossfit", "data"),
     ("losses", "ot", "mixture", "devices", "config", "settings"),
-    ("console", "errors"),
+    ("console", "errors", "version"),
 )
 LINE_OF = {room: number for number, line in enumerate(LINES) for room in line}
-ALONE = ("losses", "ot", "mixture", "errors")  # these import nothing of the package at all
+# These import nothing of the package at all.
+ALONE = ("losses", "ot", "mixture", "errors", "version")
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 
 
@@ -50,7 +51,7 @@ def room_imports() -> dict[str, set[str]]:
             continue
         parts = (name.split(".") for name in imported_modules(path.read_text()))
         used = {name[1] for name in parts if name[0] == "l2rm_jax" and len(name) > 1}
-        rooms.setdefault(room, set()).update(used - {room, "__version__"})
+        rooms.setdefault(room, set()).update(used - {room})
     return rooms
 
 

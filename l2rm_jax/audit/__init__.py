@@ -15,8 +15,10 @@
 May import `run` and what is below it, and `retriever`, whose table and pictures it shares.
 """
 
-from l2rm_jax.audit.audit import Audit, audit_data, audit_pairs
+from l2rm_jax.audit.audit import audit_data, audit_pairs
+from l2rm_jax.audit.findings import Audit
 from l2rm_jax.audit.inputs import Inputs, Settings, inputs_of_arrays, read_inputs
+from l2rm_jax.audit.outputs import write_audit
 
 __all__ = [
     "Audit",
@@ -26,4 +28,5 @@ __all__ = [
     "audit_pairs",
     "inputs_of_arrays",
     "read_inputs",
+    "write_audit",
 ]

@@ -6,8 +6,7 @@ truth, even where it is known.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,60 +14,23 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from l2rm_jax.audit.canonical import Order, Reordered, canonical_order
-from l2rm_jax.audit.findings import SHIFTED, Mechanism, PairFindings, Rate, Repeated, Shift
+from l2rm_jax.audit.findings import SHIFTED, Audit, PairFindings, Repeated, Shift
 from l2rm_jax.audit.fold_pairs import fold_pairs
 from l2rm_jax.audit.groups import Groups, content_keys, find_groups, text_keys
 from l2rm_jax.audit.inputs import Inputs, Settings, inputs_of_arrays
 from l2rm_jax.audit.judge import Judgement, judge
 from l2rm_jax.audit.kinds import DOUBTED, conflicts, kinds
 from l2rm_jax.audit.neighbours import with_near_images
-from l2rm_jax.audit.outputs import write_audit
 from l2rm_jax.audit.proposals import LIKE as PROPOSALS
 from l2rm_jax.audit.proposals import Proposals, propose
 from l2rm_jax.audit.scorers import LINEAR, Scorer, linear_scorer
 from l2rm_jax.audit.scores import LIKE, Evidence, gather, score_fold
 from l2rm_jax.audit.shift import find_shifts
 from l2rm_jax.audit.stages import Stages
-from l2rm_jax.audit.trained import trained_scorer
+from l2rm_jax.audit.trained import check_scorer, trained_scorer
 from l2rm_jax.crossfit.folds import assign_folds, check_folds
 from l2rm_jax.crossfit.rows import Rows
-
-
-@dataclass(frozen=True)
-class Audit:
-    """What an audit has found.
-
-    Attributes:
-      inputs: what was audited.
-      settings: how.
-      findings: what is known of each pair, in the order of the input.
-      rate: share of pairs that are as doubtful as random ones.
-      mechanisms: how well mismatches of each kind are found.
-      listed: how many pairs, the most doubtful ones, have 10% false alarms.
-      shifts: runs of rows whose captions fit the images of other rows.
-      repeated: texts that stand with many images.
-      conflicts: [n, 2] pairs of which the images are the same and the captions are not.
-      near: [images, 3] rows of the most similar images.
-      scorer: what judged the pairs.
-      cannot_tell: why the rate and the posteriors are doubtful; "" if they are not.
-    """
-
-    inputs: Inputs
-    settings: Settings
-    findings: PairFindings
-    rate: Rate
-    mechanisms: list[Mechanism]
-    listed: int
-    shifts: list[Shift]
-    repeated: list[Repeated]
-    conflicts: Int[np.ndarray, "n 2"]
-    near: Int[np.ndarray, "images 3"]
-    scorer: str
-    cannot_tell: str
-
-    def write(self, directory: str | Path) -> Path:
-        """Write table, report and page to a new directory (see `outputs.write_audit`)."""
-        return write_audit(self, directory)
+from l2rm_jax.errors import ConfigError
 
 
 def audit_pairs(
@@ -111,12 +73,14 @@ def audit_data(inputs: Inputs, settings: Settings, keep: Path | None = None) -> 
       inputs: the pairs.
       settings: how to audit them.
       keep: directory in which stages are kept, so that a later call with the same inputs and
-        settings goes on; None keeps nothing.
+        settings goes on, and the runs of a trained scorer; None keeps nothing.
 
     Raises:
       DataError: a fold has images of fewer than two groups.
-      ConfigError: fewer than 3 folds.
+      ConfigError: fewer than 3 folds; a trained scorer for arrays, without `keep`, or that does not
+        fit the config of the inputs. Scorers are refused before any work.
     """
+    runs = _directory_of_runs(inputs, settings, keep)
     stages, seed = Stages(keep), settings.seed
     image_keys, vector_keys = content_keys(inputs.images), content_keys(inputs.captions)
     order = canonical_order(image_keys, vector_keys, inputs.image_of)
@@ -133,7 +97,10 @@ def audit_data(inputs: Inputs, settings: Settings, keep: Path | None = None) -> 
     spaces = [captions]
     if inputs.text_rows is not None:
         spaces.append(Reordered(inputs.text_rows, order.pairs))
-    with _chosen_scorer(scorer, inputs, settings, order, image_fold, keep) as scorer:
+    judging = nullcontext(scorer)
+    if runs:
+        judging = trained_scorer(inputs, settings, order, image_fold, runs)
+    with judging as scorer:
         evidence = _evidence(scorer, images, spaces, folds, seed, stages)
     judgement = judge(evidence, folds.pair_image, folds.of_pair, folds.group_of_pair, seed)
     proposals = stages(
@@ -185,23 +152,25 @@ class Folds(NamedTuple):
         return self.image_group[self.pair_image]
 
 
-def _chosen_scorer(
-    linear: Scorer,
-    inputs: Inputs,
-    settings: Settings,
-    order: Order,
-    image_fold: Int[np.ndarray, " images"],
-    keep: Path | None,
-) -> AbstractContextManager[Scorer]:
-    """The linear scorer, or the trained one that the settings ask for, while it is open."""
+def _directory_of_runs(inputs: Inputs, settings: Settings, keep: Path | None) -> Path | None:
+    """Directory of the runs of the trained scorer; None for the linear one.
+
+    Raises:
+      ConfigError: the scorer cannot judge these inputs.
+    """
     if settings.scorer == LINEAR:
-        return nullcontext(linear)
-    if keep is None or inputs.config is None:
+        return None
+    if inputs.config is None:
         raise ConfigError(
-            f"audit.scorer: {settings.scorer!r}, expected linear for arrays, or without a "
-            "directory that keeps the runs of a trained scorer"
+            f"settings.scorer: found {settings.scorer!r}, expected {LINEAR!r} for arrays; a "
+            "trained scorer needs pairs that `read_inputs` has read"
         )
-    return trained_scorer(inputs, settings, order, image_fold, keep / "runs")
+    if keep is None:
+        raise ConfigError(
+            f"keep: found None, expected a directory for the runs of the scorer {settings.scorer!r}"
+        )
+    check_scorer(inputs.config, settings)
+    return keep / "runs"
 
 
 def _evidence(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-import l2rm_jax
-from l2rm_jax.audit.audit import Audit, audit_data
+from l2rm_jax.audit.audit import audit_data
+from l2rm_jax.audit.findings import Audit
 from l2rm_jax.audit.inputs import Inputs, Settings, read_inputs
 from l2rm_jax.audit.kinds import DOUBTED
 from l2rm_jax.audit.outputs import GALLERY, write_files
@@ -22,6 +22,7 @@ from l2rm_jax.data.files import check_new, locked_directory, replace_file
 from l2rm_jax.errors import ConfigError, DataError, Problems, list_problems
 from l2rm_jax.run.fields import check_fields, with_valid_fields
 from l2rm_jax.run.opening import read_trained_config
+from l2rm_jax.version import __version__
 
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
 _IDENTITY, _WORK = "audit.json", "work"
@@ -130,7 +131,7 @@ def _read(config: ConfigDict, workdir: str | Path | None, settings: Settings) ->
 def _identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
     """All that the work in progress depends on; it goes on only if this is equal."""
     judged = {name: getattr(settings, name) for name in ("scorer", "folds", "top", "seed")}
-    return {"l2rm_jax": l2rm_jax.__version__, "inputs": inputs.digest, **judged}
+    return {"l2rm_jax": __version__, "inputs": inputs.digest, **judged}
 
 
 def _check_identity(work: Path, identity: dict[str, Any]) -> None:

@@ -1,9 +1,12 @@
 """What an audit finds: the arrays and numbers that the table, the report and the page show."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from l2rm_jax.audit.inputs import Inputs, Settings
 
 # What is said of a pair. `matched` and `alternate` are kept, the others are doubted: `doubtful` by
 # itself, `foreign_set` with all captions of its image, `shifted` as part of a run of rows.
@@ -103,3 +106,36 @@ class Repeated(NamedTuple):
 
     row: int
     images: int
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit has found.
+
+    Attributes:
+      inputs: what was audited.
+      settings: how.
+      findings: what is known of each pair, in the order of the input.
+      rate: share of pairs that are as doubtful as random ones.
+      mechanisms: how well mismatches of each kind are found.
+      listed: how many pairs, the most doubtful ones, have 10% false alarms.
+      shifts: runs of rows whose captions fit the images of other rows.
+      repeated: texts that stand with many images.
+      conflicts: [n, 2] pairs of which the images are the same and the captions are not.
+      near: [images, 3] rows of the most similar images.
+      scorer: what judged the pairs.
+      cannot_tell: why the rate and the posteriors are doubtful; "" if they are not.
+    """
+
+    inputs: Inputs
+    settings: Settings
+    findings: PairFindings
+    rate: Rate
+    mechanisms: list[Mechanism]
+    listed: int
+    shifts: list[Shift]
+    repeated: list[Repeated]
+    conflicts: Int[np.ndarray, "n 2"]
+    near: Int[np.ndarray, "images 3"]
+    scorer: str
+    cannot_tell: str

@@ -2,13 +2,12 @@
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from l2rm_jax.audit import report
-from l2rm_jax.audit.findings import ALTERNATE, KINDS, MATCHED
+from l2rm_jax.audit.findings import ALTERNATE, KINDS, MATCHED, Audit
 from l2rm_jax.audit.gallery import Gallery, write_gallery
 from l2rm_jax.audit.inputs import Inputs
 from l2rm_jax.audit.kept_table import write_kept_table
@@ -25,13 +24,10 @@ from l2rm_jax.data.files import new_directory, replace_array, replace_file
 from l2rm_jax.retriever.pairs_table import Column, write_table
 from l2rm_jax.retriever.sources import scene_pictures
 
-if TYPE_CHECKING:
-    from l2rm_jax.audit.audit import Audit
-
 GALLERY = "gallery.html"
 
 
-def write_audit(audit: "Audit", directory: str | Path) -> Path:
+def write_audit(audit: Audit, directory: str | Path) -> Path:
     """Write all files of an audit to a new directory, which appears when it is complete.
 
     Raises:
@@ -43,7 +39,7 @@ def write_audit(audit: "Audit", directory: str | Path) -> Path:
     return Path(directory)
 
 
-def write_files(audit: "Audit", directory: Path) -> None:
+def write_files(audit: Audit, directory: Path) -> None:
     """Write all files of an audit to a directory; the same audit gives the same bytes.
 
     Raises:
@@ -79,7 +75,7 @@ def write_files(audit: "Audit", directory: Path) -> None:
     replace_file(directory / "report.json", text.encode("utf-8", "replace"))
 
 
-def kept_pairs(audit: "Audit", decisions: Decisions | None) -> Bool[np.ndarray, " pairs"]:
+def kept_pairs(audit: Audit, decisions: Decisions | None) -> Bool[np.ndarray, " pairs"]:
     """Which pairs are not doubted; what a person decided counts more than what was computed."""
     kept = np.isin(audit.findings.kind, (MATCHED, ALTERNATE))
     if decisions is not None:
@@ -87,7 +83,7 @@ def kept_pairs(audit: "Audit", decisions: Decisions | None) -> Bool[np.ndarray, 
     return kept
 
 
-def match_scores(audit: "Audit", decisions: Decisions | None) -> Float[np.ndarray, " pairs"]:
+def match_scores(audit: Audit, decisions: Decisions | None) -> Float[np.ndarray, " pairs"]:
     """Probability that each pair is matched: 1 where a person said that it fits, 0 where not."""
     scores = 1 - audit.findings.posterior
     if decisions is not None:
@@ -95,7 +91,7 @@ def match_scores(audit: "Audit", decisions: Decisions | None) -> Float[np.ndarra
     return scores
 
 
-def pair_columns(audit: "Audit", decisions: Decisions | None) -> dict[str, Column]:
+def pair_columns(audit: Audit, decisions: Decisions | None) -> dict[str, Column]:
     """The columns of the table of pairs, in the order of the data."""
     inputs, found = audit.inputs, audit.findings
     pairs = len(found.image)
@@ -146,7 +142,7 @@ def _table_ending() -> str:
     return ".parquet" if importlib.util.find_spec("pyarrow") else ".csv"
 
 
-def _write_kept(audit: "Audit", kept: np.ndarray, directory: Path) -> str:
+def _write_kept(audit: Audit, kept: np.ndarray, directory: Path) -> str:
     """Write the user's table without the doubted rows; returns a sentence about it."""
     config, truth = audit.inputs.config, audit.inputs.truth
     if truth is not None:
@@ -154,7 +150,7 @@ def _write_kept(audit: "Audit", kept: np.ndarray, directory: Path) -> str:
     return write_kept_table(config and config.data, kept, directory)
 
 
-def _write_page(audit: "Audit", directory: Path, rows: np.ndarray, weight: np.ndarray) -> None:
+def _write_page(audit: Audit, directory: Path, rows: np.ndarray, weight: np.ndarray) -> None:
     inputs, settings = audit.inputs, audit.settings
     pairs, images = len(audit.findings.image), len(inputs.ids)
     captions = inputs.texts or inputs.caption_ids or [f"caption {row}" for row in range(pairs)]

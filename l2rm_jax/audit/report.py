@@ -5,17 +5,14 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-import l2rm_jax
-from l2rm_jax.audit.findings import KINDS, Shift
+from l2rm_jax.audit.findings import KINDS, Audit, Shift
 from l2rm_jax.audit.review import UNSURE, WRONG, Decisions, ReviewedRate
 from l2rm_jax.methods.split import auroc
-
-if TYPE_CHECKING:
-    from l2rm_jax.audit.audit import Audit
+from l2rm_jax.version import __version__
 
 _SHOWN = 20  # rows of a table
 _SEEN = 0.5  # recall from which on a mechanism counts as seen
@@ -50,7 +47,7 @@ class DoubtedList(NamedTuple):
     false_alarms: float
 
 
-def doubted_list(audit: "Audit") -> DoubtedList:
+def doubted_list(audit: Audit) -> DoubtedList:
     """What the list of the most doubtful pairs holds."""
     pairs = audit.listed
     posterior = audit.findings.posterior[audit.findings.order]
@@ -60,7 +57,7 @@ def doubted_list(audit: "Audit") -> DoubtedList:
     return DoubtedList(pairs, listed / max(float(posterior.sum()), 1e-12), 1 - listed / pairs)
 
 
-def verdict(audit: "Audit") -> list[str]:
+def verdict(audit: Audit) -> list[str]:
     """The first sentences: how many pairs are mismatched, what the list holds, what is not seen."""
     if audit.cannot_tell:
         first = [f"Cannot tell how many pairs are mismatched: {audit.cannot_tell}."]
@@ -69,7 +66,7 @@ def verdict(audit: "Audit") -> list[str]:
     return [*first, _blind_sentence(audit)]
 
 
-def _rate_sentence(audit: "Audit") -> str:
+def _rate_sentence(audit: Audit) -> str:
     rate = audit.rate
     return (
         f"{_percent(rate.estimate)} of the pairs fit no better than random ones "
@@ -77,7 +74,7 @@ def _rate_sentence(audit: "Audit") -> str:
     )
 
 
-def _list_sentence(audit: "Audit") -> str:
+def _list_sentence(audit: Audit) -> str:
     pairs, holds, false_alarms = doubted_list(audit)
     if not pairs:
         return "No list of doubted pairs would have fewer than 1 false alarm in 10."
@@ -85,7 +82,7 @@ def _list_sentence(audit: "Audit") -> str:
     return f"The first {pairs:,} hold {holds:.0%} of them; {often} of these is a false alarm."
 
 
-def _blind_sentence(audit: "Audit") -> str:
+def _blind_sentence(audit: Audit) -> str:
     near = next((each for each in audit.mechanisms if each.name == "near"), None)
     if audit.cannot_tell or near is None or not math.isfinite(near.recall):
         return "Captions of a similar image are not seen."
@@ -93,7 +90,7 @@ def _blind_sentence(audit: "Audit") -> str:
     return f"Captions of a similar image are {seen}: the list holds {near.recall:.0%} of them."
 
 
-def tables(audit: "Audit") -> list[Table]:
+def tables(audit: Audit) -> list[Table]:
     """What is said of the pairs, and how well mismatched pairs are found; empty tables left out."""
     found, inputs = audit.findings, audit.inputs
     counts = np.bincount(found.kind, minlength=len(KINDS))
@@ -152,7 +149,7 @@ def _title(title: str, rows: Sequence) -> str:
     )  # fmt: skip
 
 
-def warnings(audit: "Audit", reviewed: ReviewedRate | None) -> list[str]:
+def warnings(audit: Audit, reviewed: ReviewedRate | None) -> list[str]:
     """Reasons to doubt the rate."""
     lines, rate = [], audit.rate
     if audit.cannot_tell:
@@ -176,7 +173,7 @@ def warnings(audit: "Audit", reviewed: ReviewedRate | None) -> list[str]:
 
 
 def page(
-    audit: "Audit", decisions: Decisions | None, reviewed: ReviewedRate | None, notes: Sequence[str]
+    audit: Audit, decisions: Decisions | None, reviewed: ReviewedRate | None, notes: Sequence[str]
 ) -> str:
     """`report.md`: the verdict, then the tables.
 
@@ -213,7 +210,7 @@ def page(
         "pass as matched. Only the review by eye counts them.",
         "## Files\n\n" + "\n".join(f"* {_escaped(note)}" for note in notes),
         f"## How it was judged\n\nScorer: {audit.scorer}. Settings: {seen}. Inputs: "
-        f"`{inputs.digest}`. Versions: l2rm_jax {l2rm_jax.__version__}, "
+        f"`{inputs.digest}`. Versions: l2rm_jax {__version__}, "
         + ", ".join(f"{name} {number}" for name, number in _versions().items())
         + ".",
     ]
@@ -234,7 +231,7 @@ def _by_eye(decisions: Decisions, reviewed: ReviewedRate | None) -> str:
     return " ".join(lines)
 
 
-def _against_truth(audit: "Audit") -> str:
+def _against_truth(audit: Audit) -> str:
     known = _truth_values(audit)
     text = f"{_percent(known['rate'])} of the pairs were mismatched on purpose. "
     if "auroc" in known:
@@ -247,7 +244,7 @@ def _against_truth(audit: "Audit") -> str:
     return text.rstrip()
 
 
-def _truth_values(audit: "Audit") -> dict[str, float]:
+def _truth_values(audit: Audit) -> dict[str, float]:
     truth, found = audit.inputs.truth, audit.findings
     values = {"rate": float(truth.mean())}
     if truth.any() and not truth.all():
@@ -263,7 +260,7 @@ def _truth_values(audit: "Audit") -> dict[str, float]:
 
 
 def values(
-    audit: "Audit", decisions: Decisions | None, reviewed: ReviewedRate | None
+    audit: Audit, decisions: Decisions | None, reviewed: ReviewedRate | None
 ) -> dict[str, Any]:
     """`report.json`: all numbers; one that is not known is null."""
     found, inputs = audit.findings, audit.inputs
@@ -277,7 +274,7 @@ def values(
                 "images": inputs.images.shape[0],
             },
             "settings": audit.settings._asdict(),
-            "versions": {"l2rm_jax": l2rm_jax.__version__, **_versions()},
+            "versions": {"l2rm_jax": __version__, **_versions()},
             "verdict": verdict(audit),
             "warnings": warnings(audit, reviewed),
             "cannot_tell": audit.cannot_tell,

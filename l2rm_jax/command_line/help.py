@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import l2rm_jax
 from l2rm_jax.command_line.field_comments import config_source, read_fields
 from l2rm_jax.command_line.mistakes import find_mode
 from l2rm_jax.command_line.mode import Flag, Mode
 from l2rm_jax.command_line.words import split_words
 from l2rm_jax.config import default, flat
+from l2rm_jax.version import __version__
 
 WIDTH = 80
 _MODE_WIDTH, _PURPOSE_WIDTH = 10, 29
@@ -30,7 +30,7 @@ def answer(words: Sequence[str], modes: Sequence[Mode]) -> str | None:
     """
     asks_help = not {"-h", "--help"}.isdisjoint(words)
     if not asks_help:
-        return f"l2rm_jax {l2rm_jax.__version__}" if "--version" in words else None
+        return f"l2rm_jax {__version__}" if "--version" in words else None
     given = split_words([word for word in words if word not in ("-h", "--help")])
     if given.mode is not None:
         return mode_screen(find_mode(given, modes))

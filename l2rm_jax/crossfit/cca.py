@@ -141,5 +141,5 @@ def _products(images: jax.Array, captions: jax.Array, weights: jax.Array) -> jax
 
 @jax.jit
 def _encode(rows: jax.Array, mean: jax.Array, matrix: jax.Array) -> jax.Array:
-    codes = jnp.matmul(rows.astype(jnp.float32) - mean, matrix, precision="highest")
+    codes = jnp.matmul(rows.astype(jnp.float32) - mean[None], matrix, precision="highest")
     return codes / jnp.maximum(jnp.linalg.norm(codes, axis=1, keepdims=True), 1e-12)

@@ -1,7 +1,7 @@
 """Rows: one vector an image or caption, read in blocks, so that memory does not grow with them."""
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Float32, Int
@@ -9,6 +9,7 @@ from jaxtyping import Float, Float32, Int
 BLOCK = 4096  # rows
 
 
+@runtime_checkable
 class Rows(Protocol):
     """An array [rows, dimensions], a memory-mapped one, or an object that computes its rows."""
 

@@ -81,7 +81,7 @@ def pooled_vectors(
     words, width, mean, rotation = pooling
     with_quadrants = len(mean) > pooled_size(sets.shape[2], len(words), with_quadrants=False)
     numbers = pooled_numbers(sets, sizes, words, width, with_quadrants)
-    return jnp.matmul(numbers - mean, rotation, precision="highest")
+    return jnp.matmul(numbers - mean[None], rotation, precision="highest")
 
 
 def pooled_size(d: int, words: int, with_quadrants: bool) -> int:
@@ -185,7 +185,7 @@ def _lloyd(vectors: jax.Array, centres: jax.Array) -> jax.Array:
 def _distances(vectors: jax.Array, centres: jax.Array) -> jax.Array:
     """Squared distances, [n, d] and [k, d] to [n, k]."""
     products = jnp.matmul(vectors, centres.T, precision="highest")
-    squares = jnp.sum(vectors**2, axis=1)[:, None] + jnp.sum(centres**2, axis=1)
+    squares = jnp.sum(vectors**2, axis=1)[:, None] + jnp.sum(centres**2, axis=1)[None]
     return jnp.maximum(squares - 2 * products, 0)
 
 
@@ -199,13 +199,14 @@ def pooled_numbers(
 ) -> Float[Array, "n pooled"]:
     """Return mean, deviation, maximum and shares of words of each set, then means of quadrants."""
     n, places, d = sets.shape
-    real = (jnp.arange(places) < sizes[:, None])[..., None]
-    mean = jnp.sum(sets, axis=1, where=real) / sizes[:, None]
-    variance = jnp.sum((sets - mean[:, None]) ** 2, axis=1, where=real) / sizes[:, None]
+    real = (jnp.arange(places)[None] < sizes[:, None])[..., None]
+    count = sizes[:, None].astype(sets.dtype)
+    mean = jnp.sum(sets, axis=1, where=real) / count
+    variance = jnp.sum((sets - mean[:, None]) ** 2, axis=1, where=real) / count
     largest = jnp.max(sets, axis=1, where=real, initial=-jnp.inf)
     distances = _distances(sets.reshape(-1, d), words)
     shares = jax.nn.softmax(-distances / jnp.maximum(width, 1e-12), axis=1).reshape(n, places, -1)
-    shares = jnp.sqrt(jnp.sum(shares, axis=1, where=real) / sizes[:, None])
+    shares = jnp.sqrt(jnp.sum(shares, axis=1, where=real) / count)
     parts = [mean, jnp.sqrt(variance), largest, shares]
     if with_quadrants:
         parts += _quadrants(sets) if may_be_grid(places) else [jnp.zeros((n, 4 * d))]

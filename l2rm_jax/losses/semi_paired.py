@@ -26,9 +26,9 @@ def paired_triplet(
         The sum over the known pairs; 0 if there are fewer than two.
     """
     positive = jnp.diagonal(sims)
-    compared = paired[:, None] & paired & ~jnp.eye(len(sims), dtype=bool)
+    compared = paired[:, None] & paired[None] & ~jnp.eye(len(sims), dtype=bool)
     captions = jnp.where(compared, jax.nn.relu(margin + sims - positive[:, None]), 0.0)
-    images = jnp.where(compared, jax.nn.relu(margin + sims - positive), 0.0)
+    images = jnp.where(compared, jax.nn.relu(margin + sims - positive[None]), 0.0)
     return jnp.sum(captions.max(axis=1) + images.max(axis=0))
 
 
@@ -43,7 +43,8 @@ def alignment(cosines: Float[Array, "B B"], paired: Bool[Array, " B"]) -> Float[
         A scalar in [0, 4]; 0 if there is no known pair.
     """
     distances = 2.0 - 2.0 * jnp.diagonal(cosines)
-    return jnp.sum(distances * paired) / jnp.maximum(jnp.sum(paired), 1)
+    known = jnp.maximum(jnp.sum(paired), 1).astype(distances.dtype)
+    return jnp.sum(distances * paired.astype(distances.dtype)) / known
 
 
 def uniformity(cosines: Float[Array, "B B"]) -> Float[Array, ""]:

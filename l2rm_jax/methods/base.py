@@ -220,11 +220,12 @@ class Optimiser:
         """Learning rate of an epoch."""
         since = jnp.where(epoch < self.starts[0], 0, epochs_since(epoch, self.starts))
         decays = since // self.decay_epochs
-        return self.learning_rate * 0.1**decays
+        return self.learning_rate * 0.1 ** decays.astype(jnp.float32)
 
     def update(self, grads: Any, opt_state: Any, params: Any, epoch: Array) -> tuple[Any, Any]:
         """Parameters and optimiser state after one update."""
-        updates, opt_state = self._chain().update(grads, opt_state, params)
+        with jax.numpy_dtype_promotion("standard"):  # Optax takes floats to integer powers
+            updates, opt_state = self._chain().update(grads, opt_state, params)
         rate = self.rate(epoch)
         params = jax.tree.map(lambda p, u: p - rate * (u + self.weight_decay * p), params, updates)
         return params, opt_state

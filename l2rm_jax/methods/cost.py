@@ -20,7 +20,7 @@ def cost(params: dict[str, Array], sims: Float[Array, "I J"]) -> Float[Array, "I
     The product is computed in float32 on every device. Costs are >= 0.
     """
     dense = jnp.matmul(sims, params["kernel"], precision=jax.lax.Precision.HIGHEST)
-    return jax.nn.relu(dense + params["bias"])
+    return jax.nn.relu(dense + params["bias"][None])
 
 
 class EvenCost(NamedTuple):

@@ -256,7 +256,7 @@ def _mask(name: str, image_index: Array, pair_index: Array, axis_name: str | Non
     if name == "same_image":
         return ~same_image
     # A stream smaller than a batch fills it with copies of its pairs.
-    same_pair = pairs[:, None] == pairs
+    same_pair = pairs[:, None] == pairs[None]
     # The pairs of older images are unknown. But if the batch holds copies, the stream is smaller
     # than a batch, and an older image that is also in the batch belongs to a copy.
     older = same_image[captions:] & (jnp.sum(same_pair) > captions)

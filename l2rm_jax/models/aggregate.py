@@ -49,7 +49,7 @@ class AggregatedImageEncoder(nn.Module):
     def __call__(
         self, images: Float[Array, "I R Dv"], counts: Int[Array, " I"], train: bool
     ) -> ImageCode:
-        is_region = jnp.arange(images.shape[1]) < counts[:, None]
+        is_region = jnp.arange(images.shape[1])[None] < counts[:, None]
         mask = is_region.astype(jnp.float32)
         # NaN in the padding must not reach the gradient.
         images = jnp.where(is_region[..., None], images, 0.0)
@@ -82,7 +82,7 @@ class AggregatedTextEncoder(nn.Module):
         lengths: Int[Array, " J"],
         train: bool,
     ) -> TextCode:
-        mask = (jnp.arange(tokens.shape[1]) < lengths[:, None]).astype(jnp.float32)
+        mask = (jnp.arange(tokens.shape[1])[None] < lengths[:, None]).astype(jnp.float32)
         if self.vocabulary_size:
             sizes = (self.vocabulary_size, self.word_dim, self.embed_dim)
             shared = {"axis_name": self.axis_name, "normalise": False, "name": "words"}

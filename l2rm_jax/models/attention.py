@@ -79,12 +79,12 @@ def squared_difference(
     On a CPU, the gradient of the words (reverse mode only) is summed over the images by a matrix
     product: a reduction over the first axis takes up to twenty times as long there.
     """
-    return (context - words) ** 2
+    return (context - words[None]) ** 2
 
 
 def _squared_difference_backward(inputs: tuple, cotangents: Float[Array, "I C L D"]) -> tuple:
     context, words = inputs
-    context_grads = 2 * cotangents * (context - words)
+    context_grads = 2 * cotangents * (context - words[None])
     sums = jax.lax.platform_dependent(
         context_grads, cpu=_sum_by_product, default=partial(jnp.sum, axis=0)
     )
@@ -118,7 +118,7 @@ def region_weights(
     their sums overflow, and the epsilon that is added to a norm is negligible beside them. Padded
     regions have weight 0.
     """
-    scores = l2_normalise(jax.nn.leaky_relu(cosines, 0.1) * mask)
+    scores = l2_normalise(jax.nn.leaky_relu(cosines, 0.1) * mask[None, None])
     return jnp.exp(smoothing * (scores + 1)) * region_mask[..., None, None]
 
 
@@ -128,7 +128,7 @@ def shares(mask: Float[Array, "n k"]) -> Float[Array, "n k"]:
 
 
 def align_regions(
-    weights: Float[Array, "I R C L"], word_weights: Float[Array, "I C L"]
+    weights: Float[Array, "I R C L"], word_weights: Float[Array, "#I C L"]
 ) -> Float[Array, "C I R L"]:
     """Share out the weight of each word over the regions, in proportion to its attention.
 
@@ -149,6 +149,6 @@ def alignments(params: dict, images: ImageCode, texts: TextCode) -> Float[Array,
     cosines = region_word_cosines(images, texts)
     context = attend_regions(cosines, images.regions, images.mask, texts.mask)
     local = linear(params["local"], squared_difference(context, texts.words))
-    whole = linear(params["overall"], (images.overall[:, None] - texts.overall) ** 2)
+    whole = linear(params["overall"], (images.overall[:, None] - texts.overall[None]) ** 2)
     vectors = jnp.concatenate([whole[:, :, None], local], axis=2)
     return l2_normalise(keep_for_backward(vectors, 2, texts))

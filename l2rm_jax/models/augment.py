@@ -32,7 +32,8 @@ def keep_regions(
     """
     noise = jax.random.uniform(key, regions.shape[:1])
     order = jnp.argsort(jnp.where(jnp.arange(len(regions)) < count, noise, jnp.inf))
-    new_count = jnp.maximum(jnp.floor(count * (1.0 - rate)).astype(count.dtype), 1)
+    kept = jnp.floor(count.astype(jnp.float32) * (1.0 - rate)).astype(count.dtype)
+    new_count = jnp.maximum(kept, 1)
     return regions[order], new_count
 
 

@@ -122,7 +122,7 @@ def _align(dustbin: bool, _, images: ImageCode, texts: TextCode) -> Float[Array,
     cosines = region_word_cosines(images, texts)
     weights, mixture = _attend(cosines, images.mask, texts.mask, dustbin)
     without_dustbin = jnp.sum(weights, axis=1) / jnp.sum(mixture, axis=1)
-    return align_regions(weights, without_dustbin * shares(texts.mask))
+    return align_regions(weights, without_dustbin * shares(texts.mask)[None])
 
 
 def _score_i2t(dustbin: bool, _, images: ImageCode, texts: TextCode) -> Float[Array, "C I"]:
@@ -137,7 +137,7 @@ def _align_i2t(dustbin: bool, _, images: ImageCode, texts: TextCode) -> Float[Ar
     cosines = _word_region_cosines(images, texts)
     weights, mixture = _attend(cosines, texts.mask, images.mask, dustbin, I2T_SMOOTHING)
     attention = weights / jnp.sum(mixture, axis=1, keepdims=True)
-    return jnp.moveaxis(attention * shares(images.mask), 1, 3)
+    return jnp.moveaxis(attention * shares(images.mask)[None, None], 1, 3)
 
 
 def _word_region_cosines(images: ImageCode, texts: TextCode) -> Float[Array, "C L I R"]:

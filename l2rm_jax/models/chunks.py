@@ -116,7 +116,7 @@ def _at_smallest_width(score: Callable, sizes: Sequence[int], policy: Callable) 
     @checkpoint
     def score_chunk(params, images, texts):
         longest = jnp.sum(texts.mask, axis=1).max()
-        index = jnp.searchsorted(jnp.array(sizes), longest)
+        index = jnp.searchsorted(jnp.array(sizes, longest.dtype), longest)
         return jax.lax.switch(index, [at_width(size) for size in sizes], params, images, texts)
 
     return score_chunk

@@ -153,7 +153,7 @@ class ImageEncoder(nn.Module):
     def __call__(
         self, images: Float[Array, "I R Dv"], counts: Int[Array, " I"], train: bool
     ) -> ImageCode:
-        is_region = jnp.arange(images.shape[1]) < counts[:, None]
+        is_region = jnp.arange(images.shape[1])[None] < counts[:, None]
         mask = is_region.astype(jnp.float32)
         # Padding is masked before the projection, so that NaN there cannot reach the gradient, and
         # after it, because the bias makes a nonzero vector of zero features.
@@ -191,7 +191,7 @@ class TextEncoder(nn.Module):
     def __call__(
         self, tokens: Int[Array, "J L"], lengths: Int[Array, " J"], train: bool
     ) -> TextCode:
-        mask = (jnp.arange(tokens.shape[1]) < lengths[:, None]).astype(jnp.float32)
+        mask = (jnp.arange(tokens.shape[1])[None] < lengths[:, None]).astype(jnp.float32)
         encoder = WordEncoder(
             self.vocabulary_size,
             self.word_dim,
@@ -228,7 +228,7 @@ class VectorTextEncoder(nn.Module):
     def __call__(
         self, vectors: Float[Array, "J L Dt"], lengths: Int[Array, " J"], train: bool
     ) -> TextCode:
-        mask = (jnp.arange(vectors.shape[1]) < lengths[:, None]).astype(jnp.float32)
+        mask = (jnp.arange(vectors.shape[1])[None] < lengths[:, None]).astype(jnp.float32)
         raw = RegionEncoder(self.embed_dim, normalise=False, name="words")(vectors)
         raw, overall = raw * mask[..., None], None
         words = l2_normalise(raw)

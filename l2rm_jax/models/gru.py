@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.models.layers import uniform_init
+from l2rm_jax.models.layers import add_bias, uniform_init
 
 
 def bidirectional_gru(
@@ -68,10 +68,12 @@ class Direction(nn.Module):
         hidden_kernel = self.param("hidden_kernel", init, (self.hidden, gates))
         hidden_bias = self.param("hidden_bias", init, (gates,))
         kernels, biases = jnp.split(input_kernel, 3, axis=1), jnp.split(input_bias, 3)
-        reset, update, new = (inputs @ k + b for k, b in zip(kernels, biases, strict=True))
+        pairs = zip(kernels, biases, strict=True)
+        reset, update, new = (add_bias(inputs @ kernel, bias) for kernel, bias in pairs)
         reset_bias, update_bias, new_bias = jnp.split(hidden_bias, 3)
         new_gated = jnp.broadcast_to(new_bias, new.shape)
-        return hidden_kernel, _Gates(reset + reset_bias, update + update_bias, new, new_gated)
+        reset, update = add_bias(reset, reset_bias), add_bias(update, update_bias)
+        return hidden_kernel, _Gates(reset, update, new, new_gated)
 
 
 @jax.custom_vjp

@@ -110,7 +110,7 @@ def _align(
     rounds: int, smoothing: float, params: dict, images: ImageCode, texts: TextCode
 ) -> Float[Array, "C I R L"]:
     _, attention = _attend(rounds, smoothing, params, images, texts)
-    return align_regions(sum(attention), shares(texts.mask))
+    return align_regions(sum(attention), shares(texts.mask)[None])
 
 
 def _attend(

@@ -47,7 +47,12 @@ def linear_init(key: Array, inputs: int, outputs: int) -> dict[str, Array]:
 
 def linear(params: dict[str, Array], x: Float[Array, "... i"]) -> Float[Array, "... o"]:
     """`x @ kernel + bias`; a function, not a module, so `jax.lax.map` can call it."""
-    return x @ params["kernel"] + params["bias"]
+    return add_bias(x @ params["kernel"], params["bias"])
+
+
+def add_bias(x: Float[Array, "... o"], bias: Float[Array, " o"]) -> Float[Array, "... o"]:
+    """`x + bias`, along the last axis."""
+    return x + jax.lax.broadcast_to_rank(bias, x.ndim)
 
 
 class Linear(nn.Module):
@@ -61,7 +66,7 @@ class Linear(nn.Module):
             "kernel", nn.initializers.xavier_uniform(), (x.shape[-1], self.features)
         )
         bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
-        return x @ kernel + bias
+        return add_bias(x @ kernel, bias)
 
 
 def sample_keys(key: Array, samples: int, axis_name: str | None) -> Array:

@@ -58,7 +58,7 @@ class _LinearEncoder(nn.Module):
         size = vectors.shape[1]
         center = _statistic(self, "feature_center", nn.initializers.zeros, (size,))
         scale = _statistic(self, "feature_scale", nn.initializers.ones, ())
-        vectors = Dropout(self.dropout, self.axis_name)((vectors - center) * scale, train)
+        vectors = Dropout(self.dropout, self.axis_name)((vectors - center[None]) * scale, train)
         mapped = (vectors @ self.param("map", _unit_variance, (size, COMPONENTS)))[:, None]
         return make(l2_normalise(mapped), jnp.ones(mapped.shape[:2]), norms=l2_norm(mapped))
 
@@ -128,7 +128,7 @@ def _weighted_words(
     A word that stands c times in a caption has the weight sqrt(c) * rarity: at each of its places,
     1 / sqrt(c) of it. The squared norm of the caption is the sum of rarity ** 2 over its places.
     """
-    real = jnp.arange(tokens.shape[1]) < lengths[:, None]
+    real = jnp.arange(tokens.shape[1])[None] < lengths[:, None]
     same = (tokens[:, :, None] == tokens[:, None]) & real[:, None]
     counts = jnp.maximum(jnp.sum(same, axis=2), 1)
     weights = jnp.where(real, rarity[tokens], 0.0)

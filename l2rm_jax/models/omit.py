@@ -118,7 +118,7 @@ def _plan(
     sims = jnp.einsum("ird,cld->icrl", images.regions, words)
     region_importance, word_importance = _importance(margins, images, texts)
     weigh = partial(_weights, dustbin=matching != "naive")
-    a, b = weigh(region_importance, images.mask[:, None]), weigh(word_importance, texts.mask)
+    a, b = weigh(region_importance, images.mask[:, None]), weigh(word_importance, texts.mask[None])
     return match(1.0 - sims, a, b, epsilon=epsilon, iterations=ITERATIONS), sims
 
 
@@ -130,7 +130,7 @@ def _score(matching: str, *inputs) -> Float[Array, "C I"]:
 
 def _importance(
     margins: str, images: ImageCode, texts: TextCode
-) -> tuple[Float[Array, "I #C R"], Float[Array, "#I C L"]]:
+) -> tuple[Float[Array, " I #C R"], Float[Array, "#I C L"]]:
     """Importance of regions and words; their weights are proportional to it (Eq. 7, tau = 1).
 
     "uniform": 1. "intra" and "inter": the exponential of the inner product with the mean vector of

@@ -41,7 +41,7 @@ class PEM(SimilarityHead):
         image, text = self.embed_images(images), self.embed_texts(texts)
         # The distance of close points is a small difference of large numbers, hence full precision.
         products = jnp.matmul(image, text.T, precision=jax.lax.Precision.HIGHEST)
-        squared = jnp.sum(image**2, axis=1)[:, None] + jnp.sum(text**2, axis=1) - 2 * products
+        squared = jnp.sum(image**2, axis=1)[:, None] + jnp.sum(text**2, axis=1)[None] - 2 * products
         return -jnp.sqrt(jnp.maximum(squared, MIN_SQUARED_DISTANCE))
 
     def bounded(self, sims: Float[Array, "..."]) -> Float[Array, "..."]:

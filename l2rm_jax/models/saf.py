@@ -97,11 +97,11 @@ def _gate(
     logits = linear(params["gate"], vectors)[..., 0]
     count = len(logits) * jnp.sum(valid, axis=1)
     batch_mean = jnp.einsum("icn,cn->c", logits, valid) / count
-    deviation = logits - batch_mean[:, None]
+    deviation = logits - batch_mean[None, :, None]
     batch_var = jnp.einsum("icn,cn->c", deviation**2, valid) / count
-    mean, var = params["running"] or (batch_mean[:, None], batch_var[:, None])
+    mean, var = params["running"] or (batch_mean[None, :, None], batch_var[None, :, None])
     gates = params["gate_scale"] * (logits - mean) * jax.lax.rsqrt(var + EPSILON)
-    gates = jax.nn.sigmoid(gates + params["gate_shift"]) * valid
+    gates = jax.nn.sigmoid(gates + params["gate_shift"]) * valid[None]
     weights = gates / (jnp.sum(gates, axis=2, keepdims=True) + 1e-8)
     return weights, batch_mean, batch_var * (count / (count - 1))
 

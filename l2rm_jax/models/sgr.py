@@ -14,7 +14,7 @@ from l2rm_jax.models.attention import (
 from l2rm_jax.models.chunks import keep_for_backward, map_captions, pairwise
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import SimilarityHead, register_head
-from l2rm_jax.models.layers import linear, linear_init, tanh_of_logit
+from l2rm_jax.models.layers import add_bias, linear, linear_init, tanh_of_logit
 from l2rm_jax.models.products import inner_products, products
 
 
@@ -107,7 +107,7 @@ def _edges(
     """
     key_kernel = params["key"]["kernel"]
     folded = queries @ (params["query"]["kernel"] @ key_kernel.T)
-    folded += key_kernel @ params["query"]["bias"]
+    folded = add_bias(folded, key_kernel @ params["query"]["bias"])
     edges = inner_products(folded, nodes)
     mask = jnp.pad(texts.mask > 0, ((0, 0), (1, 0)), constant_values=True)
     return jax.nn.softmax(edges, axis=-1, where=mask[:, None, :])

@@ -78,5 +78,5 @@ class GeneralisedPooling(nn.Module):
 def _positions(length: int) -> Float[Array, "length P"]:
     """Sinusoidal positional encoding, with wavelengths 2 pi to about 5600 * 2 pi."""
     rates = 10000.0 ** (-jnp.arange(0, POSITION_DIM, 2) / POSITION_DIM)
-    angles = jnp.arange(length)[:, None] * rates
+    angles = jnp.arange(length)[:, None].astype(rates.dtype) * rates[None]
     return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(length, POSITION_DIM)

@@ -23,8 +23,8 @@ class Extended(NamedTuple):
     """An ordinary transport problem whose last row and column are the dummies."""
 
     cost: Float[Array, "n+1 m+1"]
-    p: Float[Array, "n+1"]  # weights of the rows
-    q: Float[Array, "m+1"]  # weights of the columns
+    p: Float[Array, " n+1"]  # weights of the rows
+    q: Float[Array, " m+1"]  # weights of the columns
 
 
 def extend(

@@ -119,7 +119,7 @@ def partial_sinkhorn(
     """
     cost, mask = jnp.asarray(cost), None if mask is None else jnp.asarray(mask)
     _check(cost, mass, epsilon, a, b, mask, start, mode)
-    dtype = jnp.promote_types(jnp.result_type(cost), jnp.float32)
+    dtype = jnp.float64 if jnp.result_type(cost) == jnp.float64 else jnp.float32
     cost = jnp.asarray(cost, dtype)
     n, m = cost.shape[-2:]
     a = np.full((n,), 1 / n) if a is None else a
@@ -139,7 +139,9 @@ def _solve(
     mode, fixed_iterations, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start
 ) -> PartialSinkhornResult:
     if start is None:
-        start = epsilon[..., None] * jnp.log(jnp.maximum(b, _TINY))
+        scale, logs = epsilon[..., None], jnp.log(jnp.maximum(b, _TINY))
+        rank = max(scale.ndim, logs.ndim)
+        start = lax.broadcast_to_rank(scale, rank) * lax.broadcast_to_rank(logs, rank)
     start = jnp.asarray(start, cost.dtype)
     # The barrier stops the compiler from folding everything that follows from a constant mask,
     # which is slow.

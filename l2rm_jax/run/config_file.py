@@ -10,7 +10,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-import l2rm_jax
 from l2rm_jax.config import NEEDED_HEADS, READ_BY, default, flat, unknown_field_error
 from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.run.results import to_jsonable, write_json
@@ -56,7 +55,7 @@ def shipped_configs() -> dict[str, Path]:
 
     They are installed as `l2rm_jax/configs`. In a clone, `configs` lies beside `l2rm_jax`.
     """
-    package = Path(l2rm_jax.__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     installed, cloned = package / "configs", package.parent / "configs"
     files = sorted((installed if installed.is_dir() else cloned).glob("*.py"))
     return {file.stem: file for file in files}

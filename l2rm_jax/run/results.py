@@ -12,10 +12,10 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-import l2rm_jax
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.evaluation.protocols import chance_rows, recall_rows
+from l2rm_jax.version import __version__
 
 RESULTS_FILE = "results.json"
 
@@ -74,7 +74,7 @@ def versions() -> dict[str, Any]:
     """Software versions, the kind of device and the number of devices."""
     packages = ("jax", "jaxlib", "flax", "optax", "ott-jax", "numpy")
     return {
-        "l2rm_jax": l2rm_jax.__version__,
+        "l2rm_jax": __version__,
         **{name: importlib.metadata.version(name) for name in packages},
         "python": platform.python_version(),
         "device": jax.devices()[0].device_kind,

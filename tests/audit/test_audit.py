@@ -6,7 +6,9 @@ import pytest
 import l2rm_jax
 from l2rm_jax.audit import Settings, audit_data, inputs_of_arrays
 from l2rm_jax.audit.findings import DOUBTFUL, MATCHED, SHIFTED
+from l2rm_jax.config import get_config
 from l2rm_jax.crossfit import linear
+from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.split import auroc
 from tests.audit.synthetic import make_pairs
 
@@ -176,3 +178,21 @@ def test_vectors_that_say_nothing_cannot_tell():
     images, captions = rng.standard_normal((300, 8)), rng.standard_normal((300, 9))
     audit = l2rm_jax.audit_pairs(images, captions, top=0)
     assert "no better than random" in audit.cannot_tell
+
+
+@pytest.mark.parametrize("scorer", ["rcl-vse", "cosine", "nonsense"])
+def test_arrays_have_no_trained_scorer_and_that_is_said_first(pairs, scorer, monkeypatch):
+    monkeypatch.setattr("l2rm_jax.audit.audit.content_keys", None)  # the first work
+    inputs = inputs_of_arrays(*pairs[:3])
+    with pytest.raises(ConfigError, match=f"scorer: found '{scorer}', expected 'linear' for"):
+        audit_data(inputs, Settings(scorer=scorer))
+
+
+def test_a_trained_scorer_needs_a_directory_and_a_fitting_config(pairs, tmp_path, monkeypatch):
+    monkeypatch.setattr("l2rm_jax.audit.audit.content_keys", None)
+    inputs = inputs_of_arrays(*pairs[:3])._replace(config=get_config("quick"))
+    with pytest.raises(ConfigError, match="keep: found None, expected a directory for the runs"):
+        audit_data(inputs, Settings(scorer="rcl-vse"))
+    with pytest.raises(ConfigError, match=r"config\.audit\.scorer: 'vse', expected linear"):
+        audit_data(inputs, Settings(scorer="vse"), tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()

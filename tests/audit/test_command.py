@@ -7,7 +7,7 @@ import pytest
 
 from l2rm_jax import main
 from l2rm_jax.audit import command
-from l2rm_jax.audit.audit import Audit
+from l2rm_jax.audit.findings import Audit
 from l2rm_jax.audit.inputs import Settings
 from l2rm_jax.config import get_config
 from l2rm_jax.errors import ConfigError, DataError

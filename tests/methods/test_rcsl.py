@@ -61,7 +61,7 @@ def test_hub_penalties_rebuild_the_transport_plan(chunk):
         plan /= 12 * plan.sum(axis=1, keepdims=True)
         plan /= 8 * plan.sum(axis=0)
     query_penalty, key_penalty = hub_penalties(queries, keys, tau, chunk=chunk)
-    rebuilt = np.exp((queries @ keys.T - query_penalty[:, None] - key_penalty) / tau)
+    rebuilt = np.exp((queries @ keys.T - query_penalty[:, None] - key_penalty[None]) / tau)
     np.testing.assert_allclose(rebuilt, plan, rtol=1e-3)
     np.testing.assert_array_equal(nearest_keys(queries, keys, key_penalty), plan.argmax(axis=1))
     np.testing.assert_array_equal(nearest_keys(keys, queries, query_penalty), plan.argmax(axis=0))

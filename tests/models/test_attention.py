@@ -11,7 +11,7 @@ from l2rm_jax.models.layers import l2_norm
 
 PLAIN = {
     "mix": (mix_regions, lambda w, x: jnp.einsum("ircl,ird->icld", w, x), "ircl", "ird"),
-    "difference": (squared_difference, lambda x, y: (x - y) ** 2, "icld", "cld"),
+    "difference": (squared_difference, lambda x, y: (x - y[None]) ** 2, "icld", "cld"),
 }
 
 
@@ -37,7 +37,7 @@ def test_norms_of_mixtures_of_regions_that_cancel_have_a_lower_bound():
     regions = jax.random.normal(jax.random.key(0), (1, 18, 64))
     regions = jnp.concatenate([regions, 1e-5 - regions], axis=1)
     regions /= jnp.linalg.norm(regions, axis=-1, keepdims=True)
-    weights = jnp.ones((1, 36, 40, 5)) + 1e-6 * jax.random.normal(jax.random.key(1), (40, 5))
+    weights = jnp.ones((1, 36, 40, 5)) + 1e-6 * jax.random.normal(jax.random.key(1), (1, 1, 40, 5))
     norms, pull = jax.vjp(lambda x: mixture_norms(weights, region_products(x)), regions)
     assert jnp.all(norms >= 36 * 3e-4) and jnp.all(norms < 36 * 2e-3)
     assert jnp.abs(pull(jnp.ones_like(norms))[0]).max() < 1e5

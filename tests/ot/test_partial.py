@@ -163,7 +163,7 @@ def test_cost_grows_with_the_mass():
 
 def test_a_masked_optimum_is_not_the_mask_of_the_optimum():
     cost, mask = draw(8, 6, seed=9)
-    free = partial_sinkhorn(cost, 0.5, epsilon=0.05).plan * mask
+    free = np.where(mask, partial_sinkhorn(cost, 0.5, epsilon=0.05).plan, 0)
     masked = partial_sinkhorn(cost, 0.5, epsilon=0.05, mask=mask)
     assert np.abs(masked.plan - 0.5 * free / free.sum()).sum() > 0.02
 
@@ -221,7 +221,7 @@ def test_warm_start():
     cost, mask = draw(8, 6, seed=4)
     cold = partial_sinkhorn(cost, 0.9, epsilon=0.03, mask=mask)
     warm = partial_sinkhorn(cost, 0.9, epsilon=0.03, mask=mask, start=cold.g + 3.0)
-    assert warm.converged and warm.iterations < cold.iterations / 2
+    assert warm.converged and 2 * warm.iterations < cold.iterations
     np.testing.assert_allclose(warm.plan, cold.plan, atol=1e-6)
 
 

@@ -1,7 +1,7 @@
 """What an encoder is: photographs and captions in, features out."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from jaxtyping import Float16, Int32
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # Pillow and NumPy are imported by the encoders themselves
     from PIL.Image import Image
 
 
+@runtime_checkable
 class Encoder(Protocol):
     """Turns pictures and captions into features, a batch at a time.
 

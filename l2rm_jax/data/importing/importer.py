@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-import l2rm_jax
 from l2rm_jax.data.files import locked_directory, replace_file
 from l2rm_jax.data.importing import splits, writing
 from l2rm_jax.data.importing.encoder import Encoder
@@ -28,6 +27,7 @@ from l2rm_jax.data.importing.request import Request
 from l2rm_jax.data.importing.splits import NONE, SPLITS
 from l2rm_jax.data.importing.vectors import open_vectors
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.version import __version__
 
 _WORK, _IDENTITY = "work", "import.json"
 
@@ -147,7 +147,7 @@ def _write(
     captions = write_caption_vectors(out, work, plan, encoder, pairs, layout)
     writing.write_texts(out, pairs, layout, with_rows=plan.source is not None)
     return {
-        "l2rm_jax": l2rm_jax.__version__,
+        "l2rm_jax": __version__,
         "fingerprint": _fingerprint(identity),
         "source": {
             "path": identity["source"],

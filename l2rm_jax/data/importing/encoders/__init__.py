@@ -11,7 +11,7 @@ They need the extra `encoders`. May import what `importing` may.
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from jaxtyping import Float16, Int32
 
@@ -26,6 +26,7 @@ _KINDS = ("transformers", "timm")
 _FORMS = "transformers:NAME, timm:NAME, or timm:NAME+transformers:NAME; NAME may be a directory"
 
 
+@runtime_checkable
 class ImageEncoder(Protocol):
     """The half of an encoder that turns pictures into features."""
 
@@ -36,6 +37,7 @@ class ImageEncoder(Protocol):
     ) -> 'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"]': ...
 
 
+@runtime_checkable
 class CaptionEncoder(Protocol):
     """The half of an encoder that turns captions into features.
 
