@@ -8,6 +8,7 @@ import pytest
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.base import BEST, LAST
+from l2rm_jax.methods.cream import cutoffs
 from l2rm_jax.methods.ncr import clean_labels
 from l2rm_jax.models import make_model
 from tests.grid import MAIN, VOCABULARY, WARMUP, pairs, tiny_config
@@ -46,6 +47,29 @@ def test_each_network_trains_on_the_split_of_the_other(name):
         posterior = plan.values["posterior"]
         assert (posterior[0, 15:] > 0.9).all() and (posterior[1, :30] > 0.9).all()
         assert (posterior[0, :15] < 0.1).all() and (posterior[1, 30:] < 0.1).all()
+
+
+def test_networks_of_cream_train_on_a_common_split():
+    plan = method_of("cream").plan(lambda score: losses(), pairs(), MAIN)
+    expected = {"clean": np.arange(15, 30), "hard": np.r_[:15, 30:40]}
+    assert plan.streams.keys() == {f"{name}_{letter}" for name in expected for letter in "ab"}
+    for name, rows in expected.items():
+        for letter in "ab":
+            np.testing.assert_array_equal(plan.streams[f"{name}_{letter}"], rows)
+    np.testing.assert_allclose(plan.values["posterior"][:, expected["hard"]], 0.5, atol=0.1)
+    np.testing.assert_array_equal(plan.values["subset"][0] == 1, plan.values["subset"][1] == 1)
+    assert plan.once == {"hard_a", "hard_b"}
+
+
+def test_cutoffs_of_cream():
+    means = {"clean": 0.8, "hard": 0.6, "noisy": 0.2}
+    sizes = {"clean": 20.0, "hard": 10.0, "noisy": 10.0}
+    found = cutoffs(means, sizes, 3, 10)
+    assert [float(found[name]) for name in means] == pytest.approx([7, 0.6, 0.6])
+    found = cutoffs(means, sizes, 12, 10)
+    assert [float(found[name]) for name in means] == pytest.approx([0.6, 0.6, 0.6])
+    found = cutoffs(means, {**sizes, "clean": 200.0}, 3, 10)
+    assert [float(found[name]) for name in means] == pytest.approx([0, 0, 168 / 220])
 
 
 @pytest.mark.parametrize("name", ["ncr", "bicro", "sps"])
