@@ -50,6 +50,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     data.features = ""  # videos: directory in FeatureData, or the expert's file without its suffix
     data.max_frames = 64  # frames kept of a video, evenly spaced; 1 for aggregated features
     data.vocabulary = ""  # JSON file; "" builds one from train and dev and keeps it in the workdir
+    data.word_vectors = ""  # start of the word embeddings: GloVe text, or FILE.npy and FILE.txt
     data.min_count = 4  # a word that occurs less often becomes <unk>
     data.split_sentences = False  # split sentences before words, as the authors do (NLTK punkt)
     data.max_words = 64  # tokens kept of a training caption, <start> and <end> included
@@ -167,6 +168,9 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # How pseudo-pairs are found: nearest (the paper), or transport (ours): the largest entries of a
     # transport plan between all unpaired images and captions, so that none is chosen too often.
     rcsl.search = "nearest"
+    rcsl.mining = "both"  # mined pairs that train: both, images, texts, none (RCSL Tab. 6)
+    rcsl.paired_loss = True  # the triplet loss of the known pairs
+    rcsl.regulariser = True  # alignment and uniformity of the vectors
     # Share of the unpaired images and captions that a learning epoch (rcsl's warm-up) uses, drawn
     # anew each epoch. The authors use 0.2 on COCO.
     rcsl.learning_share = 1.0
@@ -226,8 +230,9 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # probability that it is matched, by cross-fitting; cca takes all, weighted by it) or rematched
     # (also images and captions of doubted pairs, combined anew by transport).
     train.draw = "even"
-    # Networks side by side, whose similarities are averaged. 0 is as many as the method needs: two
-    # for ncr, bicro, sps and cream, else one. More of another method train as if each were alone.
+    # Networks side by side, whose similarities are averaged. 0 is as many as the method has: two
+    # for ncr, bicro, sps and cream, where a single network (1) splits for itself; else one. More of
+    # another method train as if each were alone.
     train.networks = 0
     train.checkpoint_steps = 1000  # save every n steps, also within an epoch
     train.log_steps = 10  # log the step metrics every n steps

@@ -6,6 +6,8 @@ What NCR, BiCro, SPS and CREAM share. An epoch after the warm-up:
 2. Network a trains on the subsets that b's split makes, b on a's, each with batches of its own. A
    step takes a batch of every subset and updates each network once for each of them.
 
+With `train.networks=1`, one network splits for itself and is its own peer (NCR* of RCL Tab. 4).
+
 A network sees the other as it was before the step. The authors train a for a whole epoch, then b
 against the new a. Only what the other predicts differs by that, which NCR and BiCro take as labels.
 """
@@ -95,13 +97,17 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
     check_names("co_teaching", config.co_teaching, NAMES)
     check_names("split", config.split, {"by": SPLITS})
 
+    networks = 1 if config.train.networks == 1 else NETWORKS
+    own_state = {name: jnp.float32(value) for name, value in parts.own.items()}
+
     def init(key: Array, batch: Any) -> TrainState:
+        if networks == 1:
+            return base.init_state(model, optimiser, key, batch, own=own_state)
         keys = [jax.random.fold_in(key, n) for n in range(NETWORKS)]
-        own = {name: jnp.float32(value) for name, value in parts.own.items()}
-        states = [base.init_state(model, optimiser, each, batch, own=own) for each in keys]
+        states = [base.init_state(model, optimiser, each, batch, own=own_state) for each in keys]
         return stack_states(states).replace(key=key)
 
-    losses_of = scores_of_networks(parts.pair_losses, NETWORKS)
+    losses_of = scores_of_networks(parts.pair_losses, networks)
 
     def score(state: TrainState, batch: Any) -> Float[Array, "B 2"]:
         return losses_of(state, batch).T
@@ -110,17 +116,19 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
         since = epoch - config.train.warmup_epochs
         if since < 0:
             pairs = warmup_pairs(config.split.by, dataset)
-            return EpochPlan(by_network([{"warmup": pairs}] * NETWORKS))
+            return join_plans([EpochPlan({"warmup": pairs})] * networks)
         if config.split.by == "crossfit":
             plan = split_by_posterior(1 - dataset.posterior, dataset.matched)
             posterior = dataset.posterior
-            plans = [parts.subsets(plan, posterior, posterior)] * NETWORKS
+            plans = [parts.subsets(plan, posterior, posterior)] * networks
         else:
             losses = score_pairs(score)
-            own = [parts.split(losses[:, n], dataset.matched) for n in range(NETWORKS)]
+            own = [parts.split(losses[:, n], dataset.matched) for n in range(networks)]
             posteriors = [1 - plan.split.mismatched_posterior for plan in own]
-            plans = [  # each network trains on the other's
-                parts.subsets(own[1 - n], posteriors[1 - n], posteriors[n]) for n in range(NETWORKS)
+            peers = reversed(range(networks))  # each network trains on the other's
+            plans = [
+                parts.subsets(own[peer], posteriors[peer], posteriors[n])
+                for n, peer in enumerate(peers)
             ]
         joined = join_plans([_begun(plan, parts, since) for plan in plans])
         late = _late_streams(parts, config.train.epochs) if since == 0 else {}
@@ -134,6 +142,10 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
         return parts.update(own, peer, batches)
 
     def step(state: TrainState, batch: dict) -> tuple[TrainState, dict]:
+        if networks == 1:
+            itself = {"params": state.params, "batch_stats": state.batch_stats}
+            state, metrics = update(state, {"batches": batch, **itself})
+            return state.replace(step=state.step + 1), metrics
         peers = [network(state, n) for n in reversed(range(NETWORKS))]
         inputs = [
             {"batches": batches, "params": peer.params, "batch_stats": peer.batch_stats}
@@ -148,9 +160,9 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
         step=step,
         begin=parts.begin,
         pair_values=parts.pair_values,
-        networks=NETWORKS,
-        streams=by_network([parts.streams] * NETWORKS),
-        losses=by_network([{"warmup": ("loss", parts.warmup_loss)}] * NETWORKS),
+        networks=networks,
+        streams=by_network([parts.streams] * networks),
+        losses=by_network([{"warmup": ("loss", parts.warmup_loss)}] * networks),
         splits=True,
     )
 

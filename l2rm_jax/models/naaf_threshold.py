@@ -43,9 +43,6 @@ class Draws(NamedTuple):
     squares: Float[Array, " 2"]
 
 
-NO_DRAWS = Draws(jnp.zeros(()), jnp.zeros(2), jnp.zeros(2))
-
-
 def largest_cosines(
     cosines: Float[Array, "I R *rest"], mask: Float[Array, "I R"]
 ) -> Float[Array, "I *rest"]:
@@ -152,7 +149,8 @@ def by_caption(
         return (after, draws), thresholds.threshold
 
     captions = jax.tree.map(lambda x: x[order], everything)
-    (after, _), used = jax.lax.scan(visit, (old, NO_DRAWS), captions)
+    no_draws = Draws(jnp.zeros(()), jnp.zeros(2), jnp.zeros(2))
+    (after, _), used = jax.lax.scan(visit, (old, no_draws), captions)
     used = jnp.zeros_like(used).at[order].set(used)
     if axis_name is not None:
         size = len(texts.mask)

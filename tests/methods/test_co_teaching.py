@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from l2rm_jax.methods.base import BEST, LAST
 from l2rm_jax.methods.cream import cutoffs
 from l2rm_jax.methods.ncr import clean_labels
 from l2rm_jax.models import make_model
-from tests.grid import MAIN, VOCABULARY, WARMUP, pairs, tiny_config
+from tests.grid import MAIN, VOCABULARY, WARMUP, batches, make_cell, pairs, tiny_config
 
 COUNT = 40  # pairs of `pairs()`
 
@@ -47,6 +49,21 @@ def test_each_network_trains_on_the_split_of_the_other(name):
         posterior = plan.values["posterior"]
         assert (posterior[0, 15:] > 0.9).all() and (posterior[1, :30] > 0.9).all()
         assert (posterior[0, :15] < 0.1).all() and (posterior[1, 30:] < 0.1).all()
+
+
+@pytest.mark.parametrize("name", ["ncr", "bicro", "sps", "cream"])
+def test_a_single_network_trains_on_its_own_split(name):
+    config = tiny_config(name, "vse")
+    config.train.networks = 1
+    cell = make_cell(config)
+    assert cell.method.networks == 1
+    plan = cell.method.plan(lambda score: losses()[:, :1], pairs(), MAIN)
+    first = next(iter(plan.streams))
+    np.testing.assert_array_equal(plan.streams[first], np.arange(30))
+    for batch in (next(batches(cell, epoch)) for epoch in (WARMUP, MAIN)):
+        after, metrics = jax.eval_shape(cell.method.step, cell.state, batch)
+        assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, cell.state)
+        assert metrics["loss"].shape == ()
 
 
 def test_networks_of_cream_train_on_a_common_split():
