@@ -4,6 +4,7 @@ The environment variable `L2RM_GOLDEN` names another directory of the same layou
 """
 
 import shutil
+from fnmatch import fnmatch
 
 import numpy as np
 import pytest
@@ -13,12 +14,20 @@ from experiments.fidelity.__main__ import GOLDEN, main
 from experiments.fidelity.arrays import Arrays, difference
 
 FILES = parts.compared_files(GOLDEN)
-QUANTITIES = [(path, quantity) for path in FILES for quantity in parts.part_of(path).tolerance]
+# Files whose comparison takes more than five seconds; the others of their kind are quick.
+SLOW = ("t_chan", "u_naaf", "w_cream_step_SGR")
+MARKED = [
+    pytest.param(path, id=path.stem, marks=pytest.mark.slow if path.stem in SLOW else ())
+    for path in FILES
+]
+QUANTITIES = [
+    pytest.param(*each.values, quantity, id=f"{each.id}-{quantity}", marks=each.marks)
+    for each in MARKED
+    for quantity in parts.part_of(each.values[0]).tolerance
+]
 
 
-@pytest.mark.parametrize(
-    ("path", "quantity"), QUANTITIES, ids=[f"{path.stem}-{name}" for path, name in QUANTITIES]
-)
+@pytest.mark.parametrize(("path", "quantity"), QUANTITIES)
 def test_agrees_with_the_authors(path, quantity):
     found = parts.compare(path)
     if quantity not in found.errors:
@@ -26,7 +35,13 @@ def test_agrees_with_the_authors(path, quantity):
     assert found.errors[quantity] <= found.tolerance[quantity]
 
 
-@pytest.mark.parametrize("kind", parts.PARTS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.slow if any(fnmatch(f, kind) for f in SLOW) else ())
+        for kind in parts.PARTS
+    ],
+)
 def test_every_quantity_is_in_some_file(kind):
     """A quantity in no file would always be skipped by the test above."""
     part = parts.PARTS[kind]
@@ -34,7 +49,7 @@ def test_every_quantity_is_in_some_file(kind):
     assert part.tolerance.keys() == set().union(*found)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", MARKED)
 def test_every_array_is_read(path):
     assert parts.compare(path).unread == []
 
