@@ -11,7 +11,8 @@ Tab. 1).
 temperature (the script gives none). Its authors report a test rSum of 344.5 (SAF), 346.4 (SGR) and
 364.4 (mean of both).
 
-`cc152k:decl`, `cc152k:ncr` and `cc152k:bicro` have the settings of those methods' public code.
+`cc152k:decl`, `cc152k:ncr`, `cc152k:bicro` and `cc152k:cream` have the settings of those methods'
+public code.
 """
 
 from l2rm_jax import config as defaults

@@ -16,7 +16,7 @@ from l2rm_jax.errors import ConfigError, first_line
 
 NEEDED_HEADS = {"cca": "linear"}  # methods that work with one head alone
 # Sections that not all runs read, and the methods that read them.
-READ_BY = {"co_teaching": ("ncr", "bicro"), "sps": ("sps",), "audit": ()}
+READ_BY = {"co_teaching": ("ncr", "bicro"), "sps": ("sps",), "cream": ("cream",), "audit": ()}
 
 
 def default(plugins: Iterable[str] = ()) -> ConfigDict:
@@ -33,7 +33,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     """
     config = ConfigDict()
     config.seed = 0  # controls initialisation, order of the data, dropout
-    # l2rm, rcl, rcsl, rcsl_nc, decl, crcl, ncr, bicro, sps, triplet, infonce, cca, or a plug-in's
+    # l2rm, rcl, rcsl, rcsl_nc, decl, crcl, ncr, bicro, sps, cream, triplet, infonce, cca, or a
+    # plug-in's
     config.method = "l2rm"
     # Modules that register methods or heads of your own. They are imported before anything else.
     config.plugins = tuple(plugins)
@@ -49,6 +50,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     data.features = ""  # videos: directory in FeatureData, or the expert's file without its suffix
     data.max_frames = 64  # frames kept of a video, evenly spaced; 1 for aggregated features
     data.vocabulary = ""  # JSON file; "" builds one from train and dev and keeps it in the workdir
+    data.word_vectors = ""  # start of the word embeddings: GloVe text, or FILE.npy and FILE.txt
     data.min_count = 4  # a word that occurs less often becomes <unk>
     data.split_sentences = False  # split sentences before words, as the authors do (NLTK punkt)
     data.max_words = 64  # tokens kept of a training caption, <start> and <end> included
@@ -83,8 +85,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     mismatch.file = ""  # index .npy to use instead of generating a mismatch
 
     config.model = model = ConfigDict()
-    # sgr, saf, omit, cam (SCAN), imram, vse, pem, aggregate (RCSL's model), linear (for cca), or a
-    # plug-in's
+    # sgr, saf, omit, cam (SCAN), imram, chan, naaf, vse, pem, aggregate (RCSL's model), de (for
+    # videos), linear (for cca), or a plug-in's
     model.head = "sgr"
     model.embed_dim = 1024  # size of region, word and global vectors
     model.word_dim = 300  # size of word embeddings, before the GRU
@@ -95,7 +97,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     model.matching = "partial"  # omit: partial, full, prompt, naive; cam: partial, naive
     model.margins = "uniform"  # omit: uniform, intra, inter, norm (OMIT Eq. 7)
     model.match_epsilon = 0.02  # omit: entropic regularisation (lambda in the paper)
-    model.pooling = "mean"  # vse: mean, gpo (VSE-infinity)
+    model.pooling = "mean"  # vse: mean, gpo (VSE-infinity); chan, over words: mean, lse
     model.region_mask = 0.0  # share of an image's regions a training step omits; not for sgr, saf
     model.word_noise = 0.0  # share of a caption's words that are masked (half), replaced or dropped
 
@@ -107,6 +109,19 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     config.imram = imram = ConfigDict()
     imram.rounds = 3  # head imram: rounds of attention
     imram.smoothing = 9.0  # head imram: inverse temperature of the attention over regions
+
+    config.naaf = naaf = ConfigDict()
+    # Head naaf: paper, where the batches before it set the threshold of a batch, or code, where it
+    # moves from caption to caption within a batch.
+    naaf.threshold = "paper"
+
+    config.de = de = ConfigDict()
+    de.image_gru = 1024  # head de: size of the GRU of frames, per direction
+    de.text_gru = 512  # head de: size of the GRU of words, per direction
+    de.filters = 512  # head de: filters of each convolution
+    # Head de: True ignores padding. False is the authors' code, where the vector of a video depends
+    # on how far it is padded.
+    de.packed = True
 
     config.loss = loss = ConfigDict()
     loss.margin = 0.2  # margin of the triplet losses
@@ -153,6 +168,9 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # How pseudo-pairs are found: nearest (the paper), or transport (ours): the largest entries of a
     # transport plan between all unpaired images and captions, so that none is chosen too often.
     rcsl.search = "nearest"
+    rcsl.mining = "both"  # mined pairs that train: both, images, texts, none (RCSL Tab. 6)
+    rcsl.paired_loss = True  # the triplet loss of the known pairs
+    rcsl.regulariser = True  # alignment and uniformity of the vectors
     # Share of the unpaired images and captions that a learning epoch (rcsl's warm-up) uses, drawn
     # anew each epoch. The authors use 0.2 on COCO.
     rcsl.learning_share = 1.0
@@ -177,6 +195,12 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     config.sps = sps = ConfigDict()
     sps.clean_epoch = 8  # first epoch after the warm-up that trains the less sure clean pairs
     sps.noisy_epoch = 13  # first epoch after the warm-up that trains noisy images with new captions
+
+    config.cream = cream = ConfigDict()
+    cream.hard_epoch = (
+        8  # first epoch after the warm-up that trains pairs on which networks disagree
+    )
+    cream.noisy_epoch = 13  # first epoch after the warm-up that trains noisy pairs
 
     config.audit = audit = ConfigDict()  # of `l2rm audit`; training reads none of it
     # Which models judge the pairs: linear ones, or METHOD-HEAD (rcl-aggregate): for each fold, a
@@ -206,8 +230,9 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # probability that it is matched, by cross-fitting; cca takes all, weighted by it) or rematched
     # (also images and captions of doubted pairs, combined anew by transport).
     train.draw = "even"
-    # Networks side by side, whose similarities are averaged. 0 is as many as the method needs: two
-    # for ncr, bicro and sps, else one. More of another method train as if each were alone.
+    # Networks side by side, whose similarities are averaged. 0 is as many as the method has: two
+    # for ncr, bicro, sps and cream, where a single network (1) splits for itself; else one. More of
+    # another method train as if each were alone.
     train.networks = 0
     train.checkpoint_steps = 1000  # save every n steps, also within an epoch
     train.log_steps = 10  # log the step metrics every n steps
@@ -217,8 +242,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
 
     config.evaluation = evaluation = ConfigDict()
     evaluation.batch_size = 128  # captions scored at once
-    # f30k-1k, coco-1k-5fold, coco-5k, cc152k-1k, or custom: all of any test split. Several names
-    # with commas share one scoring; rsum in results.json is the first one's.
+    # f30k-1k, coco-1k-5fold, coco-5k, cc152k-1k, msvd, msrvtt, or custom: all of any test split.
+    # Several names with commas share one scoring; rsum in results.json is the first one's.
     evaluation.protocol = "custom"
     # Temperature of a second row: each similarity times its softmax over the queries, so the
     # ranking of a query depends on the other queries. 0 is none. Cosines trained by a loss with
@@ -316,7 +341,7 @@ def check_variant(config: str, arg: str | None, *known: str) -> None:
 
 
 def set_epochs(config: ConfigDict, warmup: int, epochs: int) -> None:
-    """Set the length of a run, and when the later parts of `ncr`, `bicro` and `sps` start in it.
+    """Set the length of a run, and when methods of two networks start their later parts.
 
     Args:
       config: the config to change.
@@ -325,7 +350,8 @@ def set_epochs(config: ConfigDict, warmup: int, epochs: int) -> None:
     """
     config.train.warmup_epochs, config.train.epochs = warmup, epochs
     config.co_teaching.mismatched_epoch = epochs // 2
-    config.sps.clean_epoch, config.sps.noisy_epoch = epochs // 4, 3 * epochs // 8
+    config.sps.clean_epoch = config.cream.hard_epoch = epochs // 4
+    config.sps.noisy_epoch = config.cream.noisy_epoch = 3 * epochs // 8
 
 
 def get_config(arg: str | None = None) -> ConfigDict:

@@ -11,7 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.loading import read_split
+from l2rm_jax.data.loading import open_vector_pairs, read_split
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.data.stored import caption_placeholder
 from l2rm_jax.data.text import load_sentence_splitter
@@ -21,6 +21,7 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluation.protocols import check_protocols
 from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.evaluation.two_stage import Shortlist
+from l2rm_jax.evaluation.zero_shot import cosines
 from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabulary, weights_for_data
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
 from l2rm_jax.run.fields import check_fields
@@ -240,6 +241,26 @@ def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Row
         total = total + mean / len(checkpoints)
     if len(checkpoints) > 1:
         rows |= _named_rows(f"mean of {len(checkpoints)} checkpoints", scorings, [total])
+    return rows | chance_of(test, config.evaluation)
+
+
+def evaluate_vectors(config: ConfigDict) -> Rows:
+    """Test the vectors of a data set as they are, by their cosines, without any training.
+
+    Args:
+      config: `data` names the test split, whose images and captions are vectors of one space, and
+        `evaluation` the protocols.
+
+    Returns:
+      Rows of the result table (`recall_table`); the last ones are those of random rankings.
+
+    Raises:
+      ConfigError, DataError: the config or the data cannot be used.
+    """
+    check_fields(config)
+    test = open_vector_pairs(config.data, config.data.test_split)
+    check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
+    rows = _named_rows("zero-shot cosine", [_all_pairs(test, config)], [cosines(test)])
     return rows | chance_of(test, config.evaluation)
 
 

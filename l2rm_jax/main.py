@@ -48,6 +48,12 @@ _CHECKPOINTS = Flag(
     "a published PyTorch checkpoint to test instead; repeat the flag to average several",
     many=True,
 )
+_ZERO_SHOT = Flag(
+    "zero_shot",
+    "",
+    "test the vectors of --data as they are, by their cosines, without a run",
+    kind=bool,
+)
 _PROPOSER = Flag(
     "proposer",
     "DIR",
@@ -102,12 +108,17 @@ def default_workdir(config: ConfigDict) -> str:
 
 
 def _evaluate(command: Command) -> None:
-    from l2rm_jax.evaluate import evaluate_checkpoints, evaluate_runs
+    from l2rm_jax.evaluate import evaluate_checkpoints, evaluate_runs, evaluate_vectors
     from l2rm_jax.evaluation.recall import recall_table
 
     workdirs, checkpoints = command["workdir"], command["checkpoint"]
     proposer, candidates = command["proposer"], command["candidates"]
-    if checkpoints:
+    if command["zero_shot"]:
+        for name in ("workdir", "checkpoint", "proposer", "candidates"):
+            if command[name]:
+                raise ConfigError(f"--zero_shot, --{name}: found both, expected only one of them")
+        rows = evaluate_vectors(command.config)
+    elif checkpoints:
         for name in ("workdir", "proposer", "candidates"):
             if command[name]:
                 raise ConfigError(f"--checkpoint, --{name}: found both, expected only one of them")
@@ -234,8 +245,8 @@ MODES = (
         "test runs and their average",
         "l2rm evaluate --workdir=W --data=D:test",
         (
-            *(_RUNS, DATA, _PROPOSER, _CANDIDATES, _CHECKPOINTS),
-            Flag("config", "NAME", "with --checkpoint: a config"),
+            *(_RUNS, DATA, _PROPOSER, _CANDIDATES, _CHECKPOINTS, _ZERO_SHOT),
+            Flag("config", "NAME", "with --checkpoint or --zero_shot: a config"),
             FIELD._replace(meaning="a field of evaluation; with --checkpoint, any field"),
             *_HOSTS,
         ),

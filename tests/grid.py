@@ -30,6 +30,8 @@ def tiny_config(method: str, head: str):
     config.mismatch.protocol, config.mismatch.paired_images = "semi_paired", 3
     # All streams from the first epoch after the warm-up on.
     config.co_teaching.mismatched_epoch = config.sps.clean_epoch = config.sps.noisy_epoch = 0
+    config.cream.hard_epoch = config.cream.noisy_epoch = 0
+    config.de.image_gru = config.de.text_gru = config.de.filters = 4
     return config
 
 

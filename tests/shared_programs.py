@@ -29,7 +29,7 @@ READ = {
     "train": ("batch_size", "warmup_epochs", "epochs", "draw", "networks"),
 }
 # Methods whose later epochs depend on the number of epochs.
-COUNTS_EPOCHS = ("crcl", "ncr", "bicro", "sps")
+COUNTS_EPOCHS = ("crcl", "ncr", "bicro", "sps", "cream")
 
 
 @contextmanager

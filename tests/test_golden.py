@@ -13,7 +13,8 @@ from experiments.fidelity.__main__ import GOLDEN, main
 from experiments.fidelity.arrays import Arrays, difference
 
 FILES = parts.compared_files(GOLDEN)
-SLOW = ("step", "train")  # files with whole training steps have one of these in their name
+# Parts of the names of files that take more than five seconds: of training steps, and two heads.
+SLOW = ("step", "train", "chan", "naaf")
 
 
 def marked(path, *values):

@@ -40,6 +40,7 @@ PASSES = {
     "ncr": 2 * (1 + 3 + 2 + 3),  # matched with own labels, mismatched with labels of both networks
     "bicro": 2 * (1 + 3 + 3),
     "sps": 2 * (3 + 4 + 4),
+    "cream": 2 * (4 + 4 + 5),
 }
 
 

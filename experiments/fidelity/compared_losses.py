@@ -56,7 +56,7 @@ def ncr(arrays: Arrays) -> Errors:
         }
         losses = functions(labels, w, *targets.values())
         margins = ranking.soft_margin(labels, margin=margin)
-        values = {name: _value_and_gradient(f, sims) for name, f in losses.items()}
+        values = {name: value_and_gradient(f, sims) for name, f in losses.items()}
         return predicted, margins, targets, values
 
     for case in arrays.cases("sims"):
@@ -94,7 +94,7 @@ def _gaussian_mixture(arrays: Arrays) -> Errors:
         yield "parameters of the mixture", difference(parameters, stored["params"])
 
 
-def _value_and_gradient(f, sims):
+def value_and_gradient(f, sims):
     """Value of a loss, and the gradient of its sum."""
     return f(sims), jax.grad(lambda sims: jnp.sum(f(sims)))(sims)
 
@@ -117,12 +117,12 @@ def decl(arrays: Arrays) -> Errors:
         def per_query(raw):
             return evidential.query_losses(jnp.tanh(raw), matched, tau=tau)
 
-        return _value_and_gradient(per_query, raw)
+        return value_and_gradient(per_query, raw)
 
     @jax.jit
     def rdh(raw, k):
         per_pair = lambda raw: ranking.hardest_k(jnp.tanh(raw), k, margin=margin)  # noqa: E731
-        return _value_and_gradient(per_pair, raw)
+        return value_and_gradient(per_pair, raw)
 
     @jax.jit
     @partial(jax.value_and_grad, has_aux=True)
@@ -195,7 +195,7 @@ def bicro(arrays: Arrays) -> Errors:
             },
             "noise_soft": lambda sims: ranking.triplet_hardest(sims, margin=of_column),
         }
-        return per_pair(sims), {n: _value_and_gradient(f, sims) for n, f in functions.items()}
+        return per_pair(sims), {n: value_and_gradient(f, sims) for n, f in functions.items()}
 
     for case in arrays.cases("noise_soft"):
         stored = arrays.under(f"{case}/")
@@ -301,13 +301,13 @@ def sps(arrays: Arrays) -> Errors:
             "weighted": partial(contrastive.weighted_info_nce, labels=labels, tau=tau),
             "symmetry": lambda sims: symmetry * purification.symmetry(sims),
         }
-        values = {name: _value_and_gradient(f, sims) for name, f in functions.items()}
+        values = {name: value_and_gradient(f, sims) for name, f in functions.items()}
 
         def of_vectors(images):
             vectors = l2_normalise(images), l2_normalise(captions)
             return structure * purification.structure(*vectors)
 
-        values["structure"] = _value_and_gradient(of_vectors, images)
+        values["structure"] = value_and_gradient(of_vectors, images)
         return contrastive.pair_probabilities(sims, tau=tau), values
 
     for case in arrays.cases("sims"):

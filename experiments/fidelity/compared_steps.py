@@ -172,7 +172,7 @@ def ncr_step(arrays: Arrays) -> Errors:
     predict = jax.jit(lambda state, batch: ncr.predict(method.model, margin, state, batch))
     update = _update_of(method)
 
-    _, metrics = method.step(start, _both(pairs[0]))
+    _, metrics = method.step(start, both_networks(pairs[0]))
     yield from _updates(arrays.under("second_half/"), 0, metrics, ("matched", "mismatched"))
     for part in ("first_half", "second_half"):
         state, stored = own, arrays.under(f"{part}/")
@@ -210,10 +210,10 @@ def bicro_step(arrays: Arrays) -> Errors:
 
     state, stored = start, arrays.under("warmup/")
     for n, given in enumerate(pairs):
-        state, metrics = method.step(state, _both({"warmup": given["matched"]}))
+        state, metrics = method.step(state, both_networks({"warmup": given["matched"]}))
         yield from _losses(stored, n, {"loss": metrics["loss_a"]})
         yield from _norm(stored, n, metrics["grad_norm_a"])
-    _, metrics = method.step(start, _both(pairs[0]))
+    _, metrics = method.step(start, both_networks(pairs[0]))
     yield from _updates(arrays.under("second_half/"), 0, metrics, ("mismatched", "matched"))
     for part, streams in (("first_half", ("matched",)), ("second_half", ("mismatched", "matched"))):
         state, stored = network(start, 0), arrays.under(f"{part}/")
@@ -231,7 +231,7 @@ def sps_step(arrays: Arrays) -> Errors:
     size = len(arrays["in/lengths"])
     method = Method("sps", arrays, ("w0/", "w0/"), size, loss__tau=0.07, optim__learning_rate=2e-4)
     batch = method.batch(arrays, "in/")
-    state, metrics = method.step(method.start(batch, size), _both({"strict": batch}))
+    state, metrics = method.step(method.start(batch, size), both_networks({"strict": batch}))
     for name in ("loss_infonce", "loss_symmetry", "loss_structure"):
         ours = metrics[f"{name.replace('infonce', 'info_nce')}_strict_a"]
         yield "losses of the steps, relative", both_precisions(ours, arrays, name, relative=True)
@@ -239,7 +239,7 @@ def sps_step(arrays: Arrays) -> Errors:
     error = difference(norm, arrays["grad_norm_before_clip"], relative=True)
     yield "gradient norms, relative", error
     single = network(state, 0)
-    gradients = _unclipped(single, norm, float(method.config.optim.grad_clip))
+    gradients = unclipped(single, norm, float(method.config.optim.grad_clip))
     error = gradient_error(gradients, arrays.under("grad_unclipped/"), arrays.under("w0/"))
     yield "first gradients / largest", error
     yield from weights_after(arrays, single, noisy=2 * 2e-4)
@@ -257,7 +257,7 @@ def _labelled(method: Method, arrays: Arrays) -> list[dict[str, Batch]]:
     ]
 
 
-def _both(batches: Mapping[str, Batch]) -> dict[str, Batch]:
+def both_networks(batches: Mapping[str, Batch]) -> dict[str, Batch]:
     """The same batches for both networks."""
     return {f"{name}_{letter}": each for name, each in batches.items() for letter in "ab"}
 
@@ -312,7 +312,7 @@ def _updates(stored: Arrays, n: int, metrics: Mapping, streams: tuple[str, ...])
         yield from _norm(stored, n * len(streams) + order, metrics[f"grad_norm_{stream}_a"])
 
 
-def _unclipped(state: base.TrainState, norm, clip: float):
+def unclipped(state: base.TrainState, norm, clip: float):
     """The gradient of the only update: Adam's first moment is a tenth of the clipped one."""
     _, adam = state.opt_state
     scale = 10 * max(1.0, float(norm) / clip)
@@ -323,7 +323,7 @@ def _first_gradients(arrays, stored, state, metrics, weights: str) -> Errors:
     clip = float(arrays["opt/grad_clip"])
     norm = metrics["grad_norm"]
     given = stored.under("grad_first_update_unclipped/")
-    error = gradient_error(_unclipped(state, norm, clip), given, arrays.under(weights))
+    error = gradient_error(unclipped(state, norm, clip), given, arrays.under(weights))
     yield "first gradients / largest", error
 
 

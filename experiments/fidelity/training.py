@@ -160,10 +160,11 @@ def _config(opt: Arrays, size: int):
     return config
 
 
-def weights_after(arrays: Arrays, state, noisy: float) -> Errors:
+def weights_after(arrays: Arrays, state, noisy: float, also: tuple[str, ...] = ()) -> Errors:
     """Compare all parameters and running statistics.
 
-    They may differ by `NOISE_MARGIN` times the authors' noise, and those in `NOISY` by `noisy`.
+    They may differ by `NOISE_MARGIN` times the authors' noise, and those in `NOISY` and `also` by
+    `noisy`.
     Processors differ here: one was 1.6 times the noise off in the bias of SGR's queries, whose
     gradient is tiny in NCR's file.
     """
@@ -172,7 +173,8 @@ def weights_after(arrays: Arrays, state, noisy: float) -> Errors:
     theirs = variables_from_state_dict(after)
     allowed = {
         name: np.full(
-            np.shape(x), max(NOISE_MARGIN * noise.get(name, 0.0), noisy * name.endswith(NOISY))
+            np.shape(x),
+            max(NOISE_MARGIN * noise.get(name, 0.0), noisy * name.endswith((*NOISY, *also))),
         )
         for name, x in after.items()
     }

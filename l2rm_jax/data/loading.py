@@ -1,5 +1,6 @@
 """Read the data of a run: three splits, a vocabulary and a mismatch, checked against each other."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from l2rm_jax.data import filters, mismatch
+from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.mismatch import Mismatch
 from l2rm_jax.data.pairs import Data, PairDataset, Tokens
 from l2rm_jax.data.stored import (
@@ -18,9 +20,11 @@ from l2rm_jax.data.stored import (
     read_files,
 )
 from l2rm_jax.data.text import SentenceSplitter, Vocabulary, load_sentence_splitter, tokenize
+from l2rm_jax.data.word_vectors import read_word_vectors
 from l2rm_jax.errors import ConfigError, DataError, Problems
 
 VOCABULARY_FILE, INDEX_FILE = "vocabulary.json", "mismatch_index.npy"
+WORD_VECTORS_FILE = "word_vectors.npy"
 
 
 def read_split(
@@ -98,7 +102,8 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
         fields = filters.result_fields(data_config, train.matched, kept)
         mismatched = replace(mismatched, filtered=fields)
         train = train.take(kept)
-    return Data(train, dev, test, vocabulary, mismatched)
+    vectors = _word_vectors(data_config.word_vectors, vocabulary, workdir)
+    return Data(train, dev, test, vocabulary, mismatched, vectors)
 
 
 def load_train(
@@ -144,6 +149,22 @@ def open_pairs(data_config: Any, split: str) -> PairDataset:
     return _matched_pairs(open_split(data_config, split), tokens=[])
 
 
+def open_vector_pairs(data_config: Any, split: str) -> PairDataset:
+    """Open the images of one split, and its captions as vectors.
+
+    Raises:
+      DataError: the captions are words, or a file is invalid.
+      ConfigError: as `stored.open_split`.
+    """
+    stored = open_split(data_config, split)
+    if stored.vectors is None:
+        raise DataError(
+            f"{data_config.path}: the captions of {split} are words, expected vectors in the space "
+            f"of the images, as in {split}_caps.npy"
+        )
+    return _matched_pairs(stored, stored.vectors)
+
+
 def open_train_pairs(data_config: Any, mismatch_config: Any) -> PairDataset:
     """Open the training pairs that a run would use: of the first images, and filtered.
 
@@ -166,12 +187,33 @@ def open_train_pairs(data_config: Any, mismatch_config: Any) -> PairDataset:
 
 
 def save_vocabulary_and_index(data: Data, workdir: str | Path) -> None:
-    """Write the run's vocabulary and mismatch index to `workdir`; existing files are kept."""
+    """Write vocabulary, word vectors and mismatch index to `workdir`; existing files are kept."""
     vocabulary, index = Path(workdir) / VOCABULARY_FILE, Path(workdir) / INDEX_FILE
+    vectors = Path(workdir) / WORD_VECTORS_FILE
+    if data.word_vectors is not None and not vectors.exists():
+        content = io.BytesIO()
+        np.save(content, data.word_vectors)
+        replace_file(vectors, content.getvalue())
     if len(data.vocabulary) and not vocabulary.exists():
         data.vocabulary.write(vocabulary)
     if not index.exists():
         mismatch.write(data.mismatch, index)
+
+
+def _word_vectors(path: str, vocabulary: Vocabulary, workdir: Path | None) -> np.ndarray | None:
+    """The word vectors that the run has kept, or those of the file; None without a file.
+
+    Raises:
+      ConfigError: the captions are vectors.
+      DataError: as `read_word_vectors`.
+    """
+    if not path:
+        return None
+    if not len(vocabulary):
+        raise ConfigError(f"data.word_vectors: {path}, expected none: captions are vectors")
+    if workdir is not None and (workdir / WORD_VECTORS_FILE).exists():
+        return np.load(workdir / WORD_VECTORS_FILE, allow_pickle=False)
+    return read_word_vectors(path, vocabulary)
 
 
 def _matched_pairs(stored: StoredSplit, tokens: Tokens) -> PairDataset:

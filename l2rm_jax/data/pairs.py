@@ -157,7 +157,7 @@ class Data:
     """The three splits of a run, its vocabulary and its mismatch.
 
     Only the training split is mismatched and then filtered. The vocabulary is empty if captions are
-    given as vectors.
+    given as vectors. Of word vectors, the rows of words without one are NaN.
     """
 
     train: PairDataset
@@ -165,6 +165,7 @@ class Data:
     test: PairDataset
     vocabulary: Vocabulary
     mismatch: Mismatch
+    word_vectors: Float[np.ndarray, "words W"] | None = None
 
     @property
     def splits(self) -> tuple[PairDataset, PairDataset, PairDataset]:

@@ -27,11 +27,14 @@ class Protocol(NamedTuple):
 
 
 _TESTALL = "COCO's 5000 test images are data.test_split=testall, its split test has 1000 of them; "
+_MSRVTT = "the official split has 2990 test videos, others have 1000; "
 PROTOCOLS = {
     "f30k-1k": Protocol(1000, 5),
     "coco-1k-5fold": Protocol(5000, 5, folds=5, remedy=_TESTALL),
     "coco-5k": Protocol(5000, 5, remedy=_TESTALL),
     "cc152k-1k": Protocol(1000, 1),
+    "msvd": Protocol(670),  # any number of captions per video
+    "msrvtt": Protocol(2990, 20, remedy=_MSRVTT),
     "custom": Protocol(),
 }
 

@@ -52,6 +52,45 @@ def weighted_info_nce(
     return jnp.mean(labels * info_nce_per_pair(sims, tau=tau))
 
 
+def soft_targets(
+    sims: Float[Array, "pairs pairs"],
+    labels: Float[Array, " pairs"],
+    cutoff: float | Float[Array, ""],
+    *,
+    tau: float,
+) -> Float[Array, ""]:
+    """Cross entropy with targets that share what a pair's label leaves among the other candidates.
+
+    CREAM's loss (Ma et al., TIP 2024): in the row of image i, the target of its own caption is the
+    label y_i, that of another caption j is `(1 - y_i) sims[i, j] / sum_{k != i} sims[i, k]`, or 0
+    where this is below the cutoff; columns alike. As in the authors' code, the gradient flows
+    through the targets of the others too. Their similarities are in [0, 1]; here negative ones
+    count as 0, so that no sum is negative.
+
+    Args:
+        sims: similarities [images, captions], square.
+        labels: how likely each pair matches, in [0, 1].
+        cutoff: smallest target of another candidate; all targets are below 1.
+        tau: temperature, > 0.
+
+    Returns:
+        A scalar >= 0, the mean over pairs, both directions added.
+
+    Raises:
+        ValueError: if ``sims`` is not a square matrix.
+    """
+    rows, columns = _log_probabilities(sims, tau)
+    own = jnp.eye(len(sims), dtype=bool)
+    others = jnp.where(own, 0.0, jnp.maximum(sims, 0.0))
+
+    def targets(axis: int) -> Float[Array, "pairs pairs"]:
+        left = jnp.expand_dims(1 - labels, axis)
+        shared = left * others / (jnp.sum(others, axis=axis, keepdims=True) + 1e-6)
+        return jnp.where(own, labels, jnp.where(shared >= cutoff, shared, 0.0))
+
+    return -jnp.sum(targets(1) * rows + targets(0) * columns) / len(sims)
+
+
 def info_nce_per_pair(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[Array, " pairs"]:
     """InfoNCE of each pair, both directions added; SPS's mixture splits it.
 

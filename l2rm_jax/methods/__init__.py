@@ -11,6 +11,7 @@ from l2rm_jax.methods import (  # noqa: F401
     bicro,
     cca,
     crcl,
+    cream,
     decl,
     l2rm,
     ncr,

@@ -1,10 +1,12 @@
 """Co-teaching: two networks side by side, each trained on the split that the other one makes.
 
-What NCR, BiCro and SPS share. An epoch after the warm-up:
+What NCR, BiCro, SPS and CREAM share. An epoch after the warm-up:
 
 1. Both networks score all pairs. A mixture splits each one's losses.
 2. Network a trains on the subsets that b's split makes, b on a's, each with batches of its own. A
    step takes a batch of every subset and updates each network once for each of them.
+
+With `train.networks=1`, one network splits for itself and is its own peer (NCR* of RCL Tab. 4).
 
 A network sees the other as it was before the step. The authors train a for a whole epoch, then b
 against the new a. Only what the other predicts differs by that, which NCR and BiCro take as labels.
@@ -16,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -50,13 +53,16 @@ class CoTeaching:
       warmup_loss: loss of the warm-up, which trains on all pairs.
       pair_losses: `(state of one network, batch) -> [B]`, the losses that the mixture splits.
       split: `(losses [N], truth [N]) -> EpochPlan`, a split of one network's losses.
-      subsets: `(plan, posterior [N]) -> EpochPlan`: what the peer trains on, from a split by loss
-        or by cross-fitting and its posterior of being matched.
+      subsets: `(plan, posterior [N], own posterior [N]) -> EpochPlan`: what a network trains on,
+        from its peer's split (by loss or by cross-fitting), the posterior of being matched in that
+        split, and the one in its own.
       update: `(own state, peer's state, batches by stream) -> (own state, metrics)`: the updates of
         one network in a step. A stream may be missing.
       streams: the streams of a step after the warm-up, as `Method.streams`.
       pair_values: as `Method.pair_values`.
-      starts: for a stream that not all epochs train on, the first epoch after the warm-up.
+      own: initial numbers that each network keeps in its state, by name.
+      starts: for a stream that not all epochs have, the first epoch after the warm-up.
+      ends: for a stream that ends, the first such epoch without it.
       begin: as `Method.begin`.
       once: as `EpochPlan.once`.
     """
@@ -64,11 +70,13 @@ class CoTeaching:
     warmup_loss: Loss
     pair_losses: Callable[[TrainState, Any], Float[Array, " B"]]
     split: Callable[[np.ndarray, np.ndarray], EpochPlan]
-    subsets: Callable[[EpochPlan, np.ndarray], EpochPlan]
+    subsets: Callable[[EpochPlan, np.ndarray, np.ndarray], EpochPlan]
     update: Callable[[TrainState, TrainState, Mapping[str, Any]], tuple[TrainState, dict]]
     streams: Mapping[str, int]
     pair_values: Mapping[str, float] = field(default_factory=dict)
+    own: Mapping[str, float] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)
+    ends: Mapping[str, int] = field(default_factory=dict)
     begin: Callable[[int], str] = lambda epoch: LAST
     once: frozenset[str] = frozenset()
 
@@ -89,12 +97,17 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
     check_names("co_teaching", config.co_teaching, NAMES)
     check_names("split", config.split, {"by": SPLITS})
 
+    networks = 1 if config.train.networks == 1 else NETWORKS
+    own_state = {name: jnp.float32(value) for name, value in parts.own.items()}
+
     def init(key: Array, batch: Any) -> TrainState:
+        if networks == 1:
+            return base.init_state(model, optimiser, key, batch, own=own_state)
         keys = [jax.random.fold_in(key, n) for n in range(NETWORKS)]
-        states = [base.init_state(model, optimiser, each, batch, own={}) for each in keys]
+        states = [base.init_state(model, optimiser, each, batch, own=own_state) for each in keys]
         return stack_states(states).replace(key=key)
 
-    losses_of = scores_of_networks(parts.pair_losses, NETWORKS)
+    losses_of = scores_of_networks(parts.pair_losses, networks)
 
     def score(state: TrainState, batch: Any) -> Float[Array, "B 2"]:
         return losses_of(state, batch).T
@@ -103,16 +116,19 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
         since = epoch - config.train.warmup_epochs
         if since < 0:
             pairs = warmup_pairs(config.split.by, dataset)
-            return EpochPlan(by_network([{"warmup": pairs}] * NETWORKS))
+            return join_plans([EpochPlan({"warmup": pairs})] * networks)
         if config.split.by == "crossfit":
             plan = split_by_posterior(1 - dataset.posterior, dataset.matched)
-            plans = [parts.subsets(plan, dataset.posterior)] * NETWORKS
+            posterior = dataset.posterior
+            plans = [parts.subsets(plan, posterior, posterior)] * networks
         else:
             losses = score_pairs(score)
-            own = [parts.split(losses[:, n], dataset.matched) for n in range(NETWORKS)]
+            own = [parts.split(losses[:, n], dataset.matched) for n in range(networks)]
+            posteriors = [1 - plan.split.mismatched_posterior for plan in own]
+            peers = reversed(range(networks))  # each network trains on the other's
             plans = [
-                parts.subsets(plan, 1 - plan.split.mismatched_posterior)
-                for plan in reversed(own)  # each network trains on the other's
+                parts.subsets(own[peer], posteriors[peer], posteriors[n])
+                for n, peer in enumerate(peers)
             ]
         joined = join_plans([_begun(plan, parts, since) for plan in plans])
         late = _late_streams(parts, config.train.epochs) if since == 0 else {}
@@ -126,6 +142,10 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
         return parts.update(own, peer, batches)
 
     def step(state: TrainState, batch: dict) -> tuple[TrainState, dict]:
+        if networks == 1:
+            itself = {"params": state.params, "batch_stats": state.batch_stats}
+            state, metrics = update(state, {"batches": batch, **itself})
+            return state.replace(step=state.step + 1), metrics
         peers = [network(state, n) for n in reversed(range(NETWORKS))]
         inputs = [
             {"batches": batches, "params": peer.params, "batch_stats": peer.batch_stats}
@@ -140,9 +160,9 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
         step=step,
         begin=parts.begin,
         pair_values=parts.pair_values,
-        networks=NETWORKS,
-        streams=by_network([parts.streams] * NETWORKS),
-        losses=by_network([{"warmup": ("loss", parts.warmup_loss)}] * NETWORKS),
+        networks=networks,
+        streams=by_network([parts.streams] * networks),
+        losses=by_network([{"warmup": ("loss", parts.warmup_loss)}] * networks),
         splits=True,
     )
 
@@ -177,22 +197,28 @@ def joined_metrics(updates: Mapping[str, dict]) -> dict:
 
 def _late_streams(parts: CoTeaching, epochs: int) -> dict[str, str]:
     """A warning about streams that start after the last epoch, which is easily overlooked."""
-    late = {name: first for name, first in parts.starts.items() if first >= epochs}
+    late = {
+        name: first
+        for name, first in parts.starts.items()
+        if first >= epochs and name not in parts.ends
+    }
     if not late:
         return {}
     starts = ", ".join(f"{name} pairs from epoch {first}" for name, first in late.items())
     return {
         "late_stream": (
             f"the run trains {starts} after the warm-up on, but has {epochs} such epochs: these "
-            "pairs are never trained on. Set co_teaching.mismatched_epoch, sps.clean_epoch and "
-            "sps.noisy_epoch with train.epochs"
+            "pairs are never trained on. Set co_teaching.mismatched_epoch, or the epochs of sps or "
+            "cream, with train.epochs"
         )
     }
 
 
 def _begun(plan: EpochPlan, parts: CoTeaching, since: int) -> EpochPlan:
-    """The plan without the streams that start after this epoch, counted from the warm-up's end."""
+    """The plan without the streams that this epoch, counted from the warm-up's end, lacks."""
     streams = {
-        name: rows for name, rows in plan.streams.items() if since >= parts.starts.get(name, 0)
+        name: rows
+        for name, rows in plan.streams.items()
+        if parts.starts.get(name, 0) <= since < parts.ends.get(name, since + 1)
     }
     return replace(plan, streams=streams, once=parts.once & streams.keys())

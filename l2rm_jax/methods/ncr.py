@@ -96,7 +96,7 @@ def clean_labels(
     return weight + (1 - weight) * predicted
 
 
-def keep_posterior(plan: EpochPlan, posterior: np.ndarray) -> EpochPlan:
+def keep_posterior(plan: EpochPlan, posterior: np.ndarray, own: np.ndarray) -> EpochPlan:
     """The plan of a split, with its posterior for the labels."""
     return replace(plan, values={POSTERIOR: posterior})
 

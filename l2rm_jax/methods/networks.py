@@ -123,8 +123,10 @@ def of_each_network(streams: Mapping[str, Any], networks: int) -> list[dict[str,
 def by_network(streams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Values by stream name with the letter of the network: the inverse of `of_each_network`.
 
-    Names are in the order of the network that has the most of them.
+    The values of a single network keep their names.
     """
+    if len(streams) == 1:
+        return dict(streams[0])
     most_first = sorted(streams, key=len, reverse=True)
     names = dict.fromkeys(name for own in most_first for name in own)
     return {
@@ -208,6 +210,8 @@ def side_by_side(method: Method, networks: int) -> Method:
 
 def join_plans(plans: Sequence[EpochPlan]) -> EpochPlan:
     """The plan of several networks, from the plan of each; numbers of its report are means."""
+    if len(plans) == 1:
+        return plans[0]
     first = plans[0]
     names = {name for plan in plans for name in plan.report}
     streams = by_network([plan.streams for plan in plans])

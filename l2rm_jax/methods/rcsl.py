@@ -25,7 +25,9 @@ from l2rm_jax.methods.split import SPLITS, split, warmup_pairs
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_normalise, masked_mean
 
-NAMES = {"search": SEARCHES}
+# Mined pairs that train, by the value of `rcsl.mining`: rows of the matrices of `_score`.
+MINED = {"both": slice(0, 2), "images": slice(0, 1), "texts": slice(1, 2), "none": slice(0, 0)}
+NAMES = {"search": SEARCHES, "mining": tuple(MINED)}
 
 
 def make_rcsl(model, config) -> Method:
@@ -35,11 +37,12 @@ def make_rcsl(model, config) -> Method:
     each epoch.
 
     Raises:
-      ConfigError: the mismatch protocol has no known pairs, or `rcsl.search` is unknown.
+      ConfigError: the mismatch protocol has no known pairs, or a field of `rcsl` is invalid.
     """
     problems = Problems()
     problems.attempt(_require_known_pairs, config.mismatch.protocol)
     problems.attempt(check_names, "rcsl", config.rcsl, NAMES)
+    problems.attempt(_require_a_loss, config.rcsl)
     problems.raise_all()
     score = partial(embed, model)  # the same function in every epoch, so it is compiled once
 
@@ -62,9 +65,10 @@ def make_rcsl_nc(model, config) -> Method:
     with the beta mixture) as pseudo-pairs, whose loss is robust to wrong pairs.
 
     Raises:
-      ConfigError: `rcsl.search` or `split.by` is unknown.
+      ConfigError: a field of `rcsl` is invalid, or `split.by` is unknown.
     """
     check_names("rcsl", config.rcsl, NAMES)
+    _require_a_loss(config.rcsl)
     check_names("split", config.split, {"by": SPLITS})
 
     def score(state, batch) -> dict[str, Array]:
@@ -99,6 +103,14 @@ def _require_known_pairs(protocol: str) -> None:
         )
 
 
+def _require_a_loss(rcsl) -> None:
+    if not rcsl.paired_loss and not rcsl.regulariser:
+        raise ConfigError(
+            "rcsl.paired_loss, rcsl.regulariser: found both off, expected one of them on: the "
+            "learning stage has no other loss"
+        )
+
+
 def _make(model, config, plan) -> Method:
     optimiser = base.model_optimiser(config)
 
@@ -113,16 +125,17 @@ def _make(model, config, plan) -> Method:
         paired = jnp.ones(len(sims), bool)
         return semi_paired.paired_triplet(sims, paired, margin=config.loss.margin) / len(sims)
 
+    learned = {}
+    if config.rcsl.paired_loss:
+        learned["learning"] = ("hinge_of_a_pair", hinge_per_pair)
+    if mined := len(range(2)[MINED[config.rcsl.mining]]):
+        learned["mining"] = ("loss_mining", lambda sims: mined * mining(sims))
     return Method(
         init=lambda key, batch: base.init_state(model, optimiser, key, batch),
         plan=plan,
         step=step,
         streams={"mining": 2},  # a batch of pairs as drawn, and one of their pseudo-pairs
-        losses={
-            "warmup": ("loss_mining", mining),
-            "learning": ("hinge_of_a_pair", hinge_per_pair),
-            "mining": ("loss_mining", lambda sims: 2 * mining(sims)),
-        },
+        losses={"warmup": ("loss_mining", mining), **learned},
     )
 
 
@@ -182,23 +195,26 @@ def _loss(
         mutable=["batch_stats"],
     )
     paired = parallel.global_rows(batches[0].pair_index >= 0, model.axis_name)
-    product = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
-    uniformities = [semi_paired.uniformity(product(x, x.T)) for x in (images, captions)]
-    terms = {
-        "loss_alignment": semi_paired.alignment(product(images, captions.T), paired),
-        "loss_uniformity": sum(uniformities) / 2,
-    }
-    if stage != "warmup":
+    terms = {}
+    if config.rcsl.regulariser:
+        product = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
+        uniformities = [semi_paired.uniformity(product(x, x.T)) for x in (images, captions)]
+        terms["loss_alignment"] = semi_paired.alignment(product(images, captions.T), paired)
+        terms["loss_uniformity"] = sum(uniformities) / 2
+    if stage != "warmup" and config.rcsl.paired_loss:
         # Known pairs are in both batches of Eq. 7, with equal similarities for all heads but SAF,
         # whose batch norm depends on the rest of the batch. The first batch is enough.
         margin = config.loss.margin
         terms["loss_paired"] = semi_paired.paired_triplet(sims[0], paired, margin=margin)
-    if stage != "learning":
+    mined = sims[MINED[config.rcsl.mining]] if stage == "mining" else sims
+    if stage != "learning" and mined:
         tau = config.rcsl.tau
-        terms["loss_mining"] = sum(semi_paired.robust_mining(each, tau=tau) for each in sims)
+        terms["loss_mining"] = sum(semi_paired.robust_mining(each, tau=tau) for each in mined)
     loss = sum(terms.values())
     metrics = {"loss": loss, **terms}
-    if stage == "learning":  # a mean, because the number of known pairs differs between batches
+    if (
+        stage == "learning" and config.rcsl.paired_loss
+    ):  # a mean, because the number of known pairs differs between batches
         metrics["hinge_of_a_pair"] = terms["loss_paired"] / jnp.maximum(jnp.sum(paired), 1)
     return loss, (updated.get("batch_stats", {}), metrics)
 

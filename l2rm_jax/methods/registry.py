@@ -61,7 +61,7 @@ def make_method(model: RetrievalModel, config: Any) -> Method:
 def _check_networks(name: str, method: Method, networks: int) -> None:
     """Raise `ConfigError` if this many networks cannot be trained side by side."""
     if method.networks > 1:
-        expected = f"0 or {method.networks}, the networks of {name}"
+        expected = f"0, 1 or {method.networks} for {name}"
     elif method.step is None:
         expected = f"0 or 1, as {name} has one best model for its data"
     else:

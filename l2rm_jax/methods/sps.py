@@ -120,7 +120,7 @@ def subsets(posterior: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def _subsets(plan: EpochPlan, posterior: np.ndarray) -> EpochPlan:
+def _subsets(plan: EpochPlan, posterior: np.ndarray, own: np.ndarray) -> EpochPlan:
     """The plan of a split, with the three subsets, and its posterior for the labels."""
     streams = {name: rows for name, rows in subsets(posterior).items() if len(rows)}
     return replace(plan, streams=streams, values={POSTERIOR: posterior})

@@ -13,7 +13,21 @@ from ml_collections import ConfigDict, FrozenConfigDict
 from l2rm_jax.errors import ConfigError, Problems, check_names
 
 # Each of these files registers its head on import.
-from l2rm_jax.models import aggregate, cam, imram, linear, omit, pem, saf, sgr, vse  # noqa: F401
+from l2rm_jax.models import (  # noqa: F401
+    aggregate,
+    cam,
+    chan,
+    de,
+    imram,
+    linear,
+    naaf,
+    naaf_threshold,
+    omit,
+    pem,
+    saf,
+    sgr,
+    vse,
+)
 from l2rm_jax.models.head import HEADS, SECTIONS, SimilarityHead, register_head
 from l2rm_jax.models.retrieval import RetrievalModel
 
@@ -27,14 +41,16 @@ def make_model(config: Any, vocabulary_size: int, axis_name: str | None = None) 
       axis_name: mapped axis of the devices, or None.
 
     Raises:
-      ConfigError: a field of `model` or `cam` holds a name that is unknown or that the head does
-        not support; `model.word_noise` is set where captions are vectors; or `model.region_mask`
-        is set with a head that needs all regions in training.
+      ConfigError: a field of `model`, `cam` or `naaf` holds a name that is unknown or that the head
+        does not support; `model.word_noise` is set where captions are vectors; or
+        `model.region_mask` is set with a head that needs all regions in training.
     """
     problems = Problems()
     problems.attempt(check_names, "model", config.model, {"head": HEADS})
     problems.attempt(check_names, "model", config.model, _choices(config))
     problems.attempt(check_names, "cam", config.cam, {"direction": cam.DIRECTIONS})
+    thresholds = {"threshold": naaf_threshold.THRESHOLDS}
+    problems.attempt(check_names, "naaf", config.naaf, thresholds)
     problems.attempt(check_word_noise, config.model, in_words=vocabulary_size > 0)
     problems.attempt(_check_region_mask, config)
     problems.raise_all()

@@ -10,7 +10,8 @@ from l2rm_jax.config import register_settings
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models.encoders import ImageEncoder, TextEncoder, VectorTextEncoder
 
-SECTIONS = ("model", "cam", "imram", "own")  # the sections of a config that describe a model
+# The sections of a config that describe a model.
+SECTIONS = ("model", "cam", "imram", "naaf", "de", "own")
 # Makes a head from a config; reads the config's `SECTIONS` alone.
 MakeHead = Callable[[Any], "SimilarityHead"]
 HEADS: dict[str, MakeHead] = {}

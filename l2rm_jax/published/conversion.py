@@ -163,12 +163,12 @@ def cost_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndar
     return linear_from_state_dict(weights, "fc")
 
 
-def words_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
+def words_from_state_dict(weights: Mapping[str, np.ndarray], gru: str = "txt_enc.cap_rnn") -> dict:
     """Convert the embedding and both directions of the GRU to parameters of `WordEncoder`."""
     return {
         "embedding": weights["txt_enc.embed.weight"],
-        "forward": _gru(weights, ""),
-        "backward": _gru(weights, "_reverse"),
+        "forward": gru_from_state_dict(weights, gru, ""),
+        "backward": gru_from_state_dict(weights, gru, "_reverse"),
     }
 
 
@@ -215,9 +215,13 @@ def _batch_norm(weights: Mapping[str, np.ndarray], name: str) -> tuple[dict, dic
     return params, running
 
 
-def _gru(weights: Mapping[str, np.ndarray], suffix: str) -> dict[str, np.ndarray]:
-    """One direction of the GRU; PyTorch orders the gates reset, update, new, as `gru.GRU` does."""
-    name = "txt_enc.cap_rnn"
+def gru_from_state_dict(
+    weights: Mapping[str, np.ndarray], name: str, suffix: str
+) -> dict[str, np.ndarray]:
+    """Convert one direction of the GRU called `name`, to parameters of `gru.Direction`.
+
+    PyTorch orders the gates reset, update, new, as ours does.
+    """
     return {
         "input_kernel": weights[f"{name}.weight_ih_l0{suffix}"].T,
         "input_bias": weights[f"{name}.bias_ih_l0{suffix}"],

@@ -21,7 +21,10 @@ _LIMITS = (  # fields, test of the value, the expected range in words
     ),
     # Above the next limits, any machine runs out of memory or a program never ends.
     (
-        ("model.embed_dim", "model.word_dim", "model.sim_dim", "evaluation.batch_size"),
+        (
+            *("model.embed_dim", "model.word_dim", "model.sim_dim", "evaluation.batch_size"),
+            *("de.image_gru", "de.text_gru", "de.filters"),
+        ),
         lambda x: 1 <= x <= 65536,
         "1 to 65536",
     ),
@@ -59,6 +62,8 @@ _LIMITS = (  # fields, test of the value, the expected range in words
             "co_teaching.mismatched_epoch",
             "sps.clean_epoch",
             "sps.noisy_epoch",
+            "cream.hard_epoch",
+            "cream.noisy_epoch",
             "train.networks",
             "l2rm.cost_learning_rate",
             "optim.weight_decay",

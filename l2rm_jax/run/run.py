@@ -29,6 +29,7 @@ from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.methods.base import TrainState, skip_non_finite
 from l2rm_jax.methods.networks import combine_scores
 from l2rm_jax.methods.pair_values import initial_state, replace_pair_values
+from l2rm_jax.methods.words import with_word_vectors
 from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.health import Health, make_reference, require_finite
@@ -84,7 +85,11 @@ class Run:
 
     def initial_state(self, key: jax.Array) -> TrainState:
         """State of the method before its first step, on one device."""
-        return initial_state(self.method, key, self._sample, len(self.data.train))
+        state = initial_state(self.method, key, self._sample, len(self.data.train))
+        if self.data.word_vectors is None:
+            return state
+        params = with_word_vectors(state.params, self.data.word_vectors)
+        return state.replace(params=params)
 
     def _start_clock(self) -> None:
         self._clock = time.monotonic() - self.position["seconds"]

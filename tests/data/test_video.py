@@ -88,10 +88,18 @@ def test_videos_are_batched_checked_and_ranked(tmp_path):
     assert load(config).train.captions == data.train.captions[:6]
 
 
-@pytest.mark.parametrize("layout", ["dual_encoding", "experts"])
-def test_a_run_trains_and_ranks_videos(tmp_path, layout):
+@pytest.mark.parametrize(
+    ("layout", "head"),
+    [
+        ("dual_encoding", "vse"),
+        ("experts", "vse"),
+        pytest.param("dual_encoding", "de", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_trains_and_ranks_videos(tmp_path, layout, head):
     config = config_of(WRITERS[layout](tmp_path / "data"), layout)
-    config.method, config.model.head = "rcl", "vse"
+    config.method, config.model.head = "rcl", head
+    config.de.image_gru = config.de.text_gru = config.de.filters = 4
     config.model.update(tiny.MODEL)
     config.train.warmup_epochs, config.train.epochs = 0, 2
     results = train(config, tmp_path / "run", Replicas(jax.devices()[:1]))

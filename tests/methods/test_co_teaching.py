@@ -2,15 +2,18 @@
 
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.base import BEST, LAST
+from l2rm_jax.methods.cream import cutoffs
 from l2rm_jax.methods.ncr import clean_labels
 from l2rm_jax.models import make_model
-from tests.grid import MAIN, VOCABULARY, WARMUP, pairs, tiny_config
+from tests.grid import MAIN, VOCABULARY, WARMUP, batches, make_cell, pairs, tiny_config
 
 COUNT = 40  # pairs of `pairs()`
 
@@ -46,6 +49,44 @@ def test_each_network_trains_on_the_split_of_the_other(name):
         posterior = plan.values["posterior"]
         assert (posterior[0, 15:] > 0.9).all() and (posterior[1, :30] > 0.9).all()
         assert (posterior[0, :15] < 0.1).all() and (posterior[1, 30:] < 0.1).all()
+
+
+@pytest.mark.parametrize("name", ["ncr", "bicro", "sps", "cream"])
+def test_a_single_network_trains_on_its_own_split(name):
+    config = tiny_config(name, "vse")
+    config.train.networks = 1
+    cell = make_cell(config)
+    assert cell.method.networks == 1
+    plan = cell.method.plan(lambda score: losses()[:, :1], pairs(), MAIN)
+    first = next(iter(plan.streams))
+    np.testing.assert_array_equal(plan.streams[first], np.arange(30))
+    for batch in (next(batches(cell, epoch)) for epoch in (WARMUP, MAIN)):
+        after, metrics = jax.eval_shape(cell.method.step, cell.state, batch)
+        assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, cell.state)
+        assert metrics["loss"].shape == ()
+
+
+def test_networks_of_cream_train_on_a_common_split():
+    plan = method_of("cream").plan(lambda score: losses(), pairs(), MAIN)
+    expected = {"clean": np.arange(15, 30), "hard": np.r_[:15, 30:40]}
+    assert plan.streams.keys() == {f"{name}_{letter}" for name in expected for letter in "ab"}
+    for name, rows in expected.items():
+        for letter in "ab":
+            np.testing.assert_array_equal(plan.streams[f"{name}_{letter}"], rows)
+    np.testing.assert_allclose(plan.values["posterior"][:, expected["hard"]], 0.5, atol=0.1)
+    np.testing.assert_array_equal(plan.values["subset"][0] == 1, plan.values["subset"][1] == 1)
+    assert plan.once == {"hard_a", "hard_b"}
+
+
+def test_cutoffs_of_cream():
+    means = {"clean": 0.8, "hard": 0.6, "noisy": 0.2}
+    sizes = {"clean": 20.0, "hard": 10.0, "noisy": 10.0}
+    found = cutoffs(means, sizes, 3, 10)
+    assert [float(found[name]) for name in means] == pytest.approx([7, 0.6, 0.6])
+    found = cutoffs(means, sizes, 12, 10)
+    assert [float(found[name]) for name in means] == pytest.approx([0.6, 0.6, 0.6])
+    found = cutoffs(means, {**sizes, "clean": 200.0}, 3, 10)
+    assert [float(found[name]) for name in means] == pytest.approx([0, 0, 168 / 220])
 
 
 @pytest.mark.parametrize("name", ["ncr", "bicro", "sps"])

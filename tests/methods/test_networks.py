@@ -91,7 +91,7 @@ def test_scores_of_networks_are_averaged():
 
 @pytest.mark.parametrize(
     ("method", "networks", "expected"),
-    [("cca", 2, "0 or 1, as cca"), ("l2rm", 9, "0 to 8"), ("ncr", 1, "0 or 2, the networks of")],
+    [("cca", 2, "0 or 1, as cca"), ("l2rm", 9, "0 to 8"), ("ncr", 3, "0, 1 or 2 for ncr")],
 )
 def test_a_number_of_networks_that_does_not_fit_is_refused(method, networks, expected):
     config = config_of(method, networks)

@@ -11,8 +11,10 @@ import pytest
 from l2rm_jax import config as defaults
 from l2rm_jax.models import HEADS, make_model
 from l2rm_jax.models.cam import CAM
+from l2rm_jax.models.chan import CHAN
 from l2rm_jax.models.encoders import ImageCode, TextCode, region_products
 from l2rm_jax.models.imram import IMRAM
+from l2rm_jax.models.naaf import NAAF
 from l2rm_jax.models.omit import OMIT
 from l2rm_jax.models.saf import SAF
 from l2rm_jax.models.sgr import SGR
@@ -96,6 +98,29 @@ def imram_pair(variables, v, t, whole_v, whole_t):
     return sum(scores), sum(shares) / 3 / len(t)
 
 
+def chan_pair(variables, v, t, *others, pooling):
+    cosines = v @ t.T
+    best = cosines.max(0)
+    if pooling == "mean":
+        score, weights = best.mean(), np.full(len(t), 1 / len(t))
+    else:
+        score, weights = np.log(np.exp(10 * best).sum()), softmax(10 * best)
+    return score, (cosines == best) * weights
+
+
+def naaf_pair(variables, v, t, *others):
+    cosines, threshold = v @ t.T, variables["batch_stats"]["safe_threshold"]
+    weights = np.where(cosines > threshold, np.exp(20 * (cosines - threshold)), 0)
+    weights /= weights.sum(0) + 1e-8
+    relevance = attention(v, t, 20) / attention(v, t, 20).sum(0)
+    above = cosines.max(0) - threshold
+    mismatch = np.where(softmax(5 * t @ t.T) @ above < 0, above, 0)
+    mixed = weights.T @ v
+    features = (mixed * t).sum(1) / np.maximum(np.linalg.norm(mixed, axis=1), 1e-8)
+    score = (mismatch + features + (relevance * cosines).sum(0)).mean()
+    return score, (weights + relevance) / 2 / len(t)
+
+
 def saf_pair(variables, *pair):
     params, running = variables["params"], variables["batch_stats"]
     vectors, shares = alignment_vectors(params, *pair)
@@ -136,6 +161,9 @@ CASES = {
     "cam-partial": (CAM("partial"), cam_pair, {"dustbin": True}),
     "cam-i2t-naive": (CAM("naive", "i2t"), cam_i2t_pair, {"dustbin": False}),
     "cam-i2t-partial": (CAM("partial", "i2t"), cam_i2t_pair, {"dustbin": True}),
+    "chan-naive": (CHAN("mean"), chan_pair, {"pooling": "mean"}),
+    "chan-lse-naive": (CHAN("lse"), chan_pair, {"pooling": "lse"}),
+    "naaf": (NAAF("paper"), naaf_pair, {}),
     "imram-naive": (IMRAM(3, 9.0), imram_pair, {}),
     "omit-naive": (OMIT("naive", "uniform", EPSILON), omit_pair, {"matching": "naive"}),
     "omit-partial": (OMIT("partial", "uniform", EPSILON), omit_pair, {"matching": "partial"}),
@@ -152,7 +180,7 @@ def test_weights_are_those_of_a_loop_over_pairs(name):
     rng = np.random.default_rng(1)
     variables = jax.tree.map(lambda x: rng.normal(size=x.shape) / 2, shapes)
     if "batch_stats" in variables:
-        variables["batch_stats"]["var"] = np.array(0.5)
+        variables["batch_stats"] |= {"var": np.array(0.5), "safe_threshold": np.array(0.4)}
 
     @jax.jit
     def run(variables, images, texts):
@@ -186,7 +214,7 @@ def test_a_model_says_whether_it_has_them(name):
     if name == "cam":
         config.model.matching = "partial"
     model = make_model(config, vocabulary_size=9)
-    assert model.has_alignment == (name in {"cam", "imram", "omit", "saf", "sgr"})
+    assert model.has_alignment == (name in {"cam", "chan", "imram", "naaf", "omit", "saf", "sgr"})
     if not model.has_alignment:
         return
     inputs = np.ones((3, 7, 10), np.float32), np.ones((3, 5), np.int32), np.full(3, 5, np.int32)

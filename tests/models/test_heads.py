@@ -330,7 +330,7 @@ def test_only_the_heads_that_use_global_vectors_have_them(head):
         ("head", "sgn", ", ".join(HEADS)),
         ("matching", "half", "partial, naive, full, prompt"),
         ("margins", "even", "uniform, intra, inter, norm"),
-        ("pooling", "max", "mean, gpo"),
+        ("pooling", "max", "mean, lse, gpo"),
     ],
 )
 def test_unknown_names_are_refused(field, value, expected):
@@ -358,7 +358,7 @@ def test_cam_refuses_a_matching_that_only_omit_has():
 def test_region_mask_is_refused_where_positions_are_normalised_separately(head):
     config = defaults.default()
     config.model.head, config.model.region_mask = head, 0.4
-    if head not in ("sgr", "saf", "linear"):
+    if head not in ("sgr", "saf", "linear", "de"):
         assert make_model(config, vocabulary_size=9).config.model.region_mask == 0.4
         return
     with pytest.raises(

@@ -1,0 +1,47 @@
+"""Zero-shot similarities: vectors of one space, such as CLIP's, compared as they are."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Float
+
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.errors import DataError
+
+_BLOCK = 1024  # images or captions read at once
+
+
+def cosines(pairs: PairDataset) -> Float[np.ndarray, "I M"]:
+    """Cosine of every image with every caption; of several vectors each, of their means.
+
+    Args:
+      pairs: a split whose captions are vectors.
+
+    Raises:
+      DataError: image and caption vectors have different sizes, a mean is zero, or a value is not
+        finite.
+    """
+    images, captions = pairs.images, pairs.tokens
+    sizes = images.shape[-1], captions.shape[-1]
+    if sizes[0] != sizes[1]:
+        raise DataError(
+            f"{images.name}, {captions.name}: found vectors of {sizes[0]} and {sizes[1]} numbers, "
+            "expected vectors of one space, of the same size"
+        )
+    return _unit_means(images) @ _unit_means(captions).T
+
+
+def _unit_means(features: RegionFeatures) -> Float[np.ndarray, "N D"]:
+    means = np.concatenate([*_blocks(features)])
+    norms = np.linalg.norm(means, axis=1, keepdims=True)
+    if not norms.all():
+        row = int(np.flatnonzero(norms[:, 0] == 0)[0])
+        raise DataError(f"{features.name}: row {row}: found a mean of zero, expected a direction")
+    return means / norms
+
+
+def _blocks(features: RegionFeatures) -> Iterator[np.ndarray]:
+    """Sums of the vectors of each row, which have the direction of their mean."""
+    for start in range(0, len(features), _BLOCK):
+        yield features.rows(np.arange(start, min(start + _BLOCK, len(features)))).sum(axis=1)

@@ -1,0 +1,175 @@
+"""CREAM: two networks that agree on a split into clean, hard and noisy pairs.
+
+Ma et al., TIP 2024, as in its authors' code. The loop is that of `co_teaching.py`.
+
+1. The warm-up trains InfoNCE on all pairs. The best model of the warm-up by validation goes on (by
+   rSum; the authors ask that all recalls rise too).
+2. A Gaussian mixture splits the InfoNCE losses of each network. Pairs that both call matched are
+   clean, those that neither does are noisy, the others are hard. Both networks train on the same
+   subsets, with one update for each:
+   - clean: label w + (1 - w) q, where w is the posterior of the other network and q what the
+     network itself predicts;
+   - hard, from `cream.hard_epoch` on, once over the subset in an epoch: the same with the mean of
+     both posteriors;
+   - noisy, from `cream.noisy_epoch` on: the mean prediction of both networks.
+   The loss is `contrastive.soft_targets`, with the mean label of the three batches as cutoff,
+   weighted by the sizes of the subsets. Clean pairs share nothing before `cream.hard_epoch`; where
+   more than 0.85 of all pairs are clean, clean and hard ones share everything.
+
+When the hard pairs of an epoch are used up, the authors go on predicting their last batch for the
+cutoff. Here its last mean label is kept, which differs only by how far the network has moved since.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from l2rm_jax import mixture
+from l2rm_jax.losses import contrastive
+from l2rm_jax.methods import base
+from l2rm_jax.methods.base import BEST, LAST, EpochPlan, Method, TrainState
+from l2rm_jax.methods.co_teaching import (
+    POSTERIOR,
+    CoTeaching,
+    joined_metrics,
+    make_co_teaching,
+)
+from l2rm_jax.methods.ncr import clean_labels
+from l2rm_jax.methods.pair_values import read_pair_values
+from l2rm_jax.methods.registry import register_method
+from l2rm_jax.methods.split import split_pairs
+
+SUBSETS = ("clean", "hard", "noisy")
+MOSTLY_CLEAN = 0.85  # share of clean pairs above which they share all that their labels leave
+SUBSET, HARD_LABEL = "subset", "hard_label"  # which subset a pair is in; mean label of hard pairs
+USES = dict(zip(SUBSETS, (base.DROPOUT_A, base.DROPOUT_B, base.DROPOUT_C), strict=True))
+
+
+def make(model, config) -> Method:
+    """Make CREAM for this model; raises `ConfigError` as `make_co_teaching`."""
+    optimiser = base.model_optimiser(config)
+    tau, warmup, hard_epoch = config.loss.tau, config.train.warmup_epochs, config.cream.hard_epoch
+
+    def update(own: TrainState, peer: TrainState, batches: dict) -> tuple[TrainState, dict]:
+        labels = labels_of(model, tau, own, peer, batches)
+        means = {name: jnp.mean(label) for name, label in labels.items()}
+        means.setdefault("hard", own.own[HARD_LABEL])
+        own = own.replace(own={**own.own, HARD_LABEL: means["hard"]})
+        sizes = subset_sizes(own)
+        cutoff = cutoffs(means, sizes, own.epoch - warmup, hard_epoch)
+        metrics = {}
+        for name in (name for name in SUBSETS if name in batches):
+            loss = partial(
+                contrastive.soft_targets, labels=labels[name], cutoff=cutoff[name], tau=tau
+            )
+            own, metrics[name] = base.update_on(
+                model, loss, optimiser, own, batches[name], USES[name]
+            )
+        return own, joined_metrics(metrics)
+
+    parts = CoTeaching(
+        warmup_loss=partial(contrastive.info_nce, tau=tau),
+        pair_losses=partial(_pair_losses, model, tau),
+        split=partial(
+            split_pairs,
+            fit=mixture.fit_gaussian,
+            call=lambda mismatched_posterior: mixture.above_threshold(1 - mismatched_posterior),
+        ),
+        subsets=_subsets,
+        update=update,
+        streams=dict.fromkeys(SUBSETS, 1),
+        pair_values={POSTERIOR: 1.0, SUBSET: 0.0},
+        own={HARD_LABEL: 0.0},
+        # Before they are trained on, noisy pairs are "seen": their labels count for the cutoff.
+        starts={"hard": hard_epoch, "seen": hard_epoch, "noisy": config.cream.noisy_epoch},
+        ends={"seen": config.cream.noisy_epoch},
+        begin=lambda epoch: BEST if epoch == warmup > 0 else LAST,
+        once=frozenset({"hard"}),
+    )
+    return make_co_teaching(model, config, optimiser, parts)
+
+
+register_method("cream", make)
+
+
+def labels_of(
+    model, tau: float, own: TrainState, peer: TrainState, batches: Mapping
+) -> dict[str, Float[Array, " B"]]:
+    """The labels of each batch, by subset; of batches whose pairs are only seen too."""
+    labels = {}
+    for name in ("clean", "hard"):
+        if name in batches:
+            pairs = batches[name]
+            weight = read_pair_values(own, POSTERIOR, pairs, model.axis_name)
+            labels[name] = clean_labels(weight, _predict(model, tau, own, pairs), "paper")
+    for name in ("seen", "noisy"):
+        if name in batches:
+            pairs = batches[name]
+            both = (_predict(model, tau, state, pairs) for state in (own, peer))
+            labels["noisy"] = sum(both) / 2
+    return labels
+
+
+def subset_sizes(state: TrainState) -> dict[str, Float[Array, ""]]:
+    """How many of all training pairs are in each subset."""
+    subset = state.own["pairs"][SUBSET]
+    return {name: jnp.sum(subset == n, dtype=jnp.float32) for n, name in enumerate(SUBSETS)}
+
+
+def cutoffs(
+    means: Mapping[str, Float[Array, ""]],
+    sizes: Mapping[str, Float[Array, ""]],
+    since: Array,
+    hard_epoch: int,
+) -> dict[str, Float[Array, ""]]:
+    """The smallest target that another candidate may have, for each subset.
+
+    Args:
+      means: mean label of the batch of each subset; one may be missing.
+      sizes: number of pairs of each subset.
+      since: epochs since the warm-up.
+      hard_epoch: first such epoch that trains the hard pairs; before it, clean pairs share nothing.
+    """
+    total = sum(sizes[name] for name in means)
+    mean = sum(sizes[name] * value for name, value in means.items()) / jnp.maximum(total, 1)
+    clean = jnp.maximum(hard_epoch - since, mean)
+    is_mostly_clean = sizes["clean"] > MOSTLY_CLEAN * sum(sizes.values())
+    return {
+        "clean": jnp.where(is_mostly_clean, 0.0, clean),
+        "hard": jnp.where(is_mostly_clean, 0.0, mean),
+        "noisy": mean,
+    }
+
+
+def subsets(one: np.ndarray, other: np.ndarray) -> dict[str, np.ndarray]:
+    """Which pairs are in each subset, `[N]`, by the posteriors of both networks, `[N]`."""
+    called = [mixture.above_threshold(posterior) for posterior in (one, other)]
+    clean, noisy = called[0] & called[1], ~called[0] & ~called[1]
+    return {"clean": clean, "hard": called[0] ^ called[1], "noisy": noisy}
+
+
+def _subsets(plan: EpochPlan, posterior: np.ndarray, own: np.ndarray) -> EpochPlan:
+    """The plan of a split, with the subsets of both networks, and the posterior of the labels."""
+    members = subsets(own, posterior)
+    rows = {name: np.flatnonzero(member) for name, member in members.items()}
+    streams = {name: rows[name] for name in SUBSETS if len(rows[name])}
+    if "noisy" in streams:
+        streams["seen"] = streams["noisy"]
+    values = {
+        POSTERIOR: np.where(members["hard"], (posterior + own) / 2, posterior),
+        SUBSET: sum(n * members[name] for n, name in enumerate(SUBSETS)),
+    }
+    return replace(plan, streams=streams, values=values)
+
+
+def _pair_losses(model, tau: float, state: TrainState, batch) -> Float[Array, " B"]:
+    return contrastive.info_nce_per_pair(base.evaluate(model, state, batch), tau=tau)
+
+
+def _predict(model, tau: float, state: TrainState, batch) -> Float[Array, " B"]:
+    """Probability of each pair in its batch, in evaluation mode."""
+    return contrastive.pair_probabilities(base.evaluate(model, state, batch), tau=tau)
