@@ -139,6 +139,7 @@ def _write(
         pairs = finite_captions(plan.caption_vectors, pairs, rejected)
     split, pairs, how = _split(request, images.digest, pairs, rejected)
     rejected.check(len(pairs.row))
+    rows = _count_rows(plan, pairs, rejected)
     layout = writing.make_layout(pairs, split)
     _check_split_sizes(layout, request, how)
 
@@ -167,6 +168,7 @@ def _write(
         "images": _describe_array(files),
         "captions": {**captions, **_describe_array([out / f"{n}_caps.npy" for n in SPLITS])},
         "same_content": _count_copies(images.digest, layout),
+        "rows": rows,
         "rejected": rejected.reasons(),
         "converted": images.done,
         "files": {
@@ -175,6 +177,26 @@ def _write(
             if file.suffix in (".npy", ".txt")
         },
     }
+
+
+def _count_rows(plan: Plan, pairs: Pairs, rejected: Rejected) -> dict[str, int]:
+    """Rows and captions that were read, pairs to write, and rejections; they must add up.
+
+    Raises:
+      DataError: a row became neither a pair nor a rejection, which is an error of this library.
+    """
+    total = plan.pairs.entries if plan.source is None else plan.source.rows
+    seen = np.zeros(total + 1, bool)
+    seen[pairs.row] = seen[list(rejected.rows())] = True
+    lost, counts = (
+        np.flatnonzero(~seen[1:]) + 1,
+        (plan.pairs.entries, len(pairs.row), len(rejected)),
+    )
+    if plan.source is not None and len(lost):
+        raise DataError(f"row {lost[0]}: neither written nor rejected, and {len(lost) - 1} more")
+    if counts[0] != counts[1] + counts[2]:
+        raise DataError("found {} captions, but {} pairs and {} rejections".format(*counts))
+    return dict(zip(("read", "captions", "written", "rejected"), (total, *counts), strict=True))
 
 
 def _file_size(path: str | None) -> int | None:
@@ -267,4 +289,10 @@ def describe_import(record: dict[str, Any], out: Path) -> str:
             f"read them through: l2rm check --data={out}",
             f"train on them:     l2rm --data={out}",
         ]
+    rows = record["rows"]
+    more = f" with {rows['captions']:,} captions" if rows["captions"] != rows["read"] else ""
+    lines.append(
+        f"rows: {rows['read']:,} read{more} = {rows['written']:,} pairs written + "
+        f"{rows['rejected']:,} rejected"
+    )
     return "\n".join(lines)
