@@ -86,6 +86,7 @@ def _identity(request: Request, plan: Plan, encoder: Encoder | None) -> dict[str
     return {
         "source": os.path.abspath(request.source) if request.source else None,
         "columns": plan.columns and list(plan.columns),
+        "pictures": os.path.abspath(request.pictures) if request.pictures else None,
         "rows": hash_pairs(plan.pairs),
         "encoder": encoder and encoder.describe(),
         **arrays,

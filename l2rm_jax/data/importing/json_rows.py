@@ -39,7 +39,7 @@ def read_json(file: Path) -> tuple[str, pa.Table, Skipped]:
     is_lines = len(first) > 1 and not first[0].startswith("[")
     if not is_lines or not any(isinstance(_parsed(line), dict) for line in first):
         try:
-            document = json.loads("".join(text.lines()).lstrip("\ufeff"))
+            document = json.loads("".join(text.lines()))
             return "json", *_table_of(_rows_of_document(document, file))
         except (ValueError, RecursionError) as error:
             if isinstance(error, DataError):
@@ -51,7 +51,7 @@ def read_json(file: Path) -> tuple[str, pa.Table, Skipped]:
 
 def _filled(lines: Iterator[str]) -> Iterator[str]:
     """Lines that hold something, without white space around it."""
-    stripped = (line.strip("\ufeff \t\r\n") for line in lines)
+    stripped = (line.strip() for line in lines)
     return (line for line in stripped if line)
 
 

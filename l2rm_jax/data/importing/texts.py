@@ -6,7 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 _SAMPLE = 1 << 20  # bytes that show the ends of lines
-_BOMS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
 _NOT_GUESSED = ["utf_7", "utf_16", "utf_16_le", "utf_16_be", "utf_32", "utf_32_le", "utf_32_be"]
 _ESCAPED = range(0xDC80, 0xDD00)  # what `surrogateescape` makes of a byte that is not UTF-8
 
@@ -18,18 +22,21 @@ class TextFile(NamedTuple):
       path: the file.
       encoding: UTF-8, or UTF-16 if the file begins with its mark.
       newline: the end of a line.
+      mark: the bytes that the file begins with, if they mark its encoding.
     """
 
     path: Path
     encoding: str
     newline: str
+    mark: bytes
 
     def lines(self) -> Iterator[str]:
-        """The lines with their ends; bytes that are not UTF-8 become half surrogates."""
+        """The lines with their ends, without the mark; other bytes become half surrogates."""
         with self.path.open(
             encoding=self.encoding, errors=self._errors, newline=self.newline
         ) as file:
-            yield from file
+            for number, line in enumerate(file):
+                yield line if number else line.removeprefix("\ufeff")
 
     def encode(self, text: str) -> bytes:
         """The bytes of a text of this file."""
@@ -44,12 +51,13 @@ def open_text(path: Path) -> TextFile:
     """Find out how a text file is to be read."""
     with path.open("rb") as file:
         sample = file.read(_SAMPLE)
-    encoding = next((name for bom, name in _BOMS if sample.startswith(bom)), "utf-8")
+    mark = next((mark for mark in _MARKS if sample.startswith(mark)), b"")
+    encoding = _MARKS.get(mark, "utf-8")
     for first, name in enumerate(("utf-16-be", "utf-16-le")):  # without its mark: every other is 0
         if sample[first::2].count(0) > len(sample) / 4:
             encoding = name
     has_only_cr = "\n" not in (text := sample.decode(encoding, "replace")) and "\r" in text
-    return TextFile(path, encoding, "\r" if has_only_cr else "\n")
+    return TextFile(path, encoding, "\r" if has_only_cr else "\n", mark)
 
 
 def as_unicode(text: str) -> str:

@@ -277,8 +277,8 @@ def test_the_same_picture_in_two_splits_of_a_table(root):
     assert rejected[1:] == [
         '13,copy.png,"same picture: as images/001.png, which is in train"',
         "14,images/000.png,another split: the same image is in another split in an earlier row",
-        "15,images/003.png,\"unknown split: found 'unseen', expected a name with train, dev, test; "
-        '--split deals out"',
+        """15,images/003.png,"unknown split: found 'unseen', expected a name with train, dev, """
+        'test; --split deals out"',
     ]
 
 

@@ -298,7 +298,7 @@ def test_captions_in_a_list_as_text(root):
     cells = [(name, json.dumps(own)) for name, own in EXPECTED.items()]
     cells[4] = (NAMES[4], '["no list')
     source = write_csv(root / "pairs.csv", cells, ("image", "raw"))
-    with pytest.raises(DataError, match="row 5: images/004.png: unreadable list: '\"no list"):
+    with pytest.raises(DataError, match=r"row 5: images/004\.png: unreadable list: '"):
         imported(root, source)
     pairs = pairs_by_image(imported(root, source, max_rejected=0.1))
     assert pairs == {name: own for name, own in EXPECTED.items() if name != NAMES[4]}
