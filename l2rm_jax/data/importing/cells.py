@@ -16,6 +16,12 @@ from l2rm_jax.data.importing.names import CAPTION_FIELDS, field_of
 from l2rm_jax.data.importing.sources import Part, Source
 
 _BEGINS = r"^\s*(?:[\[{(]|array\()"  # how a list or an object begins, as text
+# What looks like a list even where it cannot be read: quotes follow the bracket, or it closes at
+# the end. Plain text such as "[red] cup" does not.
+_LOOKS_LIKE_LIST = (
+    r"^\s*(?:[\[(]\s*(?:['\"{\[]|None\b|null\b|nan\b|np\.)|\{\s*['\"]|array\("
+    r"|\[[^\]]*\]\s*$|\{[^}]*\}\s*$)"
+)
 _STRING = re.compile(r"""[uUbB]?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.DOTALL)
 _NOTHING = re.compile(r"None\b|null\b|NULL\b|nan\b|NaN\b|NaT\b|<NA>|NA\b")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|True\b|False\b|true\b|false\b")
@@ -81,11 +87,11 @@ def _column_captions(part: Part, name: str) -> Captions:
         return _flat([[] if value is None else _read_or_reason(value, True) for value in values])
     text = text_column(part, name)
     may_be_list = pc.fill_null(pc.match_substring_regex(text, _BEGINS), False)
-    count = pc.sum(may_be_list).as_py() or 0
-    if not count:
+    if not pc.any(may_be_list).as_py():
         return Captions(text, np.arange(len(text)), {})
-    # Where most cells begin like lists, one that cannot be read is an error, and no caption.
-    are_lists = 2 * count > len(text) - text.null_count
+    # Where most cells look like lists, one that cannot be read is an error, and no caption.
+    look_so = pc.match_substring_regex(text, _LOOKS_LIKE_LIST)
+    are_lists = 2 * (pc.sum(look_so).as_py() or 0) > len(text) - text.null_count
     marks = may_be_list.to_pylist()
     return _flat(
         [

@@ -68,10 +68,8 @@ class Pictures(NamedTuple):
 
 
 def _read_file(base: Path, name: str) -> bytes:
-    if name.startswith(ADDRESSES):
-        raise UnreadableError("no file: found a web address, expected a file on this machine")
-    if "\n" in name or "\r" in name:
-        raise UnreadableError("no file: its name holds a line break")
+    if problem := _name_problem(name):
+        raise UnreadableError(problem)
     try:
         return (base / name).read_bytes()
     except FileNotFoundError:
@@ -80,12 +78,25 @@ def _read_file(base: Path, name: str) -> bytes:
         raise UnreadableError(f"no file: {first_line(error, 200)}") from None
 
 
-def missing_files(pictures: Pictures, images: np.ndarray) -> np.ndarray:
-    """Which of some images have no file; none if a table holds the pictures."""
+def _name_problem(name: str) -> str:
+    """Why no file can have a name; "" if one can."""
+    if name.startswith(ADDRESSES):
+        return "no file: found a web address, expected a file on this machine"
+    return "no file: its name holds a line break" if "\n" in name or "\r" in name else ""
+
+
+def missing_files(pictures: Pictures, images: np.ndarray) -> dict[int, str]:
+    """Why some images have no file; empty if a table holds the pictures."""
     if pictures.cells is not None:
-        return np.zeros(len(images), bool)
-    names = pictures.names.take(pa.array(images)).to_pylist()
-    return np.array([not (pictures.base / name).is_file() for name in names], bool)
+        return {}
+    numbers = np.unique(images)
+    names = pictures.names.take(pa.array(numbers)).to_pylist()
+    reasons = {
+        image: _name_problem(name)
+        or ("" if (pictures.base / name).is_file() else f"no file: {pictures.base / name}")
+        for image, name in zip(numbers.tolist(), names, strict=True)
+    }
+    return {image: reason for image, reason in reasons.items() if reason}
 
 
 def image_keys(source: Source, columns: Columns) -> tuple[Runs, pa.ChunkedArray | None]:
@@ -115,7 +126,8 @@ def _name_keys(source: Source, columns: Columns) -> Runs:
     for part in source.parts:
         names = text_column(part, columns.image[0])
         if columns.folder:
-            names = pc.binary_join_element_wise(text_column(part, columns.folder), names, "/")
+            slash = pa.scalar("/", names.type)
+            names = pc.binary_join_element_wise(text_column(part, columns.folder), names, slash)
         runs = pc.run_end_encode(names)
         lengths.append(np.diff(runs.run_ends.to_numpy(), prepend=0))
         names = _plain_names(pc.utf8_trim_whitespace(runs.values))

@@ -99,11 +99,12 @@ def check_missing(plan: Plan, request: Request) -> None:
         return
     missing = photographs.missing_files(pictures, pairs.image)
     rejected = Rejected(request.partial, request.max_rejected)
-    for at in np.flatnonzero(missing):
-        name = pictures.names[int(pairs.image[at])].as_py()
-        rejected.add(pairs.row[at], name, f"no file: {pictures.base / name}")
+    lost = np.isin(pairs.image, list(missing))
+    for at in np.flatnonzero(lost):
+        image = int(pairs.image[at])
+        rejected.add(pairs.row[at], pictures.names[image].as_py(), missing[image])
     if len(rejected):
-        rejected.check(int(np.count_nonzero(~missing)))
+        rejected.check(int(np.count_nonzero(~lost)))
 
 
 def hash_pairs(pairs: Pairs) -> str:
