@@ -21,6 +21,7 @@ _OTHERS = (",", "\t", ";", "|")
 _SAMPLED = 200  # rows that show the separator, and whether there is a header
 _LONGEST = 20_000  # characters of a field with line breaks; longer captions are rejected anyway
 _QUOTINGS = ({"doublequote": True}, {"doublequote": False, "escapechar": "\\"})
+_STRICT = {"strict": True, "skipinitialspace": True}
 _ENDING = re.compile(r"\.\w{2,5}$")
 
 Record = tuple[str, list[str]]  # a row as it is written, with its line ends; and its fields
@@ -90,7 +91,7 @@ def _parse(content: str, separator: str) -> list[str] | None:
     """The fields of a row; None if its quotes are not well formed."""
     for quoting in _QUOTINGS[: 1 + ('\\"' in content)]:
         try:
-            [fields] = csv.reader([content], delimiter=separator, strict=True, **quoting)
+            [fields] = csv.reader([content], delimiter=separator, **_STRICT, **quoting)
         except (csv.Error, ValueError):
             continue
         return fields
@@ -109,7 +110,7 @@ def _are_rows(lines: Sequence[str], separator: str) -> bool:
 
     def form(fields: list[str]) -> list[tuple]:
         texts = [fields[n].strip() for n in at]
-        return [(" " in text, *_ENDING.findall(text.lower())) for text in texts]
+        return [(" " in text, '"' in text, *_ENDING.findall(text.lower())) for text in texts]
 
     return bool(at) and all(
         len(fields) == len(first) and form(fields) == form(first) for fields in others

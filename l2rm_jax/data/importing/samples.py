@@ -7,7 +7,7 @@ Pictures stay where they are; only their places are kept.
 import json
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -140,7 +140,7 @@ def _find_division(names: Sequence[str]) -> Division:
     Names of photographs have dots, too: then the last dot counts, or the last but one.
     """
     divisions = [_at_first_dot, lambda name: _at_last_dots(name, 1), lambda n: _at_last_dots(n, 2)]
-    return max(divisions, key=lambda divide: _count_complete(map(divide, names)))
+    return max(divisions, key=lambda divide: _count_complete([*map(divide, names)]))
 
 
 def _at_first_dot(name: str) -> tuple[str, str]:
@@ -155,12 +155,13 @@ def _at_last_dots(name: str, dots: int) -> tuple[str, str]:
     return f"{folder}{slash}{key}", ".".join(endings).lower()
 
 
-def _count_complete(divided: Iterator[tuple[str, str]]) -> int:
-    """Number of samples with a picture and another file."""
+def _count_complete(divided: Sequence[tuple[str, str]]) -> tuple[int, int]:
+    """Number of samples with a picture and another file; then the fewer endings, the better."""
     kinds = defaultdict(set)
     for key, ending in divided:
         kinds[key].add(ending.rpartition(".")[2] in PICTURE_ENDINGS)
-    return sum(len(own) == 2 for own in kinds.values())
+    endings = {ending for _, ending in divided}
+    return sum(len(own) == 2 for own in kinds.values()), -len(endings)
 
 
 def _places(members: Sequence[Member | None]) -> pa.Array:

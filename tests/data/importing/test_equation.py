@@ -101,8 +101,10 @@ def test_tables_as_csv_writers_write_them(tmp_path_factory, separator, quoting):
     check()
 
 
-PLAIN = TEXT.map(lambda text: "".join(text.split()).replace("\t", "")).filter(
-    lambda text: not text.endswith('"')
+# Without white space, so that line ends are those of rows, and no list; a quote at the end may
+# close one at the beginning.
+PLAIN = TEXT.map(lambda text: "".join(text.split())).filter(
+    lambda text: not text.endswith('"') and text[:1] not in ("[", "{", "(")
 )
 
 
