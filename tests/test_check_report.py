@@ -33,18 +33,21 @@ def test_facts_of_captions(config):
     set_line("test", 3, "bad\ufffd word".encode())(config)
     set_line("test", 8, b"bad\x07 word " + b"very " * 70 + b"long")(config)
     set_line("test", 9, b"a dog , train number 7")(config)
-    give_vocabulary([*SPECIAL, "a", "dog", "number", ","])(config)
+    give_vocabulary([*SPECIAL, "a", "dog", "number", ",", "test"])(config)
     config.mismatch.rate = 0.4
     report = check(config)
     assert report_line(report, "test: 6", "broken characters") == "2: caption 3, caption 8"
     assert report_line(report, "test: 6", "tokens of a caption") == (
         "4 to 75, median 8, 95% at most 8; 1 longer than 64, so clipped in training"
     )
-    # 2 unknown words (split name, number) in each of 28 captions, 2 and 73 in the changed ones.
-    unknown = 2 * 28 + 2 + 73
+    # The number is unknown in each of 27 captions; 2, 73 and 2 words in the changed ones.
+    unknown = 27 + 2 + 73 + 2
     words = 6 * 28 + 2 + 73
     assert report_line(report, "test: 6", "unknown words").startswith(
-        f"{unknown / words:.2%} of all; 35: very (70), test (27), word (2), "
+        f"{unknown / words:.2%} of all; 34: very (70), word (2), "
+    )
+    assert (
+        report_line(report, "test: 6", "caption 1 became") == "a | dog | , | test | number | <unk>"
     )
     assert (
         report_line(report, "both in train and in test", "captions")

@@ -19,6 +19,7 @@ from l2rm_jax.data.importing.fit import read_record
 from l2rm_jax.data.loading import load_train
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.data.text import Vocabulary, tokenize
+from l2rm_jax.data.word_report import WordReport, report_words
 from l2rm_jax.errors import DataError, Problems
 
 SPLIT = "train"  # what an audit reads of a directory
@@ -43,6 +44,7 @@ class Inputs(NamedTuple):
       digest: hash of all that is above except `name`, in hexadecimal.
       dataset: the pairs as training reads them; None for arrays.
       config: the config that describes them; None for arrays.
+      words: what the captions became, where their vectors are counts of words; else None.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Inputs(NamedTuple):
     digest: str
     dataset: PairDataset | None
     config: ConfigDict | None = None
+    words: WordReport | None = None
 
 
 class Settings(NamedTuple):
@@ -86,7 +89,8 @@ def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs
         problem.
     """
     data, problems = config.data, Problems()
-    train = problems.attempt(load_train, data, config.mismatch, workdir=workdir)
+    loaded = problems.attempt(load_train, data, config.mismatch, workdir=workdir)
+    train, vocabulary = loaded or (None, None)
     ids = problems.attempt(read_ids, data, train)
     problems.raise_all()
     (image_ids, caption_ids), has_words = ids, not isinstance(train.tokens, RegionFeatures)
@@ -105,7 +109,7 @@ def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs
         captions=caption_vectors(train).rows,
         image_of=train.stored_image,
         texts=texts,
-        text_rows=None if has_words or texts is None else _rows_of_texts(texts),
+        text_rows=None if has_words or texts is None else _rows_of_texts(texts)[0],
         ids=image_ids,
         caption_ids=caption_ids,
         pictures=_pictures(data.path, image_ids),
@@ -113,6 +117,7 @@ def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs
         digest=digest.hexdigest(),
         dataset=train,
         config=config,
+        words=report_words(SPLIT, train.captions, train.tokens, vocabulary) if has_words else None,
     )
 
 
@@ -145,7 +150,7 @@ def inputs_of_arrays(
     texts = list(captions) if is_text else None if texts is None else list(texts)
     vectors = attempt(_checked_vectors, "images", np.asarray(images))
     if is_text:
-        rows = _rows_of_texts(texts)
+        rows, words = _rows_of_texts(texts)
     else:
         rows = attempt(_checked_vectors, "captions", np.asarray(captions))
         attempt(_check_length, "texts", rows, of="captions", values=texts)
@@ -163,20 +168,22 @@ def inputs_of_arrays(
         captions=rows,
         image_of=image_of,
         texts=texts,
-        text_rows=None if is_text or texts is None else _rows_of_texts(texts),
+        text_rows=None if is_text or texts is None else _rows_of_texts(texts)[0],
         ids=ids,
         caption_ids=None,
         pictures=None,
         truth=None,
         digest=digest.hexdigest(),
         dataset=None,
+        words=words if is_text else None,
     )
 
 
-def _rows_of_texts(texts: Sequence[str]) -> WordRows:
+def _rows_of_texts(texts: Sequence[str]) -> tuple[WordRows, WordReport]:
     words = [tokenize(text) for text in texts]
     vocabulary = Vocabulary.from_words(words)
-    return word_rows([vocabulary.encode_words(line) for line in words])[1]
+    tokens = [vocabulary.encode_words(line) for line in words]
+    return word_rows(tokens)[1], report_words("captions", texts, tokens, vocabulary)
 
 
 def _pictures(directory: str, ids: Sequence[str]) -> list[Path] | None:
