@@ -55,8 +55,8 @@ def test_unknown_words_above_a_half_are_a_problem(config):
     problems = listed_problems(config)
     assert [line.partition(":")[0] for line in problems] == ["train", "dev", "test"]
     assert problems[0].startswith(
-        "train: 67% of the words are unknown, expected at most half: 'a dog , train number 0' became "
-        "a | <unk> | <unk> | <unk> | number | <unk>. "
+        "train: 67% of the words are unknown, expected at most half: 'a dog , train number 0' "
+        "became a | <unk> | <unk> | <unk> | number | <unk>. "
     )
 
 

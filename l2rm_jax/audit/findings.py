@@ -6,17 +6,24 @@ import numpy as np
 from jaxtyping import Float, Int
 
 # What is said of a pair. `matched` and `alternate` are kept, the others are doubted: `doubtful` by
-# itself, `foreign_set` with all captions of its image, `shifted` as part of a run of rows.
-MATCHED, ALTERNATE, DOUBTFUL, FOREIGN_SET, UNINFORMATIVE, SHIFTED = range(6)
-KINDS = ("matched", "alternate", "doubtful", "foreign_set", "uninformative", "shifted")
+# itself, `foreign_set` with all captions of its image, `shifted` as part of a run of rows;
+# `placeholder` as its picture stands with many captions that have nothing in common.
+MATCHED, ALTERNATE, DOUBTFUL, FOREIGN_SET, UNINFORMATIVE, SHIFTED, PLACEHOLDER = range(7)
+KINDS = (
+    *("matched", "alternate", "doubtful", "foreign_set", "uninformative", "shifted"),
+    "placeholder",
+)
 
 
 class PairFindings(NamedTuple):
     """What is known of each pair, in the order of the input.
 
+    Pairs of placeholders are not judged: they count as mismatched, have no fold, no similarity and
+    no information, and come last in the order.
+
     Attributes:
       image: row of the image that the caption is stored with.
-      fold: fold of that image.
+      fold: fold of that image; -1 for placeholders.
       group: group of the image: images with near duplicates or equal captions share one.
       similarity: cosine of image and caption, by models that have not seen the pair.
       information: information of the pair in nats; 0 is no better than a random pair.
@@ -103,3 +110,17 @@ class Repeated(NamedTuple):
 
     row: int
     images: int
+
+
+class Placeholder(NamedTuple):
+    """A picture that stands with many captions which have nothing in common.
+
+    Attributes:
+      row: the first of its images.
+      images: how many images it is.
+      pairs: how many captions are stored with them.
+    """
+
+    row: int
+    images: int
+    pairs: int
