@@ -24,6 +24,7 @@ from l2rm_jax.run.fields import with_valid_fields
 from l2rm_jax.run.inputs import check_settings, check_test_size, check_train_size
 
 SHOWN = 5  # examples that a line of the report lists
+_COPIES = 5  # images with the same picture from which on it is named
 # The replacement character and control characters, which a wrong text encoding leaves behind.
 _BROKEN = re.compile(r"[\ufffd\x00-\x1f\x7f-\x9f]")
 
@@ -207,10 +208,25 @@ def _describe(
                 f"{at} ({x:g})" for at, x in features.constant_dimensions
             ),
             "repeated images": _summary(f"{at} = {first}" for at, first in features.repeated),
+            "same picture": _summary(_frequent_pictures(split, features.repeated)),
             **captions,
             "broken characters": _summary(f"caption {n}" for n in broken),
         },
     )
+
+
+def _frequent_pictures(split: PairDataset, repeated: list[tuple[int, int]]) -> list[str]:
+    """Pictures of at least `_COPIES` images, the most frequent first, with all their captions."""
+    copies = Counter(first for _, first in repeated)
+    picture = np.arange(len(split.images))
+    for at, first in repeated:
+        picture[at] = first
+    captions = np.bincount(picture[split.stored_image], minlength=len(picture))
+    return [
+        f"image {first} and {count} more under {captions[first]} captions"
+        for first, count in copies.most_common()
+        if count + 1 >= _COPIES
+    ]
 
 
 def _describe_words(

@@ -72,6 +72,7 @@ def test_facts_of_features(config):
     assert report_line(report, "train: 12", "constant images") == "2: 6 (0), 8 (2)"
     assert report_line(report, "train: 12", "repeated images") == "1: 9 = 4"
     assert report_line(report, "test: 6", "repeated images") == "none"
+    assert report_line(report, "train: 12", "same picture") == "none"
     assert report_line(report, "both in train and in test", "images") == "1: 1 = 5"
     assert report_line(report, "both in train and in dev", "images") == "none"
     assert report_line(report, "train: 12", "features") == (
@@ -80,6 +81,17 @@ def test_facts_of_features(config):
     train[6, :, 3] = 2.0
     set_features("train", lambda _: train)(config)
     assert report_line(check(config), "train: 12", "constant dimensions") == "1: 3 (2)"
+
+
+def test_a_picture_of_many_images_is_named_with_its_captions(config):
+    def repeat(features):
+        features[[2, 5, 6, 7, 11]] = features[2]
+        features[9] = features[8]
+        return features
+
+    set_features("train", repeat)(config)
+    line = report_line(check(config), "train: 12", "same picture")
+    assert line == "1: image 2 and 4 more under 25 captions"
 
 
 def test_check_reads_int8_features(config):

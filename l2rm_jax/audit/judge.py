@@ -26,9 +26,7 @@ SURE = 0.001, 0.01
 _SIBLINGS = 2  # captions an image, on average, from which on they are compared with each other
 FOUND = 0.9  # share of mismatches at which false positives are counted
 MIN_AUROC = 0.9  # of the information, less its error; below it, the rate may be .20 too high
-RANKING_AUROC = (
-    0.8  # likewise: from here on the order of pairs is of use; without a signal it is .75
-)
+RANKING_AUROC = 0.8  # likewise: the order of the pairs is of use; vectors without a signal have .75
 MAX_FALL = 0.05  # of the rate, where only the most doubtful pairs count
 MAX_RATE = 0.9  # with more mismatched pairs, nothing is known of the matched ones
 

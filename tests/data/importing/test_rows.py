@@ -1,5 +1,6 @@
 """Broken rows and odd pictures: what is left out and why, and what is converted how."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from PIL.PngImagePlugin import PngImageFile
 
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
-from l2rm_jax.data.importing import importer
+from l2rm_jax.data.importing import importer, shards
 from l2rm_jax.data.importing.importer import describe_import, import_data
 from l2rm_jax.data.importing.pictures import LARGEST_SIDE, UnreadableError, open_picture
 from l2rm_jax.data.importing.request import Request
@@ -202,6 +203,41 @@ def test_16_bits_are_scaled_not_clipped():
     image, done = open_picture(sixteen_bits())
     assert done == ["16 bits to 8"]
     np.testing.assert_array_equal(np.asarray(image)[..., 0].ravel(), np.arange(256))
+
+
+@pytest.mark.parametrize(
+    ("kind", "largest", "done"),
+    [
+        (np.int32, 255, "8 bits of more"),
+        (np.int32, 4095, "12 bits to 8"),
+        (np.int32, 65535, "16 bits to 8"),
+        (np.int32, 2**20 - 1, "20 bits to 8"),
+        (np.uint16, 255, "8 bits of more"),
+        (np.uint16, 1023, "10 bits to 8"),
+        (np.uint16, 4000, "12 bits to 8"),
+        (np.uint16, 16383, "14 bits to 8"),
+    ],
+)
+def test_grey_is_scaled_by_the_bits_that_its_values_fill(kind, largest, done):
+    """As 12-bit cameras and scanners write, or programs that keep 8 bits in 32."""
+    values = np.linspace(0, largest, 256).astype(kind).reshape(16, 16)
+    image, found = open_picture(encoded(Image.fromarray(values), "TIFF"))
+    assert found == [done]
+    grey = np.asarray(image)[..., 0].ravel().astype(int)
+    scale = 2 ** (int(done.split()[0]) - 8)
+    np.testing.assert_array_equal(grey, values.ravel() // scale)
+    assert grey[-1] >= 245
+
+
+def test_warnings_of_pillow_name_the_picture(root, monkeypatch, caplog):
+    def warn(content, open_it=shards.open_picture):
+        warnings.warn("corrupt EXIF data", UserWarning, stacklevel=1)
+        return open_it(content)
+
+    monkeypatch.setattr(shards, "open_picture", warn)
+    with caplog.at_level("WARNING", "l2rm_jax"):
+        imported(root, write_csv(root / "a.csv", [("images/003.png", "x")]), split="1,0,0")
+    assert "images/003.png: corrupt EXIF data" in caplog.messages
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
