@@ -19,6 +19,7 @@ from l2rm_jax.data.importing.texts import TextFile, as_unicode, open_text
 SEPARATORS = {"csv": ",", "tsv": "\t"}
 _OTHERS = (",", "\t", ";", "|")
 _SAMPLED = 200  # rows that show the separator, and whether there is a header
+_BLANK = "\ufeff \t\r\n"
 _LONGEST = 20_000  # characters of a field with line breaks; longer captions are rejected anyway
 _QUOTINGS = ({"doublequote": True}, {"doublequote": False, "escapechar": "\\"})
 _STRICT = {"strict": True, "skipinitialspace": True}
@@ -54,14 +55,18 @@ def read_records(lines: Iterator[str], separator: str) -> Iterator[Record]:
     def next_line() -> str | None:
         return waiting.popleft() if waiting else next(lines, None)
 
+    blank = f"{_BLANK}{separator}"
     while (line := next_line()) is not None:
-        fields, taken = None, [line]
-        if '"' in line:
-            fields = _quoted_fields(taken, next_line, separator)
+        if '"' not in line:
+            if line.strip(blank):
+                yield line, line.rstrip("\r\n").split(separator)
+            continue
+        taken = [line]
+        fields = _quoted_fields(taken, next_line, separator)
         if fields is None:
             waiting.extendleft(reversed(taken[1:]))
-            taken, fields = [line], _without_end(line).split(separator)
-        if any(field.strip("\ufeff \t\r\n") for field in fields):
+            taken, fields = [line], line.rstrip("\r\n").split(separator)
+        if any(field.strip(_BLANK) for field in fields):
             yield "".join(taken), fields
 
 
@@ -70,7 +75,7 @@ def _quoted_fields(
 ) -> list[str] | None:
     """The fields of a row with well-formed quotes, which may take further lines; else None."""
     while True:
-        content = _without_end("".join(taken))
+        content = "".join(taken).rstrip("\r\n")
         fields = _parse(content, separator)
         if fields is not None:
             return None if len(taken) > 1 and _are_rows(taken, separator) else fields
@@ -104,7 +109,7 @@ def _are_rows(lines: Sequence[str], separator: str) -> bool:
     They do if each has as many fields as the first, of the same form: with the same ending of a
     file name if the first has one, else without spaces where the first has none.
     """
-    first, *others = (_without_end(line).split(separator) for line in lines)
+    first, *others = (line.rstrip("\r\n").split(separator) for line in lines)
     at = [n for n, field in enumerate(first) if not field.lstrip().startswith('"')]
     at = [n for n in at if looks_like_picture(first[n])] or at
 
@@ -115,10 +120,6 @@ def _are_rows(lines: Sequence[str], separator: str) -> bool:
     return bool(at) and all(
         len(fields) == len(first) and form(fields) == form(first) for fields in others
     )
-
-
-def _without_end(line: str) -> str:
-    return line.removesuffix("\n").removesuffix("\r")
 
 
 def find_dialect(file: Path, kind: str, known: Sequence[str]) -> Dialect:
@@ -157,7 +158,7 @@ def find_dialect(file: Path, kind: str, known: Sequence[str]) -> Dialect:
 
 
 def _clean(field: str) -> str:
-    return as_unicode(field).strip("\ufeff \t\r\n")
+    return as_unicode(field).strip(_BLANK)
 
 
 def _names_by_content(rows: Sequence[Sequence[str]]) -> list[str]:
