@@ -115,7 +115,7 @@ def train(
             if crossfit and resume_step is None:
                 log.write("crossfit", run.step, **crossfit.report)
             if resume_step is None:
-                for warning in run.health.check_plan(0, {}, _data_warnings(data, crossfit)):
+                for warning in run.health.check_plan(0, {}, data_warnings(data, crossfit)):
                     log.warn(run.step, **warning)
             if resume_step is not None:
                 log.say(f"continuing at {_place(run)}")
@@ -158,7 +158,7 @@ def train(
     return results
 
 
-def _data_warnings(data: Data, crossfit: Summary | None) -> dict[str, str]:
+def data_warnings(data: Data, crossfit: Summary | None) -> dict[str, str]:
     """Reasons to doubt the training data before the first step."""
     train = data.train
     words = {}

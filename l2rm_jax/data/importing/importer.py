@@ -21,7 +21,6 @@ from l2rm_jax.data.importing.features import (
 )
 from l2rm_jax.data.importing.fit import DATASET_FILE
 from l2rm_jax.data.importing.pairs import Pairs
-from l2rm_jax.data.importing.pictures import Pictures
 from l2rm_jax.data.importing.plan import Plan, check_missing, hash_pairs, read_plan
 from l2rm_jax.data.importing.rejected import Rejected
 from l2rm_jax.data.importing.request import Request
@@ -155,7 +154,7 @@ def _write(
             "path": identity["source"],
             "kind": plan.source.kind if plan.source else "arrays",
             "bytes": _file_size(identity["source"]),
-            "pictures": str(plan.pictures.base.resolve()) if _has_files(plan.pictures) else None,
+            "pictures": str(plan.pictures.base.resolve()) if _has_files(plan) else None,
             "image_vectors": identity.get("image_vectors", [None])[0],
             "caption_vectors": identity.get("caption_vectors", [None])[0],
         },
@@ -205,8 +204,10 @@ def _file_size(path: str | None) -> int | None:
     return os.path.getsize(path) if path and os.path.isfile(path) else None
 
 
-def _has_files(pictures: Pictures | None) -> bool:
-    return pictures is not None and pictures.cells is None
+def _has_files(plan: Plan) -> bool:
+    """Whether the names of the images are those of picture files."""
+    pictures = plan.pictures
+    return pictures is not None and (pictures.cells is None or plan.source.kind == "files")
 
 
 def _split(

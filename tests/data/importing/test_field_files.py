@@ -235,7 +235,10 @@ def write_img2dataset(root: Path, layout: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("layout", ["tar", "files"])
 def test_img2datasets_directories(tmp_path, layout):
     expected = write_img2dataset(tmp_path / "shards", layout)
-    assert pairs_by_image(imported(tmp_path, "shards", encoder="pixels")) == expected
+    out = imported(tmp_path, "shards", encoder="pixels")
+    assert pairs_by_image(out) == expected
+    base = str(tmp_path / "shards") if layout == "files" else None
+    assert read_directory(out)["dataset.json"]["source"]["pictures"] == base
     (tmp_path / "out").rename(tmp_path / "first")
     # With vectors, the key that the files of a sample share is the image.
     by_key = {name.removesuffix(".jpg"): own for name, own in expected.items()}
