@@ -16,6 +16,7 @@ from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.data.repeats import raise_if_blocks_differ
 from l2rm_jax.data.stored import check_feature_shapes, open_caption_vectors, open_images
 from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
+from l2rm_jax.data.word_report import WordReport, report_words
 from l2rm_jax.errors import DataError, Problems, list_problems
 from l2rm_jax.evaluation.recall import describe_counts
 from l2rm_jax.models import check_word_noise
@@ -23,6 +24,7 @@ from l2rm_jax.run.fields import with_valid_fields
 from l2rm_jax.run.inputs import check_settings, check_test_size, check_train_size
 
 SHOWN = 5  # examples that a line of the report lists
+_COPIES = 5  # images with the same picture from which on it is named
 # The replacement character and control characters, which a wrong text encoding leaves behind.
 _BROKEN = re.compile(r"[\ufffd\x00-\x1f\x7f-\x9f]")
 
@@ -63,6 +65,9 @@ def check(config: Any) -> str:
     if config.train.batch_size == given.train.batch_size:
         attempt(check_train_size, config, train)
     attempt(check_test_size, config, test)
+    words = [_words_of(split, data.vocabulary) for split in data.splits] if data else []
+    for report in words:
+        attempt(_check_words, report)
     attempt(check_feature_shapes, [features for features in images if features is not None])
     scans = [
         SplitScan(attempt(scan_features, ims), attempt(scan_features, caps))
@@ -70,7 +75,17 @@ def check(config: Any) -> str:
     ]
     if problems.messages:
         raise DataError(list_problems(problems.messages))
-    return "\n".join(_report(data, scans, config.data))
+    return "\n".join(_report(data, scans, words, config.data))
+
+
+def _words_of(split: PairDataset, vocabulary: Vocabulary) -> WordReport:
+    tokens = split.tokens if len(vocabulary) else []
+    return report_words(split.split, split.captions, tokens, vocabulary)
+
+
+def _check_words(report: WordReport) -> None:
+    if "unknown_words" in report.warnings:
+        raise DataError(report.warnings["unknown_words"])
 
 
 @dataclass(frozen=True)
@@ -148,19 +163,25 @@ def scan_features(images: RegionFeatures) -> FeatureScan:
     return FeatureScan(mean, deviation, constant_images, constant, repeated, image_of)
 
 
-def _report(data: Data, scans: list[SplitScan], data_config: Any) -> Iterator[str]:
+def _report(
+    data: Data, scans: list[SplitScan], words: list[WordReport], data_config: Any
+) -> Iterator[str]:
     size = len(data.vocabulary)
     yield f"vocabulary: {size} words" if size else "vocabulary: none, captions are vectors"
     described = list(zip(data.splits, scans, strict=True))
-    for split, features in described:
-        yield from _describe(split, features, data.vocabulary, data_config)
+    for (split, features), report in zip(described, words, strict=True):
+        yield from _describe(split, features, report, data.vocabulary, data_config)
     for left, right in itertools.combinations(described, 2):
         yield from _shared_items(left, right)
     yield f"mismatch: {data.mismatch}"
 
 
 def _describe(
-    split: PairDataset, scans: SplitScan, vocabulary: Vocabulary, data_config: Any
+    split: PairDataset,
+    scans: SplitScan,
+    report: WordReport,
+    vocabulary: Vocabulary,
+    data_config: Any,
 ) -> list[str]:
     features = scans.images
     images, _, dimensions = split.images.shape
@@ -170,7 +191,7 @@ def _describe(
     stored = "once" if split.images.stride == 1 else f"{split.images.stride} times"
     broken = [n for n, caption in enumerate(split.captions, 1) if _BROKEN.search(caption)]
     if scans.captions is None:
-        captions = _describe_words(split, vocabulary, data_config)
+        captions = _describe_words(split, report, vocabulary, data_config)
     else:
         captions = _describe_vectors(split, scans.captions, data_config.max_words)
     title = (
@@ -187,13 +208,30 @@ def _describe(
                 f"{at} ({x:g})" for at, x in features.constant_dimensions
             ),
             "repeated images": _summary(f"{at} = {first}" for at, first in features.repeated),
+            "same picture": _summary(_frequent_pictures(split, features.repeated)),
             **captions,
             "broken characters": _summary(f"caption {n}" for n in broken),
         },
     )
 
 
-def _describe_words(split: PairDataset, vocabulary: Vocabulary, data_config: Any) -> dict[str, str]:
+def _frequent_pictures(split: PairDataset, repeated: list[tuple[int, int]]) -> list[str]:
+    """Pictures of at least `_COPIES` images, the most frequent first, with all their captions."""
+    copies = Counter(first for _, first in repeated)
+    picture = np.arange(len(split.images))
+    for at, first in repeated:
+        picture[at] = first
+    captions = np.bincount(picture[split.stored_image], minlength=len(picture))
+    return [
+        f"image {first} and {count} more under {captions[first]} captions"
+        for first, count in copies.most_common()
+        if count + 1 >= _COPIES
+    ]
+
+
+def _describe_words(
+    split: PairDataset, report: WordReport, vocabulary: Vocabulary, data_config: Any
+) -> dict[str, str]:
     sentences = load_sentence_splitter() if data_config.split_sentences else None
     words = Counter(word for caption in split.captions for word in tokenize(caption, sentences))
     unknown = Counter({word: n for word, n in words.items() if word not in vocabulary.word2idx})
@@ -202,6 +240,8 @@ def _describe_words(split: PairDataset, vocabulary: Vocabulary, data_config: Any
         "tokens of a caption": _describe_lengths(split.lengths, data_config.max_words),
         "unknown words": f"{share:.2%} of all; "
         + _summary(f"{word} ({count})" for word, count in unknown.most_common()),
+        **{f"caption {n} became": words for n, (_, words) in enumerate(report.examples, 1)},
+        **({"warning": each} if (each := report.warnings.get("one_word")) else {}),
     }
 
 

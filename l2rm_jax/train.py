@@ -13,6 +13,8 @@ from ml_collections import ConfigDict
 from l2rm_jax.console import EpochTable, progress_bar
 from l2rm_jax.data.importing.fit import keep_record
 from l2rm_jax.data.loading import save_vocabulary_and_index
+from l2rm_jax.data.pairs import Data
+from l2rm_jax.data.word_report import report_words
 from l2rm_jax.devices.hosts import exit_on_host_failure, is_primary, is_single_host
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
@@ -112,7 +114,8 @@ def train(
                 log.say(crossfit.sentence)
             if crossfit and resume_step is None:
                 log.write("crossfit", run.step, **crossfit.report)
-                for warning in run.health.check_plan(0, {}, crossfit.warnings):
+            if resume_step is None:
+                for warning in run.health.check_plan(0, {}, data_warnings(data, crossfit)):
                     log.warn(run.step, **warning)
             if resume_step is not None:
                 log.say(f"continuing at {_place(run)}")
@@ -153,6 +156,15 @@ def train(
     if is_primary():
         write_results(workdir, results)
     return results
+
+
+def data_warnings(data: Data, crossfit: Summary | None) -> dict[str, str]:
+    """Reasons to doubt the training data before the first step."""
+    train = data.train
+    words = {}
+    if len(data.vocabulary):
+        words = report_words("train", train.captions, train.tokens, data.vocabulary).warnings
+    return {**words, **(crossfit.warnings if crossfit else {})}
 
 
 def _place(run: Run) -> str:

@@ -13,6 +13,8 @@ from l2rm_jax.run.inputs import read_data
 from l2rm_jax.train import train
 from tests.faulty_data import (
     DAMAGES,
+    SPECIAL,
+    give_vocabulary,
     load_features,
     set_features,
     set_line,
@@ -46,6 +48,16 @@ def listed_problems(config: ConfigDict) -> list[str]:
 def test_valid_data_are_accepted(config):
     read_as_run(config)
     assert "train: 12 images of 4 regions x 6 features, 60 captions, 5 an image" in check(config)
+
+
+def test_unknown_words_above_a_half_are_a_problem(config):
+    give_vocabulary([*SPECIAL, "a", "number"])(config)
+    problems = listed_problems(config)
+    assert [line.partition(":")[0] for line in problems] == ["train", "dev", "test"]
+    assert problems[0].startswith(
+        "train: 67% of the words are unknown, expected at most half: 'a dog , train number 0' "
+        "became a | <unk> | <unk> | <unk> | number | <unk>. "
+    )
 
 
 @pytest.mark.parametrize("split", ["dev", "test"])

@@ -33,18 +33,21 @@ def test_facts_of_captions(config):
     set_line("test", 3, "bad\ufffd word".encode())(config)
     set_line("test", 8, b"bad\x07 word " + b"very " * 70 + b"long")(config)
     set_line("test", 9, b"a dog , train number 7")(config)
-    give_vocabulary([*SPECIAL, "a", "dog", "number", ","])(config)
+    give_vocabulary([*SPECIAL, "a", "dog", "number", ",", "test"])(config)
     config.mismatch.rate = 0.4
     report = check(config)
     assert report_line(report, "test: 6", "broken characters") == "2: caption 3, caption 8"
     assert report_line(report, "test: 6", "tokens of a caption") == (
         "4 to 75, median 8, 95% at most 8; 1 longer than 64, so clipped in training"
     )
-    # 2 unknown words (split name, number) in each of 28 captions, 2 and 73 in the changed ones.
-    unknown = 2 * 28 + 2 + 73
+    # The number is unknown in each of 27 captions; 2, 73 and 2 words in the changed ones.
+    unknown = 27 + 2 + 73 + 2
     words = 6 * 28 + 2 + 73
     assert report_line(report, "test: 6", "unknown words").startswith(
-        f"{unknown / words:.2%} of all; 35: very (70), test (27), word (2), "
+        f"{unknown / words:.2%} of all; 34: very (70), word (2), "
+    )
+    assert (
+        report_line(report, "test: 6", "caption 1 became") == "a | dog | , | test | number | <unk>"
     )
     assert (
         report_line(report, "both in train and in test", "captions")
@@ -69,6 +72,7 @@ def test_facts_of_features(config):
     assert report_line(report, "train: 12", "constant images") == "2: 6 (0), 8 (2)"
     assert report_line(report, "train: 12", "repeated images") == "1: 9 = 4"
     assert report_line(report, "test: 6", "repeated images") == "none"
+    assert report_line(report, "train: 12", "same picture") == "none"
     assert report_line(report, "both in train and in test", "images") == "1: 1 = 5"
     assert report_line(report, "both in train and in dev", "images") == "none"
     assert report_line(report, "train: 12", "features") == (
@@ -77,6 +81,17 @@ def test_facts_of_features(config):
     train[6, :, 3] = 2.0
     set_features("train", lambda _: train)(config)
     assert report_line(check(config), "train: 12", "constant dimensions") == "1: 3 (2)"
+
+
+def test_a_picture_of_many_images_is_named_with_its_captions(config):
+    def repeat(features):
+        features[[2, 5, 6, 7, 11]] = features[2]
+        features[9] = features[8]
+        return features
+
+    set_features("train", repeat)(config)
+    line = report_line(check(config), "train: 12", "same picture")
+    assert line == "1: image 2 and 4 more under 25 captions"
 
 
 def test_check_reads_int8_features(config):

@@ -13,8 +13,9 @@ from experiments.rematching import rematch
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, DivergedError
 from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.lock import lock_workdir
-from l2rm_jax.train import train
+from l2rm_jax.train import data_warnings, train
 from tests.tiny import tiny_config
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -245,6 +246,23 @@ def file_config(directory: Path, images: dict[str, int], captions_per_image: int
     config = tiny_config(**train_fields)
     config.data.name, config.data.path, config.data.min_count = "mine", str(directory), 1
     return config
+
+
+def test_unknown_words_and_captions_of_one_word_are_said_before_training(tmp_path):
+    """As where words are not divided by spaces."""
+    images = {"train": 4, "dev": 3, "test": 3}
+    config = file_config(tmp_path / "data", images, 2, batch_size=4, epochs=1)
+    config.data.min_count = 4
+    for split, count in images.items():
+        lines = [f"{split}{number}" for number in range(2 * count)]
+        (tmp_path / "data" / f"{split}_caps.txt").write_text("\n".join(lines) + "\n")
+    data = read_data(config, tmp_path / "run")
+    found = data_warnings(data, None)
+    assert list(found) == ["unknown_words", "one_word"]
+    assert found["unknown_words"].startswith("train: 100% of the words are unknown")
+    assert found["one_word"].startswith(
+        "train: 100% of the captions have one word, such as 'train0'"
+    )
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ truth, even where it is known.
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,13 +15,21 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from l2rm_jax.audit.canonical import Order, Reordered, canonical_order
-from l2rm_jax.audit.findings import SHIFTED, Audit, PairFindings, Repeated, Shift
+from l2rm_jax.audit.findings import (
+    PLACEHOLDER,
+    SHIFTED,
+    Audit,
+    PairFindings,
+    Repeated,
+    Shift,
+)
 from l2rm_jax.audit.fold_pairs import fold_pairs
-from l2rm_jax.audit.groups import Groups, content_keys, find_groups, text_keys
+from l2rm_jax.audit.groups import Groups, content_keys, find_groups, first_of_equals, text_keys
 from l2rm_jax.audit.inputs import Inputs, Settings, inputs_of_arrays
 from l2rm_jax.audit.judge import Judgement, judge
 from l2rm_jax.audit.kinds import DOUBTED, conflicts, kinds
 from l2rm_jax.audit.neighbours import with_near_images
+from l2rm_jax.audit.placeholders import find_placeholders
 from l2rm_jax.audit.proposals import LIKE as PROPOSALS
 from l2rm_jax.audit.proposals import Proposals, propose
 from l2rm_jax.audit.scorers import LINEAR, Scorer, linear_scorer
@@ -30,7 +39,7 @@ from l2rm_jax.audit.stages import Stages
 from l2rm_jax.audit.trained import check_scorer, trained_scorer
 from l2rm_jax.crossfit.folds import assign_folds, check_folds
 from l2rm_jax.crossfit.rows import Rows
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, DataError
 
 
 def audit_pairs(
@@ -83,7 +92,14 @@ def audit_data(inputs: Inputs, settings: Settings, keep: Path | None = None) -> 
     runs = _directory_of_runs(inputs, settings, keep)
     stages, seed = Stages(keep), settings.seed
     image_keys, vector_keys = content_keys(inputs.images), content_keys(inputs.captions)
-    order = canonical_order(image_keys, vector_keys, inputs.image_of)
+    placeholders = find_placeholders(image_keys, inputs.captions, inputs.image_of)
+    left_out = np.isin(first_of_equals(image_keys), [each.row for each in placeholders])
+    if left_out[inputs.image_of].all():
+        raise DataError(
+            f"images: found the same picture for all {len(left_out):,} images, or one of "
+            f"{len(placeholders)}, expected pictures that differ"
+        )
+    order = canonical_order(image_keys, vector_keys, inputs.image_of, left_out)
     said = vector_keys if inputs.texts is None else text_keys(inputs.texts)
     images, captions = (
         Reordered(vectors, rows)
@@ -121,11 +137,12 @@ def audit_data(inputs: Inputs, settings: Settings, keep: Path | None = None) -> 
         inputs.images,
         inputs.captions,
         inputs.image_of,
-        order.to_input(folds.of_pair),
+        order.to_input(folds.of_pair, -1),
     )
-    return _in_order_of_input(
+    audit = _in_order_of_input(
         inputs, settings, order, folds, groups, scorer, evidence, judgement, proposals, shifts
     )
+    return replace(audit, placeholders=placeholders)
 
 
 class Folds(NamedTuple):
@@ -208,25 +225,28 @@ def _in_order_of_input(
     shifts: list[Shift],
 ) -> Audit:
     """Put what was found in the order of the input."""
-    back, image_row = order.to_input, order.images
+    image_row, missing = order.images, -1
+    back = order.to_input
+    apart = np.setdiff1d(np.arange(order.total), order.pairs)
     kind = kinds(evidence, judgement, groups, folds.pair_image)
     findings = PairFindings(
         image=inputs.image_of,
-        fold=back(folds.of_pair),
-        group=back(image_row[folds.group_of_pair]),
-        similarity=back(evidence.stored.similarity * scorer.unit),
-        information=back(evidence.stored.information),
-        posterior_set=back(judgement.posterior_set),
-        posterior_caption=back(judgement.posterior_caption),
-        posterior=back(judgement.posterior),
-        q=back(judgement.q),
-        kind=_with_shifts(back(kind), shifts),
-        proposal=back(np.where(proposals.caption < 0, -1, order.pairs[proposals.caption])),
-        probability=back(proposals.probability),
-        none_fits=back(proposals.none_fits),
-        order=order.pairs[judgement.order],
+        fold=back(folds.of_pair, missing),
+        group=back(image_row[folds.group_of_pair], missing),
+        similarity=back(evidence.stored.similarity * scorer.unit, np.nan),
+        information=back(evidence.stored.information, np.nan),
+        posterior_set=back(judgement.posterior_set, 1),
+        posterior_caption=back(judgement.posterior_caption, 1),
+        posterior=back(judgement.posterior, 1),
+        q=back(judgement.q, 1),
+        kind=_with_shifts(back(kind, PLACEHOLDER), shifts),
+        proposal=back(np.where(proposals.caption < 0, -1, order.pairs[proposals.caption]), missing),
+        probability=back(proposals.probability, np.nan),
+        none_fits=back(proposals.none_fits, np.nan),
+        order=np.concatenate([order.pairs[judgement.order], apart]),
     )
-    near = np.empty_like(groups.near)
+    # A placeholder is like itself alone.
+    near = np.repeat(np.arange(inputs.images.shape[0])[:, None], groups.near.shape[1], axis=1)
     near[image_row] = image_row[groups.near]
     return Audit(
         inputs=inputs,
@@ -241,11 +261,14 @@ def _in_order_of_input(
         near=near,
         scorer=scorer.name,
         cannot_tell=judgement.cannot_tell,
+        auroc=judgement.auroc,
+        ranks=judgement.ranks,
     )
 
 
 def _with_shifts(kind: Int[np.ndarray, " pairs"], shifts: list[Shift]) -> Int[np.ndarray, " pairs"]:
     kind = kind.copy()
     for shift in shifts:
-        kind[shift.first : shift.last + 1] = SHIFTED
+        run = kind[shift.first : shift.last + 1]
+        run[run != PLACEHOLDER] = SHIFTED
     return kind

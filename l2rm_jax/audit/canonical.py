@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped, UInt64
+from jaxtyping import Bool, Float, Int, Shaped, UInt64
 
 from l2rm_jax.crossfit.rows import Rows
 
@@ -15,15 +15,19 @@ class Order(NamedTuple):
       images: [images] row in the input of each image.
       pairs: [pairs] row in the input of each pair.
       image_of: [pairs] place of the image of each pair, in that order.
+      total: number of pairs of the input, with those that are left out.
     """
 
     images: Int[np.ndarray, " images"]
     pairs: Int[np.ndarray, " pairs"]
     image_of: Int[np.ndarray, " pairs"]
+    total: int
 
-    def to_input(self, values: Shaped[np.ndarray, "pairs ..."]) -> Shaped[np.ndarray, "pairs ..."]:
-        """Return values of pairs in the order of the input."""
-        placed = np.empty_like(values)
+    def to_input(
+        self, values: Shaped[np.ndarray, "pairs ..."], fill: float
+    ) -> Shaped[np.ndarray, "total ..."]:
+        """Return values of pairs in the order of the input; `fill` for those left out."""
+        placed = np.full((self.total, *values.shape[1:]), fill, values.dtype)
         placed[self.pairs] = values
         return placed
 
@@ -32,13 +36,19 @@ def canonical_order(
     image_keys: UInt64[np.ndarray, " images"],
     caption_keys: UInt64[np.ndarray, " pairs"],
     pair_image: Int[np.ndarray, " pairs"],
+    left_out: Bool[np.ndarray, " images"],
 ) -> Order:
-    """Order images by key; and pairs by image, then by key of the caption."""
+    """Order images by key; and pairs by image, then by key of the caption.
+
+    Images that are `left_out`, and their pairs, are not in it.
+    """
     images = np.argsort(image_keys, kind="stable")
-    place = np.empty(len(images), np.int64)
+    images = images[~left_out[images]]
+    place = np.zeros(len(image_keys), np.int64)
     place[images] = np.arange(len(images))
     pairs = np.lexsort((caption_keys, place[pair_image]))
-    return Order(images, pairs, place[pair_image[pairs]])
+    pairs = pairs[~left_out[pair_image[pairs]]]
+    return Order(images, pairs, place[pair_image[pairs]], len(pair_image))
 
 
 class Reordered:

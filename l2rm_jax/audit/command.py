@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool
 from ml_collections import ConfigDict
 
 from l2rm_jax.audit.audit import audit_data
@@ -19,8 +20,10 @@ from l2rm_jax.audit.report import shift_sentence, verdict
 from l2rm_jax.audit.review import read_decisions
 from l2rm_jax.audit.trained import check_scorer
 from l2rm_jax.data.files import check_new, locked_directory, replace_file
-from l2rm_jax.errors import ConfigError, DataError, Problems, list_problems
+from l2rm_jax.data.loading import open_pairs, split_names
+from l2rm_jax.errors import ConfigError, DataError, L2RMError, Problems, list_problems
 from l2rm_jax.run.fields import check_fields, with_valid_fields
+from l2rm_jax.run.inputs import check_test_size, check_train_size
 from l2rm_jax.run.opening import read_trained_config
 from l2rm_jax.version import __version__
 
@@ -69,14 +72,32 @@ def audit_run(
 def describe_audit(audit: Audit, out: str | Path) -> str:
     """The first sentences of the report, where things lie, and how to train without the doubted."""
     lines, out = verdict(audit), Path(out)
-    lines += map(shift_sentence, audit.shifts)
+    if audit.inputs.words:
+        lines += (f"Warning: {line}" for line in audit.inputs.words.warnings.values())
+    if not audit.cannot_tell:
+        lines += map(shift_sentence, audit.shifts)
     lines += [f"the report:       {out}/report.md", f"look and decide:  {out}/{GALLERY}"]
-    if (np.load(out / "scores.npy") < _LEAST).any():
+    if not audit.cannot_tell and _can_train(audit.inputs, np.load(out / "scores.npy") >= _LEAST):
         lines.append(
             f"train on the rest: --config.data.filter=score --config.data.filter_value={_LEAST} "
             f"--config.data.filter_scores={out}/scores.npy"
         )
     return "\n".join(lines)
+
+
+def _can_train(inputs: Inputs, kept: Bool[np.ndarray, " pairs"]) -> bool:
+    """Whether a run without some of the pairs would start: enough are left, and dev and test."""
+    config = inputs.config
+    if kept.all() or not kept.any() or config is None:
+        return False
+    try:
+        check_train_size(config, inputs.dataset.take(np.flatnonzero(kept)))
+        _, dev, test = split_names(config.data)
+        open_pairs(config.data, dev)
+        check_test_size(config, open_pairs(config.data, test))
+    except L2RMError:
+        return False
+    return True
 
 
 def exit_status(audit: Audit) -> int:

@@ -1,6 +1,6 @@
 """What an audit finds: the arrays and numbers that the table, the report and the page show."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -9,17 +9,24 @@ from jaxtyping import Float, Int
 from l2rm_jax.audit.inputs import Inputs, Settings
 
 # What is said of a pair. `matched` and `alternate` are kept, the others are doubted: `doubtful` by
-# itself, `foreign_set` with all captions of its image, `shifted` as part of a run of rows.
-MATCHED, ALTERNATE, DOUBTFUL, FOREIGN_SET, UNINFORMATIVE, SHIFTED = range(6)
-KINDS = ("matched", "alternate", "doubtful", "foreign_set", "uninformative", "shifted")
+# itself, `foreign_set` with all captions of its image, `shifted` as part of a run of rows;
+# `placeholder` as its picture stands with many captions that have nothing in common.
+MATCHED, ALTERNATE, DOUBTFUL, FOREIGN_SET, UNINFORMATIVE, SHIFTED, PLACEHOLDER = range(7)
+KINDS = (
+    *("matched", "alternate", "doubtful", "foreign_set", "uninformative", "shifted"),
+    "placeholder",
+)
 
 
 class PairFindings(NamedTuple):
     """What is known of each pair, in the order of the input.
 
+    Pairs of placeholders are not judged: they count as mismatched, have no fold, no similarity and
+    no information, and come last in the order.
+
     Attributes:
       image: row of the image that the caption is stored with.
-      fold: fold of that image.
+      fold: fold of that image; -1 for placeholders.
       group: group of the image: images with near duplicates or equal captions share one.
       similarity: cosine of image and caption, by models that have not seen the pair.
       information: information of the pair in nats; 0 is no better than a random pair.
@@ -108,6 +115,20 @@ class Repeated(NamedTuple):
     images: int
 
 
+class Placeholder(NamedTuple):
+    """A picture that stands with many captions which have nothing in common.
+
+    Attributes:
+      row: the first of its images.
+      images: how many images it is.
+      pairs: how many captions are stored with them.
+    """
+
+    row: int
+    images: int
+    pairs: int
+
+
 @dataclass(frozen=True)
 class Audit:
     """What an audit has found.
@@ -125,6 +146,9 @@ class Audit:
       near: [images, 3] rows of the most similar images.
       scorer: what judged the pairs.
       cannot_tell: why the rate and the posteriors are doubtful; "" if they are not.
+      auroc: share of (random, matched) pairs that are told apart, less its standard error.
+      ranks: whether the order of the pairs can be used, even where the rate is doubtful.
+      placeholders: pictures that stand with many captions; their pairs are not judged.
     """
 
     inputs: Inputs
@@ -139,3 +163,6 @@ class Audit:
     near: Int[np.ndarray, "images 3"]
     scorer: str
     cannot_tell: str
+    auroc: float
+    ranks: bool
+    placeholders: list[Placeholder] = field(default_factory=list)

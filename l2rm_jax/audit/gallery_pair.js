@@ -7,6 +7,7 @@ const KIND_TEXTS = {
   foreign_set: "all captions of this image look like those of another image",
   uninformative: "says too little to tell: it would fit many images as well",
   shifted: "stands in a run of rows whose captions fit the images of other rows",
+  placeholder: "its picture stands with many captions that have nothing in common",
 };
 
 const kindName = (kind) => about.kinds[kind].replace("_", " ");

@@ -3,9 +3,10 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int
 from ml_collections import ConfigDict
 
@@ -19,10 +20,12 @@ from l2rm_jax.data.importing.fit import read_record
 from l2rm_jax.data.loading import load_train
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.data.text import Vocabulary, tokenize
+from l2rm_jax.data.word_report import WordReport, report_words
 from l2rm_jax.errors import DataError, Problems
 
 SPLIT = "train"  # what an audit reads of a directory
 _BLOCK = 65536  # rows that are checked at once
+_SMALLEST, _LARGEST = 1e-6, 1e6  # largest number of vectors that are taken as they are
 
 
 class Inputs(NamedTuple):
@@ -43,6 +46,7 @@ class Inputs(NamedTuple):
       digest: hash of all that is above except `name`, in hexadecimal.
       dataset: the pairs as training reads them; None for arrays.
       config: the config that describes them; None for arrays.
+      words: what the captions became, where their vectors are counts of words; else None.
     """
 
     name: str
@@ -58,6 +62,7 @@ class Inputs(NamedTuple):
     digest: str
     dataset: PairDataset | None
     config: ConfigDict | None = None
+    words: WordReport | None = None
 
 
 class Settings(NamedTuple):
@@ -86,7 +91,8 @@ def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs
         problem.
     """
     data, problems = config.data, Problems()
-    train = problems.attempt(load_train, data, config.mismatch, workdir=workdir)
+    loaded = problems.attempt(load_train, data, config.mismatch, workdir=workdir)
+    train, vocabulary = loaded or (None, None)
     ids = problems.attempt(read_ids, data, train)
     problems.raise_all()
     (image_ids, caption_ids), has_words = ids, not isinstance(train.tokens, RegionFeatures)
@@ -105,7 +111,7 @@ def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs
         captions=caption_vectors(train).rows,
         image_of=train.stored_image,
         texts=texts,
-        text_rows=None if has_words or texts is None else _rows_of_texts(texts),
+        text_rows=None if has_words or texts is None else _rows_of_texts(texts)[0],
         ids=image_ids,
         caption_ids=caption_ids,
         pictures=_pictures(data.path, image_ids),
@@ -113,6 +119,7 @@ def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs
         digest=digest.hexdigest(),
         dataset=train,
         config=config,
+        words=report_words(SPLIT, train.captions, train.tokens, vocabulary) if has_words else None,
     )
 
 
@@ -126,8 +133,9 @@ def inputs_of_arrays(
     """Check vectors and turn them into inputs.
 
     Args:
-      images: one vector an image; may be memory-mapped.
-      captions: one vector a caption, or the captions themselves.
+      images: one vector an image, float16, bfloat16, float32 or float64; may be memory-mapped.
+      captions: one vector a caption, or the captions themselves, as a list, a generator, an array
+        or a pandas Series of text.
       pair_image: row of the image that each caption is stored with; None if all images have the
         same number of captions, those of an image in a row.
       texts: the captions, if `captions` are vectors; None without.
@@ -139,15 +147,19 @@ def inputs_of_arrays(
     """
     problems = Problems()
     attempt = problems.attempt
-    is_text = not hasattr(captions, "shape") and all(isinstance(text, str) for text in captions)
+    captions = captions if hasattr(captions, "__len__") else list(captions)  # a generator
+    is_text = _are_texts(captions)
     if is_text and texts is not None:
         raise DataError("texts: found with captions that are texts, expected none")
-    texts = list(captions) if is_text else None if texts is None else list(texts)
-    vectors = attempt(_checked_vectors, "images", np.asarray(images))
+    texts = captions if is_text else texts
+    if texts is not None:
+        texts = attempt(_checked_texts, "captions" if is_text else "texts", texts)
+        problems.raise_all()
+    vectors = attempt(_checked_vectors, "images", images)
     if is_text:
-        rows = _rows_of_texts(texts)
+        rows, words = _rows_of_texts(texts)
     else:
-        rows = attempt(_checked_vectors, "captions", np.asarray(captions))
+        rows = attempt(_checked_vectors, "captions", captions)
         attempt(_check_length, "texts", rows, of="captions", values=texts)
     attempt(_check_length, "ids", vectors, of="images", values=ids)
     image_of = attempt(_checked_rows, vectors, rows, pair_image=pair_image)
@@ -163,20 +175,22 @@ def inputs_of_arrays(
         captions=rows,
         image_of=image_of,
         texts=texts,
-        text_rows=None if is_text or texts is None else _rows_of_texts(texts),
+        text_rows=None if is_text or texts is None else _rows_of_texts(texts)[0],
         ids=ids,
         caption_ids=None,
         pictures=None,
         truth=None,
         digest=digest.hexdigest(),
         dataset=None,
+        words=words if is_text else None,
     )
 
 
-def _rows_of_texts(texts: Sequence[str]) -> WordRows:
+def _rows_of_texts(texts: Sequence[str]) -> tuple[WordRows, WordReport]:
     words = [tokenize(text) for text in texts]
     vocabulary = Vocabulary.from_words(words)
-    return word_rows([vocabulary.encode_words(line) for line in words])[1]
+    tokens = [vocabulary.encode_words(line) for line in words]
+    return word_rows(tokens)[1], report_words("captions", texts, tokens, vocabulary)
 
 
 def _pictures(directory: str, ids: Sequence[str]) -> list[Path] | None:
@@ -194,22 +208,56 @@ def _pictures(directory: str, ids: Sequence[str]) -> list[Path] | None:
     return files if files and files[0].is_file() else None
 
 
-def _checked_vectors(name: str, array: np.ndarray) -> np.ndarray:
+def _are_texts(captions: Any) -> bool:
+    """Whether captions are texts, of which some may be missing, and no vectors."""
+    array = np.asarray(captions, object) if not hasattr(captions, "dtype") else np.asarray(captions)
+    if array.ndim != 1 or array.dtype.kind not in "OUT":
+        return False
+    return array.dtype.kind != "O" or any(isinstance(each, str) for each in array)
+
+
+def _checked_texts(name: str, texts: Iterable[Any]) -> list[str]:
+    """Texts as a list; those of NumPy and pandas become Python's.
+
+    Raises:
+      DataError: lists every entry that is no text.
+    """
+    values = list(texts)
+    if wrong := [
+        f"{name}: entry {at} is {each!r}, expected text"
+        for at, each in enumerate(values)
+        if not isinstance(each, str)
+    ]:
+        raise DataError(*wrong)
+    return list(map(str, values))
+
+
+def _checked_vectors(name: str, values: ArrayLike) -> np.ndarray:
     """Return an array of rank 2 after reading it once.
+
+    bfloat16, which NumPy does not know, becomes float32. Vectors count by their direction, so those
+    whose squares would leave the range of float32 are scaled.
 
     Raises:
       DataError: a wrong rank or dtype, no numbers, or rows that are not finite, one message each.
     """
+    array = np.asarray(values)
+    if array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
     if array.ndim != 2 or array.dtype.kind != "f" or 0 in array.shape:
         raise DataError(
             f"{name}: found {array.dtype} {list(array.shape)}, expected floats [{name}, dimensions]"
         )
-    bad = [
-        start + np.flatnonzero(~np.isfinite(array[start : start + _BLOCK]).all(axis=1))
-        for start in range(0, len(array), _BLOCK)
-    ]
+    bad, largest = [], 0.0
+    for start in range(0, len(array), _BLOCK):
+        block = array[start : start + _BLOCK]
+        finite = np.isfinite(block).all(axis=1)
+        bad.append(start + np.flatnonzero(~finite))
+        largest = max(largest, float(np.abs(block[finite]).max(initial=0)))
     if wrong := [f"{name}: row {row} is not finite" for row in np.concatenate(bad)]:
         raise DataError(*wrong)
+    if largest and not _SMALLEST < largest < _LARGEST:
+        array = (array / array.dtype.type(largest)).astype(np.float32)
     return array
 
 

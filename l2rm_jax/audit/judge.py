@@ -26,6 +26,7 @@ SURE = 0.001, 0.01
 _SIBLINGS = 2  # captions an image, on average, from which on they are compared with each other
 FOUND = 0.9  # share of mismatches at which false positives are counted
 MIN_AUROC = 0.9  # of the information, less its error; below it, the rate may be .20 too high
+RANKING_AUROC = 0.8  # likewise: the order of the pairs is of use; vectors without a signal have .75
 MAX_FALL = 0.05  # of the rate, where only the most doubtful pairs count
 MAX_RATE = 0.9  # with more mismatched pairs, nothing is known of the matched ones
 
@@ -42,7 +43,9 @@ class Judgement(NamedTuple):
       order: [pairs] the most doubtful pair first.
       listed: how many pairs of the order have 10% false alarms.
       mechanisms: how well each kind of mismatch is found.
-      cannot_tell: why the rest is doubtful; "" if it is not.
+      cannot_tell: why the numbers are doubtful; "" if they are not.
+      auroc: share of (random, matched) pairs that are told apart, less its standard error.
+      ranks: whether the order can be used, even where the numbers are doubtful.
     """
 
     rate: Rate
@@ -54,6 +57,8 @@ class Judgement(NamedTuple):
     listed: int
     mechanisms: list[Mechanism]
     cannot_tell: str
+    auroc: float
+    ranks: bool
 
 
 def judge(
@@ -111,8 +116,20 @@ def judge(
         cosine = separation(stored.similarity, scores.similarity.ravel())
         mechanisms.append(_mechanism(name, doubt, of_moved, least, cosine, rate.estimate))
     told_apart = measure_separation(-stored.information, -wrong.information, pair_group)
-    why_not = _why_not(rate, told_apart)
-    return Judgement(rate, foreign, alone, posterior, q, order, listed, mechanisms, why_not)
+    ranks = rate.high <= MAX_RATE and told_apart.auroc >= RANKING_AUROC
+    return Judgement(
+        rate,
+        foreign,
+        alone,
+        posterior,
+        q,
+        order,
+        listed,
+        mechanisms,
+        cannot_tell=_why_not(rate, told_apart),
+        auroc=told_apart.auroc,
+        ranks=ranks,
+    )
 
 
 class _Scale(NamedTuple):

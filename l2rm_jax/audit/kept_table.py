@@ -4,11 +4,9 @@ Rows are copied as they are. This needs data that `l2rm import` read from one fi
 says which row each caption comes from.
 """
 
-import csv
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -16,10 +14,9 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.data.files import open_array
 from l2rm_jax.data.importing.fit import read_record
+from l2rm_jax.data.importing.records import find_dialect
 from l2rm_jax.data.importing.splits import SPLITS
-from l2rm_jax.errors import DataError
-
-_SEPARATORS = {"csv": ",", "tsv": "\t"}
+from l2rm_jax.data.importing.texts import open_text
 
 
 def write_kept_table(
@@ -37,9 +34,6 @@ def write_kept_table(
 
     Returns:
       A sentence about the table, or why there is none.
-
-    Raises:
-      DataError: the source cannot be read.
     """
     reason = "no kept table: the data were not imported from a table"
     record = read_record(data.path) if data is not None and data.path else None
@@ -47,7 +41,7 @@ def write_kept_table(
         return reason
     source, rows = record["source"], _rows(Path(data.path))
     if not rows or source["kind"] not in _COPIERS or source.get("bytes") is None:
-        return f"{reason} of one file (.csv, .tsv, .jsonl, .parquet)"
+        return f"{reason} of one file (.csv, .tsv, .txt, .jsonl, .parquet)"
     path = Path(source["path"])
     if len(rows["train"]) != len(kept):
         return "no kept table: only a part of the training pairs was judged"
@@ -56,7 +50,8 @@ def write_kept_table(
     train = rows.pop("train")
     stays = np.unique(np.concatenate([train[kept], *rows.values()]))
     out = directory / f"kept{path.suffix}"
-    _COPIERS[source["kind"]](path, out, stays)
+    columns = [*record["columns"]["image"], *record["columns"]["captions"]]
+    _COPIERS[source["kind"]](path, out, stays, columns)
     mixed = np.count_nonzero(np.isin(train[~kept], stays))
     note = f"{out.name}: {len(stays):,} rows of {path}, as they are"
     if mixed:
@@ -71,54 +66,43 @@ def _rows(directory: Path) -> dict[str, Int[np.ndarray, " captions"]]:
     return found if "train" in found else {}
 
 
-def _copy_lines(source: Path, out: Path, stays: Int[np.ndarray, " rows"]) -> None:
-    """Copy lines, which are rows without a header."""
-    with source.open("rb") as file, out.open("wb") as copy:
-        _copy(enumerate(file, 1), copy, stays)
+def _copy_lines(
+    source: Path, out: Path, stays: Int[np.ndarray, " rows"], _columns: Sequence[str]
+) -> None:
+    """Copy lines, which are rows without a header; blank ones are none."""
+    text = open_text(source)
+    lines = (line for line in text.lines() if line.strip())
+    _copy(enumerate(map(text.encode, lines), 1), out, stays, text.mark)
 
 
-def _copy_csv(source: Path, out: Path, stays: Int[np.ndarray, " rows"], separator: str) -> None:
-    """Copy the header and rows, each of which may span several lines."""
-    with source.open(encoding="latin-1", newline="") as file, out.open("wb") as copy:
-        # Every byte is one character of Latin-1, and the bytes of UTF-8 beyond ASCII are never
-        # commas, quotes or ends of lines.
-        rows = enumerate(_csv_rows(file, separator), 0)
-        _copy(((number, text.encode("latin-1")) for number, text in rows), copy, stays, header=1)
-
-
-def _csv_rows(file: Any, separator: str) -> Iterator[str]:
-    """The text of each row as it is, line ends included."""
-    taken: list[str] = []
-
-    def lines() -> Iterator[str]:
-        for line in file:
-            taken.append(line)
-            yield line
-
-    limit = csv.field_size_limit(sys.maxsize)
-    try:
-        for _ in csv.reader(lines(), delimiter=separator):
-            yield "".join(taken)
-            taken.clear()
-    except csv.Error as error:
-        raise DataError(f"{file.name}: not a table ({error})") from error
-    finally:
-        csv.field_size_limit(limit)
+def _copy_text(
+    source: Path, out: Path, stays: Int[np.ndarray, " rows"], columns: Sequence[str], kind: str
+) -> None:
+    """Copy the header, if there is one, and rows, each of which may span several lines."""
+    dialect = find_dialect(source, kind, columns)
+    header = int(dialect.has_header)
+    rows = (dialect.text.encode(text) for text, _ in dialect.records())
+    stays = np.concatenate([np.zeros(header, int), stays])
+    _copy(enumerate(rows, 1 - header), out, stays, dialect.text.mark)
 
 
 def _copy(
-    rows: Iterator[tuple[int, bytes]], copy: BinaryIO, stays: np.ndarray, header: int = 0
+    rows: Iterator[tuple[int, bytes]], out: Path, stays: Int[np.ndarray, " rows"], mark: bytes
 ) -> None:
-    """Copy the numbered rows that stay; with `header`, also number 0."""
-    wanted = iter([*([0] * header), *stays.tolist()])
+    """Copy the mark of the encoding and the numbered rows that stay."""
+    wanted = iter(stays.tolist())
     next_row = next(wanted, None)
-    for number, content in rows:
-        if number == next_row:
-            copy.write(content)
-            next_row = next(wanted, None)
+    with out.open("wb") as copy:
+        copy.write(mark)
+        for number, content in rows:
+            if number == next_row:
+                copy.write(content)
+                next_row = next(wanted, None)
 
 
-def _copy_parquet(source: Path, out: Path, stays: Int[np.ndarray, " rows"]) -> None:
+def _copy_parquet(
+    source: Path, out: Path, stays: Int[np.ndarray, " rows"], _columns: Sequence[str]
+) -> None:
     """Copy the rows of each row group."""
     import pyarrow.parquet as pq
 
@@ -135,10 +119,6 @@ def _copy_parquet(source: Path, out: Path, stays: Int[np.ndarray, " rows"]) -> N
 _COPIERS = {
     "jsonl": _copy_lines,
     "parquet": _copy_parquet,
-    **{
-        kind: lambda source, out, stays, separator=separator: _copy_csv(
-            source, out, stays, separator
-        )
-        for kind, separator in _SEPARATORS.items()
-    },
+    "csv": partial(_copy_text, kind="csv"),
+    "tsv": partial(_copy_text, kind="tsv"),
 }

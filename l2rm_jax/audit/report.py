@@ -4,12 +4,13 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from l2rm_jax.audit.findings import KINDS, Audit, Shift
+from l2rm_jax.audit.findings import KINDS, PLACEHOLDER, Audit, Placeholder, Shift
 from l2rm_jax.audit.review import UNSURE, WRONG, Decisions, ReviewedRate
 from l2rm_jax.methods.split import auroc
 from l2rm_jax.version import __version__
@@ -23,7 +24,12 @@ _MEANINGS = {
     "foreign_set": "all captions of the image belong elsewhere together",
     "uninformative": "the caption says nothing about any image",
     "shifted": "in a run of rows whose captions belong to the images of other rows",
+    "placeholder": "its picture stands with many captions that have nothing in common",
 }
+_HELP = (
+    "More pairs would help, or vectors of an encoder that was trained on many pairs of images and "
+    "texts"
+)
 _MECHANISMS = {
     "image": "all captions of an image moved to another one",
     "caption": "one caption moved to another image",
@@ -49,8 +55,9 @@ class DoubtedList(NamedTuple):
 
 def doubted_list(audit: Audit) -> DoubtedList:
     """What the list of the most doubtful pairs holds."""
-    pairs = audit.listed
-    posterior = audit.findings.posterior[audit.findings.order]
+    pairs, order = audit.listed, audit.findings.order
+    order = order[audit.findings.kind[order] != PLACEHOLDER]
+    posterior = audit.findings.posterior[order]
     if not pairs:
         return DoubtedList(0, 0.0, math.nan)
     listed = float(posterior[:pairs].sum())
@@ -59,11 +66,31 @@ def doubted_list(audit: Audit) -> DoubtedList:
 
 def verdict(audit: Audit) -> list[str]:
     """The first sentences: how many pairs are mismatched, what the list holds, what is not seen."""
-    if audit.cannot_tell:
-        first = [f"Cannot tell how many pairs are mismatched: {audit.cannot_tell}."]
+    if audit.cannot_tell and not audit.ranks:
+        first = [
+            f"Cannot tell which pairs are mismatched, or how many: {audit.cannot_tell}. {_HELP}."
+        ]
+    elif audit.cannot_tell:
+        first = [
+            "The list can be used: a pair that is mismatched at random comes before a matched one "
+            f"in at least {100 * audit.auroc:.0f} of 100 cases.",
+            f"Cannot tell how many pairs are mismatched: {audit.cannot_tell}. {_HELP}.",
+        ]
     else:
         first = [_rate_sentence(audit), _list_sentence(audit)]
-    return [*first, _blind_sentence(audit)]
+    if not audit.cannot_tell or audit.ranks:
+        first.append(_blind_sentence(audit))
+    return [*first, *map(partial(_placeholder_sentence, audit), audit.placeholders[:1])]
+
+
+def _placeholder_sentence(audit: Audit, found: Placeholder) -> str:
+    """Which picture stands with many captions; of several, the one with most."""
+    others = len(audit.placeholders) - 1
+    more = f", as of {others:,} more pictures" if others else ""
+    return (
+        f"The same picture ({audit.inputs.ids[found.row]}) stands with {found.pairs:,} captions "
+        f"that have nothing in common: these pairs are left out of all other numbers{more}."
+    )
 
 
 def _rate_sentence(audit: Audit) -> str:
@@ -84,8 +111,10 @@ def _list_sentence(audit: Audit) -> str:
 
 def _blind_sentence(audit: Audit) -> str:
     near = next((each for each in audit.mechanisms if each.name == "near"), None)
-    if audit.cannot_tell or near is None or not math.isfinite(near.recall):
+    if near is None or not math.isfinite(near.recall):
         return "Captions of a similar image are not seen."
+    if audit.cannot_tell:
+        return "Captions of a similar image may not be seen."
     seen = "not seen" if near.recall < _SEEN else "seen in part"
     return f"Captions of a similar image are {seen}: the list holds {near.recall:.0%} of them."
 
@@ -104,6 +133,13 @@ def tables(audit: Audit) -> list[Table]:
          *map(_percent, (each.recall, each.false_positives)))
         for each in audit.mechanisms
     ]  # fmt: skip
+    if audit.cannot_tell:  # tables of numbers that cannot be told would look like success
+        kinds, mechanisms = [], []
+    pictures = [
+        (inputs.ids[each.row], f"{each.row:,}", f"{each.images:,}", f"{each.pairs:,}")
+        for each in audit.placeholders[:_SHOWN]
+    ]
+    words = inputs.words.examples if inputs.words else ()
     shifts = [(shift_sentence(each),) for each in audit.shifts[:_SHOWN]]
     texts = inputs.texts or [""] * len(found.image)
     repeated = [
@@ -132,6 +168,12 @@ def tables(audit: Audit) -> list[Table]:
             ("image", "caption", "caption"),
             conflicts,
         ),
+        (
+            _title("The same picture under many captions", audit.placeholders),
+            ("picture", "row", "images", "captions"),
+            pictures,
+        ),
+        ("What captions became", ("caption", "words"), words),
     ]
     return [table for table in asked if table[2]]
 
@@ -151,7 +193,8 @@ def _title(title: str, rows: Sequence) -> str:
 
 def warnings(audit: Audit, reviewed: ReviewedRate | None) -> list[str]:
     """Reasons to doubt the rate."""
-    lines, rate = [], audit.rate
+    words, rate = audit.inputs.words, audit.rate
+    lines = list(words.warnings.values()) if words else []
     if audit.cannot_tell:
         return lines
     if abs(rate.strict - rate.estimate) > rate.high - rate.low:
@@ -192,7 +235,7 @@ def page(
         *(f"**Warning.** {line}" for line in warnings(audit, reviewed)),
     ]
     parts += [f"## {title}\n\n{_markdown(*rest)}" for title, *rest in tables(audit)]
-    if audit.mechanisms:
+    if audit.mechanisms and not audit.cannot_tell:
         parts.append(
             "AUROC is corrected for the mismatched pairs that the data hold already. The "
             "similarity is that of the models that judged the pairs: a cosine, for linear ones. "
@@ -278,6 +321,9 @@ def values(
             "verdict": verdict(audit),
             "warnings": warnings(audit, reviewed),
             "cannot_tell": audit.cannot_tell,
+            "auroc": audit.auroc,
+            "ranks": audit.ranks,
+            "placeholders": [each._asdict() for each in audit.placeholders],
             "scorer": audit.scorer,
             "rate": audit.rate._asdict(),
             "list": doubted_list(audit)._asdict(),

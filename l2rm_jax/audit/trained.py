@@ -87,7 +87,8 @@ def trained_scorer(
 
     Other arguments and errors as `trained_models`.
     """
-    fold_of_row = np.empty_like(image_fold)
+    # Placeholders are judged by no model; they are in fold 0.
+    fold_of_row = np.zeros(inputs.images.shape[0], image_fold.dtype)
     fold_of_row[order.images] = image_fold
     with trained_models(inputs.config, settings, fold_of_row, workdir) as model_of_rows:
 

@@ -21,7 +21,13 @@ def _import(command: Command) -> None:
 
 
 _FLAGS = (
-    Flag("source", "PATH", "a .csv, .tsv, .jsonl, .parquet or .tar file, or a directory"),
+    Flag("source", "PATH", "a .csv, .tsv, .txt, .json, .parquet or .tar file, or a directory"),
+    Flag(
+        "pictures",
+        "DIR",
+        "directory that names of pictures start from",
+        default="that of the source",
+    ),
     Flag(
         "image_column",
         "NAME",

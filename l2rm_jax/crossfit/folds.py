@@ -51,8 +51,13 @@ def check_folds(
         if len(groups) < 2:
             raise DataError(
                 f"cross-fitting: fold {fold} has captions of {len(groups)} of the {len(stored)} "
-                "images, expected at least 2; use fewer folds or more images"
+                f"images, expected at least 2; use {_advice(image_group[stored])}"
             )
+
+
+def _advice(groups: Int[np.ndarray, " images"]) -> str:
+    """What would help; fewer folds do not where there are hardly any groups."""
+    return "fewer folds or more images" if len(np.unique(groups)) > 6 else "more images that differ"
 
 
 def hash_keys(

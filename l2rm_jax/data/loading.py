@@ -108,11 +108,14 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
 
 def load_train(
     data_config: Any, mismatch_config: Any, *, workdir: str | Path | None
-) -> PairDataset:
+) -> tuple[PairDataset, Vocabulary]:
     """Read all training pairs of a run, with its mismatch; neither dev nor test need exist.
 
     No filter drops pairs. Without a vocabulary of the run or the config, the words are those of the
     training captions alone. Otherwise as `load_data`.
+
+    Returns:
+      The pairs, and the vocabulary; it is empty where captions are vectors.
 
     Raises:
       DataError, ConfigError: as `load_data`.
@@ -132,7 +135,7 @@ def load_train(
         words = [tokenize(caption, split_sentences) for caption in stored.captions]
         vocabulary = vocabulary or Vocabulary.from_words(words, data_config.min_count)
         tokens = [vocabulary.encode_words(line) for line in words]
-    return _matched_pairs(stored, tokens).with_mismatch(mismatched)
+    return _matched_pairs(stored, tokens).with_mismatch(mismatched), vocabulary
 
 
 def split_names(data_config: Any) -> tuple[str, str, str]:

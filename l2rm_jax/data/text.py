@@ -13,6 +13,7 @@ from nltk.tokenize import word_tokenize
 from nltk.tokenize.punkt import PunktTokenizer
 
 from l2rm_jax.data.files import replace_file
+from l2rm_jax.data.segmentation import is_unspaced, segment
 from l2rm_jax.errors import ConfigError, DataError, first_line
 
 SentenceSplitter = Callable[[str], Iterable[str]]  # maps a text to its sentences
@@ -33,7 +34,8 @@ def tokenize(caption: str, split_sentences: SentenceSplitter | None = None) -> l
     The installed NLTK defines the rules: 3.10 separates opening single quotes and long dashes from
     a word, 3.9 does not. Only the last full stop of a sentence becomes a word of its own: taken as
     one sentence, "sits. then runs." gives "sits.", "then", "runs", ".". The authors' code
-    therefore splits a caption into sentences first.
+    therefore splits a caption into sentences first. A caption that is mostly in a script without
+    spaces, which these rules leave as one word, is divided by `segmentation.segment`.
 
     Args:
       caption: raw text.
@@ -45,6 +47,8 @@ def tokenize(caption: str, split_sentences: SentenceSplitter | None = None) -> l
         words = caption.removesuffix(".").split() + ["."] * caption.endswith(".")
         if _SPLIT_WORDS.isdisjoint(words):
             return words
+    elif is_unspaced(caption):
+        return segment(caption)
     parts = split_sentences(caption) if split_sentences else [caption]
     return [word for part in parts for word in word_tokenize(part, preserve_line=True)]
 

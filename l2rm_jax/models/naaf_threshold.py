@@ -45,7 +45,7 @@ class Draws(NamedTuple):
 
 def largest_cosines(
     cosines: Float[Array, "I R *rest"], mask: Float[Array, "I R"]
-) -> Float[Array, "I *rest"]:
+) -> Float[Array, " I *rest"]:
     """Largest cosine of each word with a region of each image."""
     is_region = mask.reshape(*mask.shape, *[1] * (cosines.ndim - 2)) > 0
     return jnp.max(cosines, axis=1, where=is_region, initial=-1.0)

@@ -8,10 +8,11 @@ import pytest
 from l2rm_jax import main
 from l2rm_jax.audit import command
 from l2rm_jax.audit.findings import Audit
-from l2rm_jax.audit.inputs import Settings
+from l2rm_jax.audit.inputs import Settings, read_inputs
 from l2rm_jax.config import get_config
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import ConfigError, DataError, L2RMError
 from l2rm_jax.run.config_file import write_config
+from l2rm_jax.run.inputs import check_train_size, read_data
 from tests.audit.made import IMAGES, PAIRS, make_audit
 
 TEXTS = [f"caption {row}" for row in range(PAIRS)]
@@ -26,6 +27,7 @@ def data(tmp_path, monkeypatch):
     np.save("data/train_ims.npy", rng.normal(size=(IMAGES, 4)).astype(np.float32))
     (tmp_path / "data" / "train_caps.txt").write_text("\n".join(TEXTS) + "\n")
     asked = []
+    monkeypatch.setattr(command, "_can_train", lambda inputs, kept: True)
 
     def audit_data(inputs, settings, keep):
         asked.append((inputs, settings))
@@ -70,11 +72,47 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
     assert len(asked) == 1
 
 
-def test_a_filter_that_drops_nothing_is_not_advised(tmp_path):
-    for lowest, advised in ((0.2, True), (0.6, False)):
-        np.save(tmp_path / "scores.npy", np.array([0.9, lowest]))
-        lines = command.describe_audit(make_audit(), tmp_path).splitlines()
-        assert lines[-1].startswith("train on the rest") == advised
+def write_split(directory, split, images):
+    np.save(directory / f"{split}_ims.npy", np.eye(images, 4, dtype=np.float32))
+    text = "\n".join(f"a caption {row}" for row in range(2 * images))
+    (directory / f"{split}_caps.txt").write_text(f"{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("batch", "kept", "splits", "advised"),
+    [
+        (8, 0.8, ("dev", "test"), True),
+        (8, 1.0, ("dev", "test"), False),  # nothing would be dropped
+        (8, 0.0, ("dev", "test"), False),  # nothing would be left
+        (36, 0.8, ("dev", "test"), False),  # less than a batch would be left
+        (8, 0.8, ("test",), False),
+        (8, 0.8, ("dev",), False),
+    ],
+)
+def test_a_command_is_advised_only_if_it_would_run(tmp_path, batch, kept, splits, advised):
+    config = get_config()
+    config.data.name, config.data.path = "mine", str(tmp_path)
+    config.train.batch_size = batch
+    for split in ("train", *splits):
+        write_split(tmp_path, split, PAIRS // 2)
+    scores = np.where(np.arange(PAIRS) < kept * PAIRS, 0.9, 0.1)
+    np.save(tmp_path / "scores.npy", scores)
+    audit = make_audit(inputs=read_inputs(config))
+    lines = command.describe_audit(audit, tmp_path).splitlines()
+    assert lines[-1].startswith("train on the rest") == advised
+    if len(splits) == 2:  # the advice agrees with what a run says
+        fields = {"data.filter": "score", "data.filter_value": 0.5}
+        config.update_from_flattened_dict(
+            fields | {"data.filter_scores": str(tmp_path / "scores.npy")}
+        )
+        try:
+            check_train_size(config, read_data(config, tmp_path / "nowhere").train)
+            runs = True
+        except L2RMError:
+            runs = False
+        assert runs == advised
+    doubtful = make_audit(inputs=audit.inputs, cannot_tell="so")
+    assert "train on" not in command.describe_audit(doubtful, tmp_path)
 
 
 def test_the_old_form_of_the_mode(data):
@@ -88,7 +126,7 @@ def test_exit_statuses(data, capsys):
     changes["cannot_tell"] = "the images are alike"
     assert status("audit --data=data --out=c") == 0
     assert status("audit --data=data --out=d --config.audit.max_share=0.9") == 4
-    assert "Cannot tell how many pairs are mismatched: the images are alike." in (
+    assert "Cannot tell how many pairs are mismatched: the images are alike. More" in (
         capsys.readouterr().out
     )
     assert status("audit --data=data") == 1

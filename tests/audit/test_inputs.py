@@ -114,3 +114,50 @@ def test_wrong_arrays_are_listed_together():
     assert error.value.args[2] == "pair_image: entry 6 is 6, expected 0 to 5, a row of images"
     with pytest.raises(DataError, match="found 11 for 6 images"):
         inputs_of_arrays(IMAGES, CAPTIONS[:11])
+
+
+WORDS = [f"a {('red', 'blue')[at % 2]} {('ball', 'cup', 'boat')[at % 3]}" for at in range(12)]
+TEXT_FORMS = {
+    "a tuple": tuple,
+    "a generator": lambda texts: (text for text in texts),
+    "an array": np.array,
+    "an array of objects": lambda texts: np.array(texts, object),
+    "NumPy's strings": lambda texts: np.array(texts, np.dtypes.StringDType()),
+    "a Series": lambda texts: pytest.importorskip("pandas").Series(texts, index=range(5, 17)),
+    "NumPy's scalars": lambda texts: [np.str_(text) for text in texts],
+}
+
+
+@pytest.mark.parametrize("form", TEXT_FORMS)
+def test_texts_in_every_form(form):
+    images = np.random.default_rng(0).normal(size=(12, 4))
+    expected = inputs_of_arrays(images, WORDS)
+    found = inputs_of_arrays(images, TEXT_FORMS[form](WORDS))
+    assert found.texts == WORDS and {type(text) for text in found.texts} == {str}
+    assert found.digest == expected.digest
+    vectors = np.ones((12, 3))
+    second = inputs_of_arrays(images, vectors, texts=TEXT_FORMS[form](WORDS))
+    assert second.digest == inputs_of_arrays(images, vectors, texts=WORDS).digest
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), 7])
+def test_a_missing_text_is_one_clear_error(missing):
+    images, texts = np.ones((12, 4)), [*WORDS[:-1], missing]
+    with pytest.raises(DataError) as caught:
+        inputs_of_arrays(images, texts)
+    assert caught.value.args == (f"captions: entry 11 is {missing!r}, expected text",)
+    with pytest.raises(DataError) as caught:
+        inputs_of_arrays(images, np.ones((12, 3)), texts=texts)
+    assert caught.value.args == (f"texts: entry 11 is {missing!r}, expected text",)
+
+
+def test_numbers_of_any_size_and_of_16_bits():
+    import ml_dtypes
+
+    vectors = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
+    for scale in (1e30, 1e-30):
+        rows = inputs_of_arrays(vectors * np.float32(scale), vectors).images
+        assert rows.dtype == np.float32
+        np.testing.assert_allclose(rows * np.abs(vectors).max(), vectors, rtol=1e-5)
+    small = vectors.astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(inputs_of_arrays(small, vectors).images, small.astype(np.float32))

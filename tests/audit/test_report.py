@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from l2rm_jax.audit import report
-from l2rm_jax.audit.findings import Mechanism, Rate, Shift
+from l2rm_jax.audit.findings import PLACEHOLDER, Mechanism, Placeholder, Rate, Shift
 from l2rm_jax.audit.review import Decisions, ReviewedRate
 from tests.audit.made import (
     PAIRS,
@@ -45,8 +45,49 @@ def test_a_list_without_doubt_and_one_without_false_alarms():
 
 def test_where_it_cannot_tell_that_is_all_it_says():
     lines = report.verdict(make_audit(cannot_tell="pairs are alike"))
-    assert lines[0] == "Cannot tell how many pairs are mismatched: pairs are alike."
-    assert lines[1:] == ["Captions of a similar image are not seen."]
+    help_ = (
+        "More pairs would help, or vectors of an encoder that was trained on many pairs of images "
+        "and texts."
+    )
+    assert lines == [
+        "The list can be used: a pair that is mismatched at random comes before a matched one in "
+        "at least 93 of 100 cases.",
+        f"Cannot tell how many pairs are mismatched: pairs are alike. {help_}",
+        "Captions of a similar image may not be seen.",
+    ]
+    lines = report.verdict(make_audit(cannot_tell="pairs are alike", ranks=False))
+    assert lines == [
+        f"Cannot tell which pairs are mismatched, or how many: pairs are alike. {help_}"
+    ]
+
+
+def test_where_it_cannot_tell_no_table_looks_like_success():
+    titles = [title for title, *_ in report.tables(make_audit())]
+    assert titles[:2] == [
+        "What is said of the pairs",
+        "How well pairs that were mismatched on purpose are found",
+    ]
+    doubtful = make_audit(cannot_tell="pairs are alike")
+    assert [title for title, *_ in report.tables(doubtful)] == titles[2:]
+    page = report.page(doubtful, None, None, [])
+    assert "AUROC" not in page and "10.8%" not in page
+
+
+def test_placeholders_are_named_and_left_out_of_the_list():
+    kind = make_findings().kind.copy()
+    kind[30:] = PLACEHOLDER
+    posterior = np.where(kind == PLACEHOLDER, 1, make_findings().posterior)
+    found = make_audit(
+        findings=make_findings(kind=kind, posterior=posterior),
+        placeholders=[Placeholder(15, 5, 10), Placeholder(3, 2, 8)],
+    )
+    assert report.doubted_list(found).holds == report.doubted_list(make_audit()).holds
+    assert report.verdict(found)[-1] == (
+        "The same picture (photos/15.jpg) stands with 10 captions that have nothing in common: "
+        "these pairs are left out of all other numbers, as of 1 more pictures."
+    )
+    [rows] = [rows for title, _, rows in report.tables(found) if title.startswith("The same pict")]
+    assert rows[0] == ("photos/15.jpg", "15", "5", "10")
 
 
 def test_shifts():

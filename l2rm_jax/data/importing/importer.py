@@ -20,7 +20,6 @@ from l2rm_jax.data.importing.features import (
 )
 from l2rm_jax.data.importing.fit import DATASET_FILE
 from l2rm_jax.data.importing.pairs import Pairs
-from l2rm_jax.data.importing.pictures import Pictures
 from l2rm_jax.data.importing.plan import Plan, check_missing, hash_pairs, read_plan
 from l2rm_jax.data.importing.rejected import Rejected
 from l2rm_jax.data.importing.request import Request
@@ -86,6 +85,7 @@ def _identity(request: Request, plan: Plan, encoder: Encoder | None) -> dict[str
     return {
         "source": os.path.abspath(request.source) if request.source else None,
         "columns": plan.columns and list(plan.columns),
+        "pictures": os.path.abspath(request.pictures) if request.pictures else None,
         "rows": hash_pairs(plan.pairs),
         "encoder": encoder and encoder.describe(),
         **arrays,
@@ -139,6 +139,7 @@ def _write(
         pairs = finite_captions(plan.caption_vectors, pairs, rejected)
     split, pairs, how = _split(request, images.digest, pairs, rejected)
     rejected.check(len(pairs.row))
+    rows = _count_rows(plan, pairs, rejected)
     layout = writing.make_layout(pairs, split)
     _check_split_sizes(layout, request, how)
 
@@ -153,7 +154,7 @@ def _write(
             "path": identity["source"],
             "kind": plan.source.kind if plan.source else "arrays",
             "bytes": _file_size(identity["source"]),
-            "pictures": str(plan.pictures.base.resolve()) if _has_files(plan.pictures) else None,
+            "pictures": str(plan.pictures.base.resolve()) if _has_files(plan) else None,
             "image_vectors": identity.get("image_vectors", [None])[0],
             "caption_vectors": identity.get("caption_vectors", [None])[0],
         },
@@ -167,6 +168,7 @@ def _write(
         "images": _describe_array(files),
         "captions": {**captions, **_describe_array([out / f"{n}_caps.npy" for n in SPLITS])},
         "same_content": _count_copies(images.digest, layout),
+        "rows": rows,
         "rejected": rejected.reasons(),
         "converted": images.done,
         "files": {
@@ -177,13 +179,35 @@ def _write(
     }
 
 
+def _count_rows(plan: Plan, pairs: Pairs, rejected: Rejected) -> dict[str, int]:
+    """Rows and captions that were read, pairs to write, and rejections; they must add up.
+
+    Raises:
+      DataError: a row became neither a pair nor a rejection, which is an error of this library.
+    """
+    total = plan.pairs.entries if plan.source is None else plan.source.rows
+    seen = np.zeros(total + 1, bool)
+    seen[pairs.row] = seen[list(rejected.rows())] = True
+    lost, counts = (
+        np.flatnonzero(~seen[1:]) + 1,
+        (plan.pairs.entries, len(pairs.row), len(rejected)),
+    )
+    if plan.source is not None and len(lost):
+        raise DataError(f"row {lost[0]}: neither written nor rejected, and {len(lost) - 1} more")
+    if counts[0] != counts[1] + counts[2]:
+        raise DataError("found {} captions, but {} pairs and {} rejections".format(*counts))
+    return dict(zip(("read", "captions", "written", "rejected"), (total, *counts), strict=True))
+
+
 def _file_size(path: str | None) -> int | None:
     """Size of a source that is one file, which tells whether it is still the same; else None."""
     return os.path.getsize(path) if path and os.path.isfile(path) else None
 
 
-def _has_files(pictures: Pictures | None) -> bool:
-    return pictures is not None and pictures.cells is None
+def _has_files(plan: Plan) -> bool:
+    """Whether the names of the images are those of picture files."""
+    pictures = plan.pictures
+    return pictures is not None and (pictures.cells is None or plan.source.kind == "files")
 
 
 def _split(
@@ -267,4 +291,10 @@ def describe_import(record: dict[str, Any], out: Path) -> str:
             f"read them through: l2rm check --data={out}",
             f"train on them:     l2rm --data={out}",
         ]
+    rows = record["rows"]
+    more = f" with {rows['captions']:,} captions" if rows["captions"] != rows["read"] else ""
+    lines.append(
+        f"rows: {rows['read']:,} read{more} = {rows['written']:,} pairs written + "
+        f"{rows['rejected']:,} rejected"
+    )
     return "\n".join(lines)

@@ -3,8 +3,7 @@
 All of it works on whole columns, as a table can have millions of rows.
 """
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,34 +12,37 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Int, UInt8, UInt32
 
 from l2rm_jax.data.captions import MAX_CHARACTERS
+from l2rm_jax.data.importing.cells import Captions, joined, read_captions
 from l2rm_jax.data.importing.columns import Columns, text_column
 from l2rm_jax.data.importing.rejected import Rejected
-from l2rm_jax.data.importing.sources import Part, Source
+from l2rm_jax.data.importing.sources import Source
 from l2rm_jax.data.importing.splits import NONE, SPLITS, split_number
+from l2rm_jax.data.importing.texts import guess_encoding
+from l2rm_jax.data.segmentation import clean_text
 from l2rm_jax.errors import ConfigError
 
 # What can be wrong with a row, as far as the table says; 0 is nothing.
 _REASONS = (
     "",
     "another split: the same image is in another split in an earlier row",
-    f"unknown split: expected {', '.join(SPLITS)}",
+    "unknown split:",
     f"long caption: more than {MAX_CHARACTERS} characters",
-    "broken text: bytes that are not UTF-8",
+    "broken text:",
     "empty caption",
+    "unreadable list:",
     "no image",
     "duplicate:",
 )
-_OTHER_SPLIT, _UNKNOWN_SPLIT, _LONG, _BROKEN, _EMPTY, _NO_IMAGE, _DUPLICATE = range(1, 8)
-
-
-# White space at an end, twice, or other than a space: control characters and spaces of Unicode.
-_UNEVEN = (
-    r"^ | $|  |[\x00-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}"
-    r"\x{3000}]"
+(_OTHER_SPLIT, _UNKNOWN_SPLIT, _LONG, _BROKEN, _EMPTY, _UNREADABLE, _NO_IMAGE, _DUPLICATE) = range(
+    1, len(_REASONS)
 )
 
 
-_LIST_KINDS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+# White space at an end, twice, or other than a space; and all beyond ASCII, as it may have several
+# forms, or no width.
+_UNEVEN = r"^ | $|  |[^ -~]"
+
+
 _BLOCK_BYTES = 1 << 18  # which stay in the processor's cache
 
 
@@ -56,6 +58,7 @@ class Pairs(NamedTuple):
       first_row: row in which each image appears first.
       split: number of each image's split by the source; None if the source does not split.
       caption_count: number of captions, with rejected ones.
+      entries: number of captions, and of rows without any: each becomes a pair or is rejected.
     """
 
     row: Int[np.ndarray, " pairs"]
@@ -66,6 +69,7 @@ class Pairs(NamedTuple):
     first_row: Int[np.ndarray, " images"]
     split: Int[np.ndarray, " images"] | None
     caption_count: int
+    entries: int
 
     def take(self, kept: np.ndarray) -> "Pairs":
         """Keep some of the pairs, by a mask or by their places."""
@@ -132,30 +136,44 @@ def read_pairs(
     names = code.dictionary
     names = names if name_images is None else name_images(first_row)
 
-    text, table_row = _caption_cells(source, columns.captions)
-    text = text.fill_null("")
+    captions = read_captions(source, columns.captions)
+    table_row, text = captions.row, captions.text.fill_null("")
     is_plain = _is_plain(text)
     text = text if is_plain else _on_one_line(text)
     image, row = image_of_row[table_row], row_number[table_row]
-    split, split_problem = _splits_of_images(source, columns, image_of_row, len(names))
+    split, split_problem, split_names = _splits_of_images(source, columns, image_of_row, len(names))
     problem = split_problem[table_row]
-    for kind, is_found in _caption_problems(text, is_plain):
+    for kind, is_found in _caption_problems(text, is_plain, captions):
         problem[is_found] = kind
     problem[image < 0] = _NO_IMAGE
     first = _first_of_equals(problem, image, text)
     problem[first != np.arange(len(first))] = _DUPLICATE
+    encoding = guess_encoding(source.texts) if (problem == _BROKEN).any() else None
 
     def reject(at_row: int, at_image: int, reason: str) -> None:
         rejected.add(at_row, names[int(at_image)].as_py() if at_image >= 0 else "", reason)
+
+    def details(at: int) -> str:
+        if problem[at] == _DUPLICATE:
+            return f" of row {row[first[at]]}"
+        if problem[at] == _UNREADABLE:
+            return f" {captions.unreadable[int(at)]}"
+        if problem[at] == _BROKEN:
+            return " bytes that are not UTF-8" + (f", but may be {encoding}" if encoding else "")
+        if problem[at] == _UNKNOWN_SPLIT:
+            found = split_names[int(table_row[at])].as_py()
+            return f" found {found!r}, expected a name with {', '.join(SPLITS)}; --split deals out"
+        return ""
 
     has_caption = np.zeros(len(row_number), bool)
     has_caption[table_row] = True
     for at in np.flatnonzero(~has_caption):
         reject(row_number[at], image_of_row[at], "no caption")
     for at in np.flatnonzero(problem):
-        which = f" of row {row[first[at]]}" if problem[at] == _DUPLICATE else ""
-        reject(row[at], image[at], _REASONS[problem[at]] + which)
-    pairs = Pairs(row, image, np.arange(len(row)), text, names, first_row, split, len(row))
+        reject(row[at], image[at], _REASONS[problem[at]] + details(at))
+    entries = len(row) + int(np.count_nonzero(~has_caption)) + len(source.skipped)
+    numbers = np.arange(len(row))
+    pairs = Pairs(row, image, numbers, text, names, first_row, split, len(row), entries)
     return pairs.take(problem == 0) if problem.any() else pairs
 
 
@@ -169,83 +187,19 @@ def pairs_of_arrays(images: int, captions: int) -> Pairs:
     caption, image = np.arange(captions), np.arange(captions) // (captions // images)
     first_row = np.arange(images) * (captions // images) + 1
     names = pa.array(np.arange(images)).cast(pa.string())
-    return Pairs(caption + 1, image, caption, None, names, first_row, None, captions)
-
-
-def image_names(source: Source, column: str) -> Runs:
-    """What identifies the image of each row, of a column of text; null where it is empty."""
-    keys, lengths = [], []
-    for part in source.parts:
-        runs = pc.run_end_encode(text_column(part, column))
-        lengths.append(np.diff(runs.run_ends.to_numpy(), prepend=0))
-        names = pc.utf8_trim_whitespace(runs.values)
-        names = pc.if_else(pc.equal(pc.utf8_length(names), 0), None, names)
-        if part.folder:
-            folder, nothing = (pa.scalar(text, names.type) for text in (part.folder, ""))
-            names = pc.binary_join_element_wise(folder, names, nothing)
-        keys.append(names)
-    return Runs(_joined(keys), np.concatenate(lengths))
-
-
-def _joined(arrays: Sequence[pa.Array]) -> pa.Array:
-    """The arrays one after the other; a single one is not copied."""
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-
-
-def _caption_cells(
-    source: Source, names: Sequence[str]
-) -> tuple[pa.Array, Int[np.ndarray, " captions"]]:
-    """All captions, and the place of each one's row; those of a row stand in a row."""
-    texts, places, start = [], [], 0
-    for part in source.parts:
-        cells = [_flat_captions(part, name) for name in names]
-        text, place = cells[0]
-        if len(cells) > 1:
-            text, place = _joined([c[0] for c in cells]), np.concatenate([c[1] for c in cells])
-            order = np.argsort(place, kind="stable")
-            text, place = text.take(pa.array(order)), place[order]
-        texts.append(text)
-        places.append(start + place)
-        start += len(part.table)
-    return _joined(texts), np.concatenate(places)
-
-
-def _flat_captions(part: Part, name: str) -> tuple[pa.Array, Int[np.ndarray, " captions"]]:
-    """The captions of a column, and the row of each; a cell may hold a list, or one as JSON."""
-    column = part.table[name] if name in part.table.column_names else None
-    if column is not None and any(is_kind(column.type) for is_kind in _LIST_KINDS):
-        column = column.combine_chunks()
-        lengths = pc.list_value_length(column).fill_null(0).to_numpy()
-        rows = np.repeat(np.arange(len(column)), lengths)
-        flat = part._replace(table=pa.table({name: pc.list_flatten(column)}))
-        return text_column(flat, name), rows
-    text = text_column(part, name)
-    is_list = pc.or_(pc.starts_with(text, '["'), pc.equal(text, "[]"))
-    if not pc.any(is_list).as_py():
-        return text, np.arange(len(text))
-    cells = [_as_list(cell) for cell in text.to_pylist()]
-    rows = np.repeat(np.arange(len(cells)), [len(cell) for cell in cells])
-    return pa.array([caption for cell in cells for caption in cell], pa.large_string()), rows
-
-
-def _as_list(cell: str | None) -> list[str | None]:
-    """The captions of a cell that may be a JSON list of text."""
-    if cell and cell.startswith(('["', "[]")):
-        try:
-            values = json.loads(cell)
-        except (ValueError, RecursionError):
-            return [cell]
-        if all(isinstance(value, str) for value in values):
-            return values
-    return [cell]
+    return Pairs(caption + 1, image, caption, None, names, first_row, None, captions, captions)
 
 
 def _on_one_line(text: pa.Array) -> pa.Array:
-    """Captions without white space at their ends, and with single spaces inside."""
+    """Captions in Unicode's form NFC, without white space at their ends, and with single spaces.
+
+    Characters without width that are no part of a word are left out; the one that divides words,
+    where a language has no spaces, becomes a space.
+    """
     uneven = pc.match_substring_regex(text, _UNEVEN)
     if not pc.any(uneven).as_py():
         return text
-    mended = [" ".join(caption.split()) for caption in text.filter(uneven).to_pylist()]
+    mended = [clean_text(caption) for caption in text.filter(uneven).to_pylist()]
     return pc.replace_with_mask(text, uneven, pa.array(mended, text.type))
 
 
@@ -277,7 +231,7 @@ def _bytes_of(text: pa.Array) -> tuple[Int[np.ndarray, " captions_and_1"], UInt8
 
 
 def _caption_problems(
-    text: pa.Array, is_plain: bool
+    text: pa.Array, is_plain: bool, captions: Captions
 ) -> Iterator[tuple[int, Bool[np.ndarray, " captions"]]]:
     """The captions of each kind of problem, the most telling kind last."""
     length = pc.binary_length(text).to_numpy()
@@ -288,6 +242,9 @@ def _caption_problems(
     if not is_plain:
         yield _BROKEN, pc.match_substring(text, "\ufffd").to_numpy(zero_copy_only=False)
     yield _EMPTY, length == 0
+    unreadable = np.zeros(len(text), bool)
+    unreadable[list(captions.unreadable)] = True
+    yield _UNREADABLE, unreadable
 
 
 _MIX = 0x9E3779B1  # an odd number whose products spread over all bits
@@ -336,20 +293,20 @@ def _is_repeated(keys: UInt32[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
 
 def _splits_of_images(
     source: Source, columns: Columns, image_of_row: np.ndarray, images: int
-) -> tuple[np.ndarray | None, np.ndarray]:
-    """The split of each image by its first row, and the problem of each row with its split."""
+) -> tuple[np.ndarray | None, np.ndarray, pa.Array | None]:
+    """The split of each image by its first row; of each row the problem with it, and its name."""
     rows = len(image_of_row)
     if columns.split is not None:
-        names = _joined([text_column(part, columns.split) for part in source.parts])
+        names = joined([text_column(part, columns.split) for part in source.parts])
     elif any(part.split for part in source.parts):
-        names = _joined(
+        names = joined(
             [
                 pa.repeat(pa.scalar(part.split, pa.large_string()), len(part.table))
                 for part in source.parts
             ]
         )
     else:
-        return None, np.zeros(rows, np.int8)
+        return None, np.zeros(rows, np.int8), None
     code = names.fill_null("").dictionary_encode()
     known = np.array([split_number(name) for name in code.dictionary.to_pylist()], np.int64)
     split_of_row = known[code.indices.to_numpy()]
@@ -358,4 +315,4 @@ def _splits_of_images(
     split[image_of_row[has_image][::-1]] = split_of_row[has_image][::-1]
     problem = np.where(split[image_of_row] != split_of_row, _OTHER_SPLIT, 0)
     problem[split_of_row == NONE] = _UNKNOWN_SPLIT
-    return split, problem.astype(np.int8)
+    return split, problem.astype(np.int8), names

@@ -4,14 +4,23 @@ import hashlib
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.data.importing.columns import Columns
+from l2rm_jax.data.importing.cells import joined, parse_list
+from l2rm_jax.data.importing.columns import Columns, text_column
+from l2rm_jax.data.importing.names import (
+    ADDRESSES,
+    NUMBERED_PICTURE,
+    PICTURE_FIELDS,
+    field_of,
+)
 from l2rm_jax.data.importing.pairs import Runs, row_numbers
+from l2rm_jax.data.importing.samples import Member
 from l2rm_jax.data.importing.sources import Part, Source
 from l2rm_jax.errors import first_line
 
@@ -21,7 +30,7 @@ if TYPE_CHECKING:
 LARGEST_SIDE = 2048  # of a picture that an encoder sees; larger ones are reduced
 LARGEST_RATIO = 50  # of the sides; CLIP makes the short one 224, so that the long one has 11,200
 DIGEST_BYTES = 16
-_ADDRESSES = ("http://", "https://", "s3://", "gs://")
+_GREY_BITS = (8, 10, 12, 14, 16)  # that cameras and scanners fill, of the 16 or 32 in the file
 
 
 class UnreadableError(Exception):
@@ -34,7 +43,7 @@ class Pictures(NamedTuple):
     Attributes:
       base: directory that names of files start from.
       names: [images] what the user calls each image.
-      cells: [rows] bytes of the pictures and names of their files, if a table holds them.
+      cells: [rows] the pictures, if a table or an archive holds them.
       row: [images] row of each image in `cells`.
     """
 
@@ -50,7 +59,7 @@ class Pictures(NamedTuple):
           UnreadableError: there is no such file, or it cannot be read.
         """
         if self.cells is not None:
-            content, name = _cell(self.cells[int(self.row[image])])
+            content, name = picture_of(self.cells[int(self.row[image])].as_py())
             if content is not None:
                 return content
         else:
@@ -59,10 +68,8 @@ class Pictures(NamedTuple):
 
 
 def _read_file(base: Path, name: str) -> bytes:
-    if name.startswith(_ADDRESSES):
-        raise UnreadableError("no file: found a web address, expected a file on this machine")
-    if "\n" in name or "\r" in name:
-        raise UnreadableError("no file: its name holds a line break")
+    if problem := _name_problem(name):
+        raise UnreadableError(problem)
     try:
         return (base / name).read_bytes()
     except FileNotFoundError:
@@ -71,61 +78,114 @@ def _read_file(base: Path, name: str) -> bytes:
         raise UnreadableError(f"no file: {first_line(error, 200)}") from None
 
 
-def missing_files(pictures: Pictures, images: np.ndarray) -> np.ndarray:
-    """Which of some images have no file; none if a table holds the pictures."""
+def _name_problem(name: str) -> str:
+    """Why no file can have a name; "" if one can."""
+    if name.startswith(ADDRESSES):
+        return "no file: found a web address, expected a file on this machine"
+    return "no file: its name holds a line break" if "\n" in name or "\r" in name else ""
+
+
+def missing_files(pictures: Pictures, images: np.ndarray) -> dict[int, str]:
+    """Why some images have no file; empty if a table holds the pictures."""
     if pictures.cells is not None:
-        return np.zeros(len(images), bool)
-    names = pictures.names.take(pa.array(images)).to_pylist()
-    return np.array([not (pictures.base / name).is_file() for name in names], bool)
+        return {}
+    numbers = np.unique(images)
+    names = pictures.names.take(pa.array(numbers)).to_pylist()
+    reasons = {
+        image: _name_problem(name)
+        or ("" if (pictures.base / name).is_file() else f"no file: {pictures.base / name}")
+        for image, name in zip(numbers.tolist(), names, strict=True)
+    }
+    return {image: reason for image, reason in reasons.items() if reason}
 
 
-def find_pictures(source: Source, columns: Columns) -> tuple[Runs | None, pa.ChunkedArray | None]:
-    """What identifies the image of each row, if pictures lie in the table: the hash of their bytes.
+def image_keys(source: Source, columns: Columns) -> tuple[Runs, pa.ChunkedArray | None]:
+    """What identifies the image of each row: its name, or the hash of its bytes.
 
     Returns:
-      The keys, null where a row has no picture; and the cells with the pictures. Both are None
-      if the image column holds names of files.
+      The keys, null where a row has no picture; and the cells with the pictures, None if the image
+      column holds names of files.
     """
     if not any(_holds_pictures(part, name) for part in source.parts for name in columns.image):
-        return None, None
+        return _name_keys(source, columns), None
     cells = pa.chunked_array(
         [chunk for part in source.parts for chunk in _first_present(part, columns.image).chunks]
     )
     keys: list[str | None] = []
     with progress_bar(len(cells), "reading the source", unit="rows") as bar:
         for cell in cells:
-            content, name = _cell(cell)
-            if content is None:
-                keys.append(name or None)
-            else:
-                keys.append(digest_of(content).hex())
+            content, name = picture_of(cell.as_py())
+            keys.append(name or None if content is None else digest_of(content).hex())
             bar.update(1)
     return Runs(pa.array(keys, pa.large_string()), np.ones(len(keys), np.int64)), cells
 
 
+def _name_keys(source: Source, columns: Columns) -> Runs:
+    """The names of a column of text; null where it is empty."""
+    keys, lengths = [], []
+    for part in source.parts:
+        names = text_column(part, columns.image[0])
+        if columns.folder:
+            slash = pa.scalar("/", names.type)
+            names = pc.binary_join_element_wise(text_column(part, columns.folder), names, slash)
+        runs = pc.run_end_encode(names)
+        lengths.append(np.diff(runs.run_ends.to_numpy(), prepend=0))
+        names = _plain_names(pc.utf8_trim_whitespace(runs.values))
+        names = pc.if_else(pc.equal(pc.utf8_length(names), 0), None, names)
+        if part.folder:
+            folder, nothing = (pa.scalar(text, names.type) for text in (part.folder, ""))
+            names = pc.binary_join_element_wise(folder, names, nothing)
+        keys.append(names)
+    return Runs(joined(keys), np.concatenate(lengths))
+
+
+def _plain_names(names: pa.Array) -> pa.Array:
+    """Names without the number of a caption; of an object or a list, the name that it holds."""
+    names = pc.replace_substring_regex(names, NUMBERED_PICTURE, r"\1")
+    is_value = pc.fill_null(pc.match_substring_regex(names, r"^[\[{].*[\]}]$"), False)
+    if not pc.any(is_value).as_py():
+        return names
+    values = [picture_of(name)[1] for name in names.filter(is_value).to_pylist()]
+    return pc.replace_with_mask(names, is_value, pa.array(values, names.type))
+
+
 def _holds_pictures(part: Part, name: str) -> bool:
+    if name not in part.table.column_names:
+        return False
     kind = part.table.schema.field(name).type
-    return pa.types.is_struct(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
 def _first_present(part: Part, names: Sequence[str]) -> pa.ChunkedArray:
     """The pictures of several columns: of each row the first that is there."""
-    import pyarrow.compute as pc
-
     columns = [part.table[name] for name in names if name in part.table.column_names]
-    if len(columns) == 1:
-        return columns[0]
-    return pc.coalesce(*columns)
+    if not columns:
+        return pa.chunked_array([pa.nulls(len(part.table))])
+    return columns[0] if len(columns) == 1 else pc.coalesce(*columns)
 
 
-def _cell(cell: pa.Scalar) -> tuple[bytes | None, str]:
-    """The bytes of a picture, None if there are none, and the name of its file."""
-    value = cell.as_py()
+def picture_of(value: Any) -> tuple[bytes | None, str]:
+    """The bytes of a picture, None if a file has them, and the name of that file.
+
+    Args:
+      value: what a cell holds: a name, bytes, a place in an archive, an object with the bytes or
+        the name, a list of one of these, or nothing.
+    """
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        try:
+            value = parse_list(value)
+        except ValueError:
+            return None, value
+    if isinstance(value, list):
+        value = value[0] if len(value) == 1 else None
     if isinstance(value, bytes):
         return value, ""
-    if value is None:
-        return None, ""
-    return value.get("bytes"), value.get("path") or ""
+    if not isinstance(value, dict):
+        return None, "" if value is None else str(value)
+    name = str(value.get(field_of(value, PICTURE_FIELDS)) or "")
+    if value.get("size") is not None and value.get("file"):
+        return Member(name, Path(value["file"]), value["start"], value["size"]).read(), name
+    return value.get("bytes"), name
 
 
 def name_cells(source: Source, cells: pa.ChunkedArray, first_row: np.ndarray) -> pa.Array:
@@ -136,11 +196,16 @@ def name_cells(source: Source, cells: pa.ChunkedArray, first_row: np.ndarray) ->
     """
     names, seen = [], set()
     for at, number in zip(cells_of_rows(source, first_row), first_row, strict=True):
-        name = " ".join(_cell(cells[int(at)])[1].split())
+        name = " ".join(_name_of(cells[int(at)].as_py()).split())
         name = f"{name} (row {number})" if name and name in seen else name or f"row {number}"
         seen.add(name)
         names.append(name)
     return pa.array(names, pa.large_string())
+
+
+def _name_of(value: Any) -> str:
+    """The name of a picture, without reading it from its archive."""
+    return picture_of({**value, "size": None} if isinstance(value, dict) else value)[1]
 
 
 def cells_of_rows(source: Source, rows: np.ndarray) -> np.ndarray:
@@ -159,7 +224,8 @@ def open_picture(content: bytes) -> tuple["Image", list[str]]:
     * The EXIF orientation is applied.
     * Of an animated picture, the first frame is taken.
     * Transparent parts become white.
-    * 16-bit grey is scaled to 8 bits, CMYK and palettes are converted.
+    * Grey of 16 or 32 bits is scaled to 8, by the number of bits that its values fill; CMYK and
+      palettes are converted.
     * A picture with a side above `LARGEST_SIDE` is reduced to it.
 
     Returns:
@@ -200,10 +266,12 @@ def open_picture(content: bytes) -> tuple["Image", list[str]]:
 def _as_rgb(picture: "Image", done: list[str]) -> "Image":
     from PIL import Image
 
-    if picture.mode.startswith("I"):  # grey of 16 bits, also where it is kept in 32
-        done.append("16 bits to 8")
-        values = np.asarray(picture).astype(np.int64).clip(0, 65535) >> 8
-        return Image.fromarray(values.astype(np.uint8)).convert("RGB")
+    if picture.mode.startswith("I"):  # grey of 16 or 32 bits, which may fill but a part of them
+        values = np.asarray(picture).astype(np.int64).clip(min=0)
+        filled = int(values.max()).bit_length()
+        bits = next((each for each in _GREY_BITS if each >= filled), filled)
+        done.append(f"{bits} bits to 8" if bits > 8 else "8 bits of more")
+        return Image.fromarray((values >> (bits - 8)).astype(np.uint8)).convert("RGB")
     if picture.mode == "F":
         raise UnreadableError("damaged picture: found 32-bit numbers, expected a photograph")
     if picture.has_transparency_data:

@@ -10,12 +10,7 @@ import numpy as np
 
 from l2rm_jax.data.importing import pictures as photographs
 from l2rm_jax.data.importing.columns import Columns, find_columns
-from l2rm_jax.data.importing.pairs import (
-    Pairs,
-    image_names,
-    pairs_of_arrays,
-    read_pairs,
-)
+from l2rm_jax.data.importing.pairs import Pairs, pairs_of_arrays, read_pairs
 from l2rm_jax.data.importing.rejected import Rejected
 from l2rm_jax.data.importing.request import Request
 from l2rm_jax.data.importing.sources import Source, open_source
@@ -55,40 +50,42 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
     if not request.source:
         pairs = pairs_of_arrays(len(image_vectors), len(caption_vectors))
         return Plan(pairs, None, None, None, image_vectors, caption_vectors)
-    source = open_source(request.source, work / "source")
+    named = [request.image_column, *request.caption_columns]
+    source = open_source(request.source, work / "source", named)
     columns = find_columns(
-        source, request.image_column, request.caption_columns, by_shares=bool(request.split)
+        source,
+        request.image_column,
+        request.caption_columns,
+        by_shares=bool(request.split),
+        is_encoded=request.is_encoded,
     )
-    _log.info("%s (%s): %s", source.path, source.kind, _describe_columns(columns))
-    keys, cells = None, None
-    if request.is_encoded:
-        keys, cells = photographs.find_pictures(source, columns)
-    if keys is None:
-        keys = image_names(source, columns.image[0])
+    _log.info("%s (%s): %s", source.path, source.kind, columns.describe())
+    keys, cells = photographs.image_keys(source, columns)
     name_images = None if cells is None else partial(photographs.name_cells, source, cells)
     pairs = read_pairs(source, columns, keys, rejected, name_images)
     pictures = None
     if request.is_encoded:
         row = None if cells is None else photographs.cells_of_rows(source, pairs.first_row)
-        pictures = photographs.Pictures(source.base, pairs.names, cells, row)
+        base = Path(request.pictures) if request.pictures else source.base
+        pictures = photographs.Pictures(base, pairs.names, cells, row)
     else:
-        _check_rows("--image_vectors", image_vectors, len(pairs.names), "images")
-        _check_rows("--caption_vectors", caption_vectors, pairs.caption_count, "captions")
+        _check_rows("--image_vectors", image_vectors, len(pairs.names), "images", source)
+        _check_rows("--caption_vectors", caption_vectors, pairs.caption_count, "captions", source)
     return Plan(pairs, source, columns, pictures, image_vectors, caption_vectors)
 
 
-def _describe_columns(columns: Columns) -> str:
-    captions = " and ".join(columns.captions)
-    split = f", split from {columns.split}" if columns.split else ""
-    return f"images from {' or '.join(columns.image)}, captions from {captions}{split}"
-
-
-def _check_rows(flag: str, array: np.ndarray | None, count: int, what: str) -> None:
-    if array is not None and len(array) != count:
+def _check_rows(flag: str, array: np.ndarray | None, count: int, what: str, source: Source) -> None:
+    """Check the length of an array; rows that could not be read are named first."""
+    if array is None or len(array) == count:
+        return
+    found = f"{flag}: found {len(array)} rows for the {count} {what} of --source"
+    if source.skipped:
+        row, reason = source.skipped[0]
         raise DataError(
-            f"{flag}: found {len(array)} rows for the {count} {what} of --source, expected one for "
-            "each"
+            f"{source.path}: {len(source.skipped):,} of {source.rows:,} rows cannot be read, so "
+            f"that vectors cannot be assigned ({found}); the first is row {row}: {reason}"
         )
+    raise DataError(f"{found}, expected one for each")
 
 
 def check_missing(plan: Plan, request: Request) -> None:
@@ -102,11 +99,12 @@ def check_missing(plan: Plan, request: Request) -> None:
         return
     missing = photographs.missing_files(pictures, pairs.image)
     rejected = Rejected(request.partial, request.max_rejected)
-    for at in np.flatnonzero(missing):
-        name = pictures.names[int(pairs.image[at])].as_py()
-        rejected.add(pairs.row[at], name, f"no file: {pictures.base / name}")
+    lost = np.isin(pairs.image, list(missing))
+    for at in np.flatnonzero(lost):
+        image = int(pairs.image[at])
+        rejected.add(pairs.row[at], pictures.names[image].as_py(), missing[image])
     if len(rejected):
-        rejected.check(int(np.count_nonzero(~missing)))
+        rejected.check(int(np.count_nonzero(~lost)))
 
 
 def hash_pairs(pairs: Pairs) -> str:

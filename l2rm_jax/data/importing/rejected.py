@@ -42,6 +42,10 @@ class Rejected:
     def __len__(self) -> int:
         return len(self._rejections)
 
+    def rows(self) -> set[int]:
+        """The numbers of the rows of which something was rejected."""
+        return {each.row for each in self._rejections}
+
     def add(self, row: int, image: str, reason: str) -> None:
         """Reject a row, or one of its captions."""
         self._rejections.append(Rejection(int(row), image, reason))

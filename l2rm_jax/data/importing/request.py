@@ -15,6 +15,7 @@ class Request:
     Attributes:
       out: directory to write.
       source: table, archive or directory of what the user has; "" for arrays alone.
+      pictures: directory that names of pictures start from; "" for the source's.
       image_column: column with the image; "" guesses.
       caption_columns: columns with captions; empty guesses.
       image_vectors: `.npy` file with one row an image; "" encodes pictures.
@@ -28,6 +29,7 @@ class Request:
 
     out: Path
     source: str = ""
+    pictures: str = ""
     image_column: str = ""
     caption_columns: tuple[str, ...] = ()
     image_vectors: str = ""
@@ -82,6 +84,8 @@ class Request:
             raise ConfigError(
                 "--image_vectors: found alone, expected --caption_vectors, or captions (--source)"
             )
+        if self.pictures and not Path(self.pictures).is_dir():
+            raise ConfigError(f"--pictures: found no directory {self.pictures}")
         if self.tokens and not self.is_encoded:
             raise ConfigError("--tokens: needs --encoder")
         if not 0 <= self.max_rejected <= 1:

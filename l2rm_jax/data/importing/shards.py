@@ -1,5 +1,7 @@
 """Features are computed in shards, each a file: an import that is killed loses one at most."""
 
+import logging
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +22,8 @@ from l2rm_jax.data.importing.pictures import (
     open_picture,
 )
 from l2rm_jax.errors import DataError
+
+_log = logging.getLogger(__name__)
 
 SHARD = 256  # pictures
 CAPTION_SHARD = 2048
@@ -92,8 +96,14 @@ def encode_pictures(
 
     def load(at: int) -> tuple[bytes, object]:
         try:
-            content = pictures.read(int(images[at]))
-            return digest_of(content), open_picture(content)
+            image = int(images[at])
+            content = pictures.read(image)
+            with warnings.catch_warnings(record=True) as caught:  # of Pillow, which names no file
+                warnings.simplefilter("always")
+                opened = open_picture(content)
+            for each in caught:
+                _log.warning("%s: %s", pictures.names[image].as_py(), each.message)
+            return digest_of(content), opened
         except UnreadableError as error:
             return bytes(DIGEST_BYTES), str(error)
 

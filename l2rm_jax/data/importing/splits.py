@@ -12,24 +12,28 @@ from l2rm_jax.errors import ConfigError
 SPLITS = ("train", "dev", "test")
 SHARES = (0.8, 0.1, 0.1)
 NONE = -1  # the split of an image that is left out
-# What tables call these splits; restval is the part of COCO's validation that is trained on.
+# What the field calls these splits; restval is the part of COCO's validation that is trained on.
 _NAMES = {
-    "train": ("train", "training", "restval"),
-    "dev": ("dev", "val", "valid", "validation"),
-    "test": ("test", "testing"),
+    "train": ("train", "training", "trainval", "trainset", "restval"),
+    "dev": ("dev", "devel", "development", "devset", "val", "valid", "validation", "minival"),
+    "test": ("test", "testing", "testset", "devtest"),
 }
 _SPLIT_OF_NAME = {name: SPLITS.index(split) for split, names in _NAMES.items() for name in names}
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
 def split_number(name: str) -> int:
-    """Number of the split that a table calls `name`; `NONE` if it is no name of a split."""
-    return _SPLIT_OF_NAME.get(name.strip().lower(), NONE)
+    """Number of the split that a table, a data set or a file calls `name`; `NONE` for no split.
 
-
-def split_in_name(name: str) -> str | None:
-    """The split that the name of a file says: `data/validation-00001.parquet`; None for none."""
-    words = re.split(r"[^a-z]+", name.lower())
-    return next((word for word in words if word in _SPLIT_OF_NAME), None)
+    The name may hold other words: `val2017`, `test_karpathy`, `data/validation-00001.parquet`. The
+    file counts before its directories, and the first word that is a split before others.
+    """
+    for part in reversed(name.split("/")):
+        words = [part.strip().lower(), *(word.lower() for word in _WORD.findall(part))]
+        found = next((word for word in words if word in _SPLIT_OF_NAME), None)
+        if found is not None:
+            return _SPLIT_OF_NAME[found]
+    return NONE
 
 
 def parse_shares(text: str) -> tuple[float, float, float]:

@@ -125,7 +125,7 @@ STEPS = [
     ("l2rm_jax.data.importing.writing.replace_lines", 2),
     ("l2rm_jax.data.importing.writing.replace_array", 1),
     ("l2rm_jax.data.importing.features.writing.write_rows", 2),
-    ("l2rm_jax.data.importing.importer.shutil.rmtree", 2),
+    ("l2rm_jax.data.importing.importer.shutil.rmtree", 1),
     ("l2rm_jax.data.importing.importer.Path.rename", 1),
 ]
 

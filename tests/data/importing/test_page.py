@@ -1,5 +1,6 @@
 """The commands of the import's page, run in their order, and what a run makes of the result."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -37,6 +38,10 @@ def place(tmp_path, monkeypatch) -> Path:
     write_csv(tmp_path / "pairs.tsv", columns, ("photo", "english", "deutsch"), "\t")
     shutil.copytree(tmp_path / "images", tmp_path / "photos" / "images")
     write_csv(tmp_path / "photos" / "metadata.csv", rows, ("file_name", "text"))
+    images = [{"id": number, "file_name": name} for number, name in enumerate(names)]
+    captions = [{"image_id": names.index(name), "caption": caption} for name, caption in rows]
+    coco = {"images": images, "annotations": captions}
+    (tmp_path / "captions_train2014.json").write_text(json.dumps(coco))
     rng = np.random.default_rng(0)
     cause = rng.normal(size=(40, 6))
     np.save(tmp_path / "images.npy", cause.astype(np.float32))
@@ -69,7 +74,7 @@ def test_the_commands_of_the_page(place, capsys):
         assert sum(size["images"] for size in record["splits"].values()) == 40
         if not any("source" in word for word in words):
             np.save("captions.npy", np.random.default_rng(1).normal(size=(len(rows()), 6)))
-    assert len(ran) == 5
+    assert len(ran) == 6
 
 
 def rows() -> list[str]:

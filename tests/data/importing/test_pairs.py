@@ -10,7 +10,8 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 import pyarrow as pa
 
 from l2rm_jax.data.importing.columns import Columns
-from l2rm_jax.data.importing.pairs import image_names, read_pairs
+from l2rm_jax.data.importing.pairs import read_pairs
+from l2rm_jax.data.importing.pictures import image_keys
 from l2rm_jax.data.importing.rejected import Rejected
 from l2rm_jax.data.importing.sources import Part, Source
 
@@ -55,7 +56,7 @@ def test_rows_are_grouped_as_a_loop_groups_them(tmp_path, seed, is_clean):
     source = Source(Path("t"), "csv", Path(), tuple(Part(table, None) for table in tables), [])
     rejected = Rejected(tmp_path, 1.0)
     columns = Columns(("file",), ("text",), None)
-    pairs = read_pairs(source, columns, image_names(source, "file"), rejected)
+    pairs = read_pairs(source, columns, image_keys(source, columns)[0], rejected)
     expected, left_out = grouped_by_loop(rows)
     found_names = [pairs.names[int(image)].as_py() for image in pairs.image]
     found = list(zip(pairs.row.tolist(), found_names, pairs.text.to_pylist(), strict=True))

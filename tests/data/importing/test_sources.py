@@ -12,6 +12,7 @@ datasets = pytest.importorskip("datasets", reason="the extra `import` is not ins
 from l2rm_jax.data.importing import importer  # noqa: E402
 from l2rm_jax.data.importing.importer import import_data  # noqa: E402
 from l2rm_jax.data.importing.request import Request  # noqa: E402
+from l2rm_jax.data.importing.splits import split_number  # noqa: E402
 from l2rm_jax.errors import ConfigError, DataError  # noqa: E402
 from tests.data.importing.made import (  # noqa: E402
     PixelEncoder,
@@ -297,9 +298,10 @@ def test_columns_are_found_or_named(root):
 def test_captions_in_a_list_as_text(root):
     cells = [(name, json.dumps(own)) for name, own in EXPECTED.items()]
     cells[4] = (NAMES[4], '["no list')
-    out = imported(root, write_csv(root / "pairs.csv", cells, ("image", "raw")))
-    pairs = pairs_by_image(out)
-    assert pairs.pop(NAMES[4]) == ['["no list']
+    source = write_csv(root / "pairs.csv", cells, ("image", "raw"))
+    with pytest.raises(DataError, match=r"row 5: images/004\.png: unreadable list: '"):
+        imported(root, source)
+    pairs = pairs_by_image(imported(root, source, max_rejected=0.1))
     assert pairs == {name: own for name, own in EXPECTED.items() if name != NAMES[4]}
 
 
@@ -312,7 +314,7 @@ def test_what_cannot_be_read_says_so(root):
         (write_csv(root / "none.tsv", []), "holds no rows"),
     ]
     (root / "open.csv").write_text('image,caption\na,"b\n')
-    cases.append((root / "open.csv", "cannot be read as csv .*EOF inside string"))
+    cases.append((root / "open.csv", "row 1: a: no file"))
     (root / "wide.csv").write_text("image,caption\na,b,c\n")
     message = "1 of 1 rows are rejected.*\n  row 1: : too many fields: expected 2 fields, saw 3"
     cases.append((root / "wide.csv", message))
@@ -343,3 +345,73 @@ def test_pictures_of_archives_may_be_of_several_types(root):
     pictures = [name for name in files if not name.endswith("txt")]
     assert sorted(pairs_by_image(out)) == pictures[1:]
     assert read_directory(out)["rejected.csv"][1:] == ["1,000.png,empty caption"]
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("train", 0),
+        ("Training", 0),
+        ("restval", 0),
+        ("train2014", 0),
+        ("trainval", 0),
+        ("coco_karpathy_train", 0),
+        ("val2017", 1),
+        ("VALID", 1),
+        ("validation_matched", 1),
+        ("dev-clean", 1),
+        ("minival", 1),
+        ("valSplit", 1),
+        ("test_karpathy", 2),
+        ("testA", 2),
+        ("TestSet", 2),
+        ("test-dev", 2),
+        ("data/test-00000-of-00001", 2),
+        ("train/val", 1),
+        ("unsupervised", -1),
+        ("latest", -1),
+        ("interval", -1),
+        ("", -1),
+    ],
+)
+def test_names_of_splits(name, split):
+    assert split_number(name) == split
+
+
+def test_splits_of_other_names_and_of_unknown_ones(root):
+    parts = {}
+    for number, split in enumerate(("train", "val2017", "test_karpathy", "extra")):
+        names = NAMES[3 * number : 3 * number + 3]
+        rows = {"image": [str(root / n) for n in names], "text": [f"text of {n}" for n in names]}
+        parts[split] = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
+    datasets.DatasetDict(parts).save_to_disk(root / "saved")
+    with pytest.raises(DataError, match=r"unknown split: found 'extra', .*; --split deals out"):
+        imported(root, root / "saved", split="")
+    (root / "out.partial").rename(root / "first")
+    content = read_directory(imported(root, root / "saved", split="", max_rejected=0.25))
+    assert content["dev_caps.txt"] == [f"text of {name}" for name in NAMES[3:6]]
+    assert content["test_caps.txt"] == [f"text of {name}" for name in NAMES[6:9]]
+    assert content["dataset.json"]["rows"] == {
+        "read": 12,
+        "captions": 12,
+        "written": 9,
+        "rejected": 3,
+    }
+
+
+@pytest.mark.parametrize("kind", ["saved", "parquet"])
+def test_classes_become_their_names(root, kind):
+    classes = datasets.ClassLabel(names=["a red fox", "a blue bird"])
+    rows = {"image": NAMES, "label": [n % 2 for n in range(12)], "text": [0, 1, None, -1] * 3}
+    table = datasets.Dataset.from_dict(rows).cast_column("label", classes)
+    table = table.cast_column("text", classes)
+    source = root / ("saved" if kind == "saved" else "a.parquet")
+    if kind == "saved":
+        table.save_to_disk(source)
+    else:
+        table.to_parquet(source)
+    fields = {"pictures": str(root)}
+    pairs = pairs_by_image(imported(root, source, "a", caption_columns=("label",), **fields))
+    assert pairs == {name: [classes.names[n % 2]] for n, name in enumerate(NAMES)}
+    pairs = pairs_by_image(imported(root, source, "b", max_rejected=0.5, **fields))
+    assert pairs == {name: [classes.names[n % 4]] for n, name in enumerate(NAMES) if n % 4 < 2}

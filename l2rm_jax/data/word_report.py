@@ -1,0 +1,66 @@
+"""What captions became as words: examples, and warnings where most of it is lost."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from l2rm_jax.data.text import UNKNOWN, Vocabulary
+
+EXAMPLES = 3
+_MOST = 0.5  # share of unknown words, or of captions of one word, from which on there is a warning
+_CHARACTERS = 100  # of an example
+
+
+class WordReport(NamedTuple):
+    """What captions became.
+
+    Attributes:
+      examples: the first captions, each with its words.
+      warnings: `unknown_words` and `one_word`, where they apply, with a sentence each.
+    """
+
+    examples: tuple[tuple[str, str], ...]
+    warnings: dict[str, str]
+
+
+def report_words(
+    split: str, captions: Sequence[str], tokens: Sequence[np.ndarray], vocabulary: Vocabulary
+) -> WordReport:
+    """Describe captions as words.
+
+    Args:
+      split: name of the split.
+      captions: the captions.
+      tokens: word indices of each, between those of `<start>` and `<end>`.
+      vocabulary: gives the indices; without words (captions are vectors) nothing is said.
+    """
+    if not len(vocabulary) or not len(tokens):
+        return WordReport((), {})
+    words = {index: word for word, index in vocabulary.word2idx.items()}
+    examples = tuple(
+        (_shortened(caption), _shortened(" | ".join(words[int(index)] for index in line[1:-1])))
+        for caption, line in zip(captions[:EXAMPLES], tokens[:EXAMPLES], strict=True)
+    )
+    lengths = np.array([len(line) - 2 for line in tokens])
+    indices = np.concatenate(tokens)
+    unknown = np.count_nonzero(indices == vocabulary.word2idx[UNKNOWN]) / max(lengths.sum(), 1)
+    single = (lengths <= 1).mean()
+    caption, became = examples[0]
+    warnings = {}
+    if unknown > _MOST:
+        warnings["unknown_words"] = (
+            f"{split}: {unknown:.0%} of the words are unknown, expected at most half: "
+            f"{caption!r} became {became}. Words that occur less than data.min_count times are "
+            "unknown"
+        )
+    if single > _MOST:
+        warnings["one_word"] = (
+            f"{split}: {single:.0%} of the captions have one word, such as {caption!r}: sentences "
+            "are expected, and words divided by spaces"
+        )
+    return WordReport(examples, warnings)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _CHARACTERS else f"{text[: _CHARACTERS - 3]}..."
