@@ -98,6 +98,17 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     model.pooling = "mean"  # vse: mean, gpo (VSE-infinity)
     model.region_mask = 0.0  # share of an image's regions a training step omits; not for sgr, saf
     model.word_noise = 0.0  # share of a caption's words that are masked (half), replaced or dropped
+    # Who reads captions: gru (words of a vocabulary, or given vectors), or a pretrained transformer
+    # of model.pretrained: bert, clip, siglip.
+    model.text_encoder = "gru"
+    # Directory of pretrained weights: config.json, tokenizer.json, model.safetensors. A run keeps a
+    # copy.
+    model.pretrained = ""
+    # States of a pretrained text encoder that the head gets: all (each token is a word) or vector
+    # (one vector a caption).
+    model.text_states = "all"
+    model.base_dropout = -1.0  # dropout of a pretrained encoder; -1 is what its config.json says
+    model.remat = False  # compute each pretrained layer again in the backward pass, to save memory
 
     config.cam = cam = ConfigDict()
     # Head cam: t2i, where words attend to regions, or i2t, where regions attend to words. With
@@ -197,6 +208,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     optim.decay_epochs = 15  # after the warm-up, the rate is divided by 10 every n epochs
     optim.grad_clip = 2.0  # largest global norm of the gradient
     optim.weight_decay = 0.0  # weight decay of AdamW
+    # Rate of a pretrained text encoder, relative to optim.learning_rate; 0 freezes it for the run.
+    optim.text_rate = 0.1
 
     config.train = train = ConfigDict()
     train.batch_size = 128  # pairs per batch, over all devices
@@ -209,6 +222,9 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # Networks side by side, whose similarities are averaged. 0 is as many as the method needs: two
     # for ncr, bicro and sps, else one. More of another method train as if each were alone.
     train.networks = 0
+    # Batches whose captions are sorted by length together, so that a batch has less padding; their
+    # order is shuffled. 1 sorts none.
+    train.length_groups = 1
     train.checkpoint_steps = 1000  # save every n steps, also within an epoch
     train.log_steps = 10  # log the step metrics every n steps
     # What to do at a loss or gradient that is not finite: no update is made, then stop, or skip.

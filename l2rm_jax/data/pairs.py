@@ -8,6 +8,8 @@ from jaxtyping import Bool, Float, Int, Int32
 
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.mismatch import Mismatch
+from l2rm_jax.data.pieces import Pieces
+from l2rm_jax.data.pretrained import Pretrained
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError
 
@@ -157,14 +159,18 @@ class Data:
     """The three splits of a run, its vocabulary and its mismatch.
 
     Only the training split is mismatched and then filtered. The vocabulary is empty if captions are
-    given as vectors.
+    given as vectors, and a tokenizer if a pretrained text encoder reads them.
+
+    Attributes:
+      pretrained: the directory of the pretrained weights; None without any.
     """
 
     train: PairDataset
     dev: PairDataset
     test: PairDataset
-    vocabulary: Vocabulary
+    vocabulary: Vocabulary | Pieces
     mismatch: Mismatch
+    pretrained: Pretrained | None = None
 
     @property
     def splits(self) -> tuple[PairDataset, PairDataset, PairDataset]:

@@ -199,6 +199,8 @@ class Optimiser:
       starts: ascending epochs, counted from 0, at which the count starts.
       grad_clip: largest global norm of the gradient; infinity switches clipping off.
       weight_decay: decoupled weight decay, multiplied by the learning rate.
+      groups: rates of parts of the parameters, relative to the learning rate; a group is the first
+        key of a parameter's path. With rate 0 it is frozen: it gets no gradient and has no moments.
     """
 
     learning_rate: float
@@ -206,6 +208,14 @@ class Optimiser:
     starts: tuple[int, ...] = (0,)
     grad_clip: float = np.inf
     weight_decay: float = 0.0
+    groups: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def split(self, params: Any) -> tuple[Any, dict[str, Any]]:
+        """Parameters that are trained, and the frozen groups."""
+        frozen = {name: params[name] for name, rate in self.groups.items() if rate == 0}
+        if not frozen:
+            return params, {}
+        return {name: part for name, part in params.items() if name not in frozen}, frozen
 
     def _chain(self) -> optax.GradientTransformation:
         if not np.isfinite(self.grad_clip):
@@ -214,7 +224,7 @@ class Optimiser:
 
     def init(self, params: Any) -> Any:
         """Optimiser state for these parameters."""
-        return self._chain().init(params)
+        return self._chain().init(self.split(params)[0])
 
     def rate(self, epoch: Int[Array, ""]) -> Float[Array, ""]:
         """Learning rate of an epoch."""
@@ -223,11 +233,19 @@ class Optimiser:
         return self.learning_rate * 0.1**decays
 
     def update(self, grads: Any, opt_state: Any, params: Any, epoch: Array) -> tuple[Any, Any]:
-        """Parameters and optimiser state after one update."""
+        """Parameters and optimiser state after one update; `grads` are of the trained ones."""
+        params, frozen = self.split(params)
         updates, opt_state = self._chain().update(grads, opt_state, params)
         rate = self.rate(epoch)
-        params = jax.tree.map(lambda p, u: p - rate * (u + self.weight_decay * p), params, updates)
-        return params, opt_state
+
+        def descend(part: Any, update: Any, rate: Array) -> Any:
+            return jax.tree.map(lambda p, u: p - rate * (u + self.weight_decay * p), part, update)
+
+        if not self.groups:
+            return descend(params, updates, rate), opt_state
+        rates = {name: rate * self.groups.get(name, 1.0) for name in params}
+        params = {name: descend(params[name], updates[name], rates[name]) for name in params}
+        return {**params, **frozen}, opt_state
 
 
 def epochs_since(epoch: Int[Array, ""], starts: tuple[int, ...]) -> Int[Array, ""]:
@@ -249,6 +267,7 @@ def model_optimiser(config, starts: tuple[int, ...] | None = None) -> Optimiser:
         starts=(config.train.warmup_epochs,) if starts is None else starts,
         grad_clip=config.optim.grad_clip,
         weight_decay=config.optim.weight_decay,
+        groups={"text_base": config.optim.text_rate} if config.model.pretrained else {},
     )
 
 
@@ -306,7 +325,12 @@ def descend(
     Returns:
       The new state, and the metrics with `grad_norm`, the norm before clipping, added.
     """
-    grads, (batch_stats, metrics) = jax.grad(loss_fn, has_aux=True)(state.params)
+    trained, frozen = optimiser.split(state.params)
+
+    def loss_of_trained(trained: Any) -> tuple[Array, tuple[Any, dict]]:
+        return loss_fn({**trained, **frozen} if frozen else trained)
+
+    grads, (batch_stats, metrics) = jax.grad(loss_of_trained, has_aux=True)(trained)
     grads = parallel.device_mean(grads, axis_name)
     params, opt_state = optimiser.update(grads, state.opt_state, state.params, state.epoch)
     metrics = {**metrics, "grad_norm": optax.tree.norm(grads)}

@@ -51,17 +51,19 @@ def linear(params: dict[str, Array], x: Float[Array, "... i"]) -> Float[Array, "
 
 
 class Linear(nn.Module):
-    """Linear layer: `linear` with parameters of its own."""
+    """Linear layer: `linear` with parameters of its own; `use_bias` says whether it adds a bias."""
 
     features: int
+    use_bias: bool = True
 
     @nn.compact
     def __call__(self, x: Float[Array, "... i"]) -> Float[Array, "... o"]:
         kernel = self.param(
             "kernel", nn.initializers.xavier_uniform(), (x.shape[-1], self.features)
         )
-        bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
-        return x @ kernel + bias
+        if not self.use_bias:
+            return x @ kernel
+        return x @ kernel + self.param("bias", nn.initializers.zeros_init(), (self.features,))
 
 
 def sample_keys(key: Array, samples: int, axis_name: str | None) -> Array:

@@ -70,7 +70,7 @@ def load(
 def _run_networks(workdir: str | Path, checkpoint: str, trained: Trained) -> Iterator[Network]:
     """The networks of a run, which are several for some methods."""
     config, vocabulary, state = trained.config, trained.vocabulary, trained.state
-    model = make_model(config, len(vocabulary) if vocabulary else 0)
+    model = make_model(config, len(vocabulary) if vocabulary else 0, bases=trained.bases)
     count = make_method(model, config).networks
     rsum = "" if trained.rsum is None else f", rSum {trained.rsum:.1f}"
     for n in range(count):

@@ -14,7 +14,7 @@ _LIMITS = (  # fields, test of the value, the expected range in words
     (
         (
             *("train.checkpoint_steps", "train.log_steps", "optim.decay_epochs"),
-            "data.max_words",
+            *("data.max_words", "train.length_groups"),
         ),
         lambda x: x >= 1,
         "at least 1",
@@ -62,6 +62,7 @@ _LIMITS = (  # fields, test of the value, the expected range in words
             "train.networks",
             "l2rm.cost_learning_rate",
             "optim.weight_decay",
+            "optim.text_rate",
         ),
         lambda x: x >= 0,
         "at least 0",
@@ -84,6 +85,11 @@ _LIMITS = (  # fields, test of the value, the expected range in words
         ("model.dropout", "model.region_mask", "model.word_noise"),
         lambda x: 0 <= x < 1,
         "at least 0 and less than 1",
+    ),
+    (
+        ("model.base_dropout",),
+        lambda x: x == -1 or 0 <= x < 1,
+        "at least 0 and less than 1, or -1",
     ),
 )
 

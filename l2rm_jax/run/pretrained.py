@@ -1,0 +1,93 @@
+"""The pretrained weights of a run: found, checked, and put into its first state."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from l2rm_jax.data.loading import PRETRAINED
+from l2rm_jax.data.pretrained import SOURCE_FILE, Pretrained, open_pretrained
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.methods.base import TrainState
+from l2rm_jax.models import WORDS
+
+
+def check_pretrained_fields(config: ConfigDict) -> None:
+    """Check the fields of pretrained weights against each other, without reading a file.
+
+    Raises:
+      ConfigError: one message for each field that does not fit.
+    """
+    model, wrong = config.model, []
+    if model.text_encoder == WORDS and model.pretrained:
+        wrong.append(
+            f"model.text_encoder: {WORDS!r}, expected bert, clip or siglip, as model.pretrained is "
+            f"{model.pretrained!r}"
+        )
+    if model.text_encoder != WORDS:
+        if not model.pretrained:
+            wrong.append(
+                f"model.pretrained: empty, expected the directory of the weights for "
+                f"model.text_encoder={model.text_encoder}"
+            )
+        if model.word_noise:
+            wrong.append(
+                f"model.word_noise: {model.word_noise}, expected 0 with "
+                f"model.text_encoder={model.text_encoder}"
+            )
+        if model.head == "linear":
+            wrong.append(
+                f"model.head: 'linear', expected another head with "
+                f"model.text_encoder={model.text_encoder}: its closed-form fit needs fixed features"
+            )
+    if wrong:
+        raise ConfigError(*wrong)
+
+
+def find_pretrained(config: ConfigDict, workdir: str | Path | None) -> Pretrained | None:
+    """Open the pretrained weights of a run; None if it has none.
+
+    A run that has started has a copy of its own, and never needs `model.pretrained` again.
+
+    Args:
+      config: config of the run.
+      workdir: its work directory; None for one that has not started.
+
+    Raises:
+      ConfigError, DataError: as `open_pretrained`.
+    """
+    if config.model.text_encoder == WORDS or not config.model.pretrained:
+        return None
+    own = None if workdir is None else Path(workdir) / PRETRAINED
+    directory = own if own and (own / SOURCE_FILE).exists() else config.model.pretrained
+    return open_pretrained(directory, config.model.text_encoder, max_words=config.data.max_words)
+
+
+def has_changed(pretrained: Pretrained | None, original: str | Path) -> bool:
+    """Whether the original directory is still there and holds other weights than the run's copy."""
+    if pretrained is None or not Path(original).is_dir() or pretrained.directory == Path(original):
+        return False
+    try:
+        return Pretrained(Path(original), pretrained.bases, None).hashes() != pretrained.hashes()
+    except (DataError, OSError):  # nothing there that could be compared
+        return True
+
+
+def with_pretrained(state: TrainState, parameters: dict[str, Any], networks: int) -> TrainState:
+    """The state with pretrained arrays in place of random ones.
+
+    Args:
+      state: a state before the first step.
+      parameters: arrays of each base, by its group.
+      networks: number of networks side by side; each starts from the same arrays.
+    """
+
+    def put(old: jax.Array, new: Any) -> jax.Array:
+        return jnp.broadcast_to(jnp.asarray(new, old.dtype), old.shape)
+
+    groups = {
+        name: jax.tree.map(put, state.params[name], arrays) for name, arrays in parameters.items()
+    }
+    return state.replace(params={**state.params, **groups})

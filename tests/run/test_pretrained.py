@@ -1,0 +1,185 @@
+"""Runs with a pretrained text encoder: trained, frozen, stopped, and without their original."""
+
+import shutil
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import l2rm_jax
+from l2rm_jax.data.loading import load_data
+from l2rm_jax.data.pretrained import open_pretrained
+from l2rm_jax.errors import ConfigError, DataError, StoppedError
+from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.models.pretrained import TextTransformer
+from l2rm_jax.run.inputs import check_settings, read_data
+from l2rm_jax.run.trained import read_trained
+from tests.models.pretrained.golden import GOLDEN, read_parameters
+from tests.run.pretrained_runs import SIZES, bert_config, copy_model, run, write_scenes
+from tests.run.test_resume import asked_to_stop
+from tests.run.tiny_runs import records
+from tests.shared_programs import shared_programs
+
+
+def assert_equal(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def differs(one, other) -> bool:
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return any((np.asarray(a) != np.asarray(b)).any() for a, b in pairs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("states", ["all", "vector"])
+def test_a_frozen_base_equals_imported_features(tmp_path, states):
+    """Train with the frozen BERT on text, and on the states of the same BERT as caption vectors."""
+    write_scenes(tmp_path / "texts")
+    fields = {
+        "data__name": "mine",
+        "data__path": str(tmp_path / "texts"),
+        "model__text_states": states,
+        "train__batch_size": 12,
+        "train__epochs": 1,
+    }
+    config = bert_config(optim__text_rate=0.0, **fields)
+    text_results = run(config, tmp_path / "text run")
+
+    shutil.copytree(tmp_path / "texts", tmp_path / "vectors")
+    pretrained = open_pretrained(GOLDEN / "bert", "bert", max_words=32)
+    model = TextTransformer(pretrained.bases.text, vector=states == "vector")
+    params = {"params": pretrained.parameters()["text_base"]}
+    for split in SIZES:
+        captions = (tmp_path / "texts" / f"{split}_caps.txt").read_text().splitlines()
+        ids = pretrained.pieces.encode_all(captions)
+        lengths = np.array([len(each) for each in ids])
+        tokens = np.stack([np.pad(each, (0, 32 - len(each))) for each in ids])
+        vectors, counts = model.apply(params, tokens, lengths, False)
+        np.save(tmp_path / "vectors" / f"{split}_caps.npy", vectors)
+        np.save(tmp_path / "vectors" / f"{split}_lengths.npy", counts)
+    config = bert_config(**{**fields, "data__path": str(tmp_path / "vectors")})
+    config.model.text_encoder, config.model.pretrained = "gru", ""
+    vector_results = run(config, tmp_path / "vector run")
+
+    for field in ("test", "best_validation_rsum"):
+        assert text_results[field] == vector_results[field]
+    found, expected = (
+        [line for line in records(tmp_path / name) if line["kind"] == "epoch"]
+        for name in ("text run", "vector run")
+    )
+    assert [line["loss"] for line in found] == pytest.approx(
+        [line["loss"] for line in expected], rel=1e-5
+    )
+    assert [line["rsum"] for line in found] == [line["rsum"] for line in expected]
+    frozen, other = (
+        read_trained(tmp_path / f"{name} run", "last").state for name in ("text", "vector")
+    )
+    assert_equal(frozen.params["text_base"], read_parameters("bert")["text_base"])
+    heads = {name: part for name, part in frozen.params.items() if name != "text_base"}
+    close = lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5)  # noqa: E731
+    jax.tree.map(close, heads, other.params)
+    # No moments: the optimiser has the shapes of a run without a base.
+    shapes = [jax.tree.map(np.shape, state.opt_state) for state in (frozen, other)]
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.slow
+@shared_programs()
+def test_a_run_goes_on_without_its_original_directory(tmp_path):
+    """Stopped in the middle of an epoch, resumed, evaluated, loaded and searched.
+
+    With dropout and length groups; bit for bit as a run that was not stopped.
+    """
+    fields = {
+        "model__base_dropout": 0.2,
+        "train__length_groups": 2,
+        "train__batch_size": 10,
+        "train__checkpoint_steps": 3,
+    }
+    original = copy_model(tmp_path / "model")
+    whole = run(bert_config(original, **fields), tmp_path / "whole")
+    config = bert_config(original, **fields)
+    with asked_to_stop(15, "train_step"), pytest.raises(StoppedError):
+        run(config, tmp_path / "stopped")
+    shutil.rmtree(original)
+    assert run(config, tmp_path / "stopped")["test"] == whole["test"]
+    one, other = (read_trained(tmp_path / name, "last") for name in ("whole", "stopped"))
+    assert_equal(one.state, other.state)
+    assert differs(one.state.params["text_base"], read_parameters("bert")["text_base"])
+    assert records(tmp_path / "whole") == records(tmp_path / "stopped")
+
+    row = evaluate_runs([tmp_path / "stopped"])
+    assert next(iter(row.values()))["rsum"] == pytest.approx(whole["rsum"])
+    retriever = l2rm_jax.load(tmp_path / "stopped")
+    test = load_data(config.data, config.mismatch, workdir=None).test
+    images, captions = retriever.encode_images(test.images.rows(np.arange(10))), test.captions
+    sims = retriever.similarity(images, retriever.encode_captions(captions))
+    assert sims.shape == (10, len(captions))
+    hits = retriever.search(images, retriever.encode_captions(captions[:3]), k=4)
+    np.testing.assert_array_equal(hits.rows, np.argsort(-sims[:, :3].T, kind="stable")[:, :4])
+
+
+def test_the_words_of_an_alignment_are_those_of_the_caption(tmp_path):
+    """The weights of a word are those of its pieces together."""
+    from tests.retriever.runs import make_bert_run
+
+    make_bert_run(tmp_path / "run", "saf")
+    retriever = l2rm_jax.load(tmp_path / "run")
+    [network] = retriever._networks
+    images = np.random.default_rng(0).normal(size=(1, *network_shape(network))).astype(np.float32)
+    caption = "Yellow cones , near the cube"
+    alignment = retriever.alignment(
+        retriever.encode_images(images), retriever.encode_captions([caption])
+    )
+    assert alignment
+
+
+def network_shape(network):
+    return 36, 32
+
+
+def test_other_fields_must_fit(tmp_path):
+    wrong = {
+        ("model__pretrained", ""): "model.pretrained: empty, expected the directory of the weights",
+        ("model__text_encoder", "gru"): "model.text_encoder: 'gru', expected bert, clip or siglip",
+        (
+            "model__text_encoder",
+            "t5",
+        ): "model.text_encoder: 't5' is none of gru, bert, clip, siglip",
+        ("model__text_states", "x"): "model.text_states: 'x' is none of all, vector",
+        (
+            "model__word_noise",
+            0.2,
+        ): "model.word_noise: 0.2, expected 0 with model.text_encoder=bert",
+        ("model__head", "linear"): "model.head: 'linear', expected another head with",
+        (
+            "model__base_dropout",
+            1.0,
+        ): "model.base_dropout: 1.0, expected at least 0 and less than 1",
+        ("optim__text_rate", -1.0): "optim.text_rate: -1.0, expected at least 0",
+        ("train__length_groups", 0): "train.length_groups: 0, expected at least 1",
+    }
+    for (field, value), message in wrong.items():
+        with pytest.raises(ConfigError, match=message):
+            check_settings(bert_config(**{field: value}))
+    needless = {"data__min_count": 1, "data__split_sentences": True, "data__vocabulary": "x.json"}
+    with pytest.raises(ConfigError) as found:
+        read_data(bert_config(**needless), tmp_path)
+    assert len(found.value.args) == 3
+    with pytest.raises(DataError, match="model_type is 'clip', expected 'bert'"):
+        read_data(bert_config(GOLDEN / "clip"), tmp_path)
+
+
+def test_a_run_without_a_base_imports_no_package_of_it():
+    code = """
+import sys
+import l2rm_jax.train, l2rm_jax.retriever.load
+from l2rm_jax.run.inputs import read_data
+from l2rm_jax.config import get_config
+read_data(get_config("quick"), None)
+print(sorted({"safetensors", "tokenizers", "torch", "transformers"} & set(sys.modules)))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
