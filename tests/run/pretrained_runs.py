@@ -7,7 +7,11 @@ import jax
 import numpy as np
 
 from l2rm_jax.data import scenes
+from l2rm_jax.data.loading import save_vocabulary_and_index
 from l2rm_jax.devices.parallel import Replicas
+from l2rm_jax.run.config_file import write_config
+from l2rm_jax.run.inputs import read_data
+from l2rm_jax.run.opening import open_run
 from l2rm_jax.train import train
 from tests.models.pretrained.golden import GOLDEN
 from tests.run.tiny_runs import tiny_config
@@ -41,3 +45,13 @@ def write_scenes(directory: Path) -> None:
         made = scenes.generate(images, 0, split)
         np.save(directory / f"{split}_ims.npy", made.features)
         (directory / f"{split}_caps.txt").write_text("\n".join(made.captions) + "\n")
+
+
+def make_run(config, workdir: Path) -> None:
+    """Make the directory of a run whose model is initialised and saved, but not trained."""
+    data = read_data(config, workdir)
+    with open_run(config, data, workdir, Replicas(jax.devices()[:1])) as opened:
+        opened.finish_epoch(3, rsum=123.4)
+        opened.checkpoints.wait()
+    save_vocabulary_and_index(data, workdir)
+    write_config(workdir, config)
