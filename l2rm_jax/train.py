@@ -27,6 +27,7 @@ from l2rm_jax.run.log import RunLog, require_tensorboard
 from l2rm_jax.run.loss_split import keep_split
 from l2rm_jax.run.means import Means
 from l2rm_jax.run.opening import open_run
+from l2rm_jax.run.pretrained import has_changed
 from l2rm_jax.run.results import chance_of, result_rows, versions, write_results
 from l2rm_jax.run.run import Run
 from l2rm_jax.run.screen import describe, epoch_table
@@ -116,6 +117,11 @@ def train(
                     log.warn(run.step, **warning)
             if resume_step is not None:
                 log.say(f"continuing at {_place(run)}")
+                if is_primary() and has_changed(data.pretrained, config.model.pretrained):
+                    log.say(
+                        f"{config.model.pretrained} has other weights now; the run goes on with "
+                        "its own"
+                    )
             try:
                 if resume_step is None and run.method.fit and run.method.plan:
                     with stop.interruptible():

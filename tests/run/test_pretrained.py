@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import l2rm_jax
+from l2rm_jax.check import check
 from l2rm_jax.data import scenes
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pretrained import open_pretrained
@@ -18,6 +19,7 @@ from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.models import WORDS
 from l2rm_jax.models.pretrained import TextTransformer
 from l2rm_jax.run.inputs import check_settings, read_data
+from l2rm_jax.run.pretrained import has_changed
 from l2rm_jax.run.trained import read_trained
 from tests.models.pretrained.golden import GOLDEN, read_parameters
 from tests.run.pretrained_runs import (
@@ -153,6 +155,30 @@ def test_the_words_of_an_alignment_are_those_of_the_caption(tmp_path):
     np.testing.assert_allclose(weights.sum(), pieces[:, 1:-1].sum(), rtol=1e-6)
     with pytest.raises(DataError, match="captions: number 1 is ' ', expected at least one word"):
         retriever.encode_captions(["a cube", " "])
+
+
+def test_changed_originals_are_noticed(tmp_path):
+    """Not one that is gone, or the same under another name."""
+    original = copy_model(tmp_path / "model")
+    own = open_pretrained(original, "bert", max_words=32)
+    own.keep(tmp_path / "own")
+    own = open_pretrained(tmp_path / "own", "bert", max_words=32)
+    assert not has_changed(None, original) and not has_changed(own, original)
+    assert not has_changed(own, tmp_path / "nowhere") and not has_changed(own, tmp_path / "own")
+    file = original / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-4] + b"1234")
+    assert has_changed(own, original)
+    file.unlink()
+    assert has_changed(own, original)
+
+
+def test_check_describes_the_encoder_and_the_captions(tmp_path):
+    report = check(bert_config(model__text_states="vector"))
+    assert f"text encoder: bert, 2 layers of 12 numbers, 0.0 million parameters ({GOLDEN}" in report
+    assert "tokens of a caption  8 to 32, median" in report and "26 cut at 32" in report
+    assert "unknown pieces       0.00% of all" in report
+    with pytest.raises(DataError, match="no such directory, expected config.json"):
+        check(bert_config(tmp_path / "nowhere"))
 
 
 def test_other_fields_must_fit(tmp_path):
