@@ -33,7 +33,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     """
     config = ConfigDict()
     config.seed = 0  # controls initialisation, order of the data, dropout
-    # l2rm, rcl, rcsl, rcsl_nc, decl, crcl, ncr, bicro, sps, triplet, infonce, cca, or a plug-in's
+    # l2rm, rcl, rcsl, rcsl_nc, decl, crcl, ncr, bicro, sps, triplet, infonce, sigmoid, cca, or a
+    # plug-in's
     config.method = "l2rm"
     # Modules that register methods or heads of your own. They are imported before anything else.
     config.plugins = tuple(plugins)
@@ -122,6 +123,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     config.loss = loss = ConfigDict()
     loss.margin = 0.2  # margin of the triplet losses
     loss.tau = 0.05  # temperature of every contrastive loss except RCSL's mining loss
+    loss.learn_scale = False  # infonce: the temperature starts at tau and is learned, 0.01 at least
 
     config.l2rm = l2rm = ConfigDict()
     l2rm.warmup_loss = "rce"  # rce (with InfoNCE), infonce, triplet (L2RM Tab. 4)
@@ -205,11 +207,18 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
 
     config.optim = optim = ConfigDict()
     optim.learning_rate = 2e-4  # learning rate of the model, by Adam
+    # After the warm-up: step divides the rate by 10 every decay_epochs epochs; cosine multiplies it
+    # by (1 + cos(pi e / n)) / 2 in epoch e of the n that follow.
+    optim.schedule = "step"
     optim.decay_epochs = 15  # after the warm-up, the rate is divided by 10 every n epochs
+    optim.warmup_steps = 0  # the first n updates have a rate that rises linearly to the full one
+    optim.beta2 = 0.999  # Adam's decay of the mean of squared gradients
+    optim.adam_epsilon = 1e-8  # added to the root of that mean
     optim.grad_clip = 2.0  # largest global norm of the gradient
     optim.weight_decay = 0.0  # weight decay of AdamW
     # Rate of a pretrained text encoder, relative to optim.learning_rate; 0 freezes it for the run.
     optim.text_rate = 0.1
+    optim.base_epochs = 0  # first epochs of the run in which no pretrained encoder moves
 
     config.train = train = ConfigDict()
     train.batch_size = 128  # pairs per batch, over all devices

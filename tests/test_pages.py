@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("configs", "experiments", "l2rm_jax", "tests")
 PAGES = [path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"]
 PAGES += [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.md"))]
-MOST_LINES = {"README.md": 200, "configs/README.md": 320}  # by path from the root
+MOST_LINES = {"README.md": 200, "configs/README.md": 340}  # by path from the root
 MOST_LINES_OF_OTHERS = 250
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -26,6 +26,11 @@ def check_pretrained_fields(config: ConfigDict) -> None:
             f"model.text_encoder: {WORDS!r}, expected bert, clip or siglip, as model.pretrained is "
             f"{model.pretrained!r}"
         )
+    if config.optim.base_epochs and model.text_encoder == WORDS:
+        wrong.append(
+            f"optim.base_epochs: {config.optim.base_epochs}, expected 0 without a pretrained "
+            "encoder"
+        )
     if model.text_encoder != WORDS:
         if not model.pretrained:
             wrong.append(
