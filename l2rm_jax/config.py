@@ -109,6 +109,9 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # (one vector a caption).
     model.text_states = "all"
     model.base_dropout = -1.0  # dropout of a pretrained encoder; -1 is what its config.json says
+    # Rank of low-rank adapters in the attention of a pretrained encoder, which are trained in place
+    # of its own arrays; 0 adds none.
+    model.adapter_rank = 0
     model.remat = False  # compute each pretrained layer again in the backward pass, to save memory
 
     config.cam = cam = ConfigDict()

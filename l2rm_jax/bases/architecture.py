@@ -85,6 +85,7 @@ class Stack:
       norm_first: whether normalisation comes before attention and maps (CLIP), or after (BERT).
       dropout: rate of dropout of embeddings and after attention and maps.
       attention_dropout: rate of dropout of attention weights.
+      adapter_rank: rank of the adapters that are added to the maps of attention; 0 adds none.
     """
 
     layers: int
@@ -96,6 +97,7 @@ class Stack:
     norm_first: bool
     dropout: float
     attention_dropout: float
+    adapter_rank: int = 0
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from l2rm_jax.bases import Bases, read_text_base
+from l2rm_jax.bases import KINDS, Bases, read_text_base
 from l2rm_jax.bases.arrays import (
     Place,
     image_places,
@@ -126,11 +126,7 @@ def open_pretrained(
       ConfigError: `max_words` does not fit the model.
     """
     directory, problems = Path(directory), Problems()
-    if not directory.is_dir():
-        raise DataError(
-            f"{directory}: no such directory, expected {CONFIG_FILE}, {TOKENIZER_FILE} and "
-            f"{WEIGHT_FILE}"
-        )
+    _check_directory(directory)
     config = problems.attempt(_read_object, directory, CONFIG_FILE)
     base = pieces = None
     if config is not None:
@@ -149,6 +145,29 @@ def open_pretrained(
             problems.attempt(weights.check, Bases(text=base))
     problems.raise_all()
     return Pretrained(directory, Bases(text=base), pieces)
+
+
+def read_kind(directory: str | Path) -> str:
+    """The `model_type` of a directory, one of `bases.KINDS`.
+
+    Raises:
+      DataError: there is no such directory or no config.json, or its type is another.
+    """
+    directory = Path(directory)
+    _check_directory(directory)
+    kind = _read_object(directory, CONFIG_FILE).get("model_type")
+    if kind not in KINDS:
+        expected = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
+        raise DataError(f"{directory / CONFIG_FILE}: model_type is {kind!r}, expected {expected}")
+    return kind
+
+
+def _check_directory(directory: Path) -> None:
+    if not directory.is_dir():
+        raise DataError(
+            f"{directory}: no such directory, expected {CONFIG_FILE}, {TOKENIZER_FILE} and "
+            f"{WEIGHT_FILE}"
+        )
 
 
 def _kind(bases: Bases) -> str:

@@ -258,7 +258,7 @@ def descend(
     trained, frozen = optimiser.split(state.params)
 
     def loss_of_trained(trained: Any) -> tuple[Array, tuple[Any, dict]]:
-        return loss_fn({**trained, **frozen} if frozen else trained)
+        return loss_fn(optimiser.join(trained, frozen))
 
     grads, (batch_stats, metrics) = jax.grad(loss_of_trained, has_aux=True)(trained)
     grads = parallel.device_mean(grads, axis_name)

@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jaxtyping import Array, Float, Int
 
 STEP, COSINE = "step", "cosine"
+ADAPTER, ADAPTER_KEYS = "adapter", ("lower", "raise")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +29,11 @@ class Optimiser:
       starts: ascending epochs, counted from 0, at which the count starts.
       grad_clip: largest global norm of the gradient; infinity switches clipping off.
       weight_decay: decoupled weight decay, multiplied by the learning rate.
-      groups: rates of parts of the parameters, relative to the learning rate; a group is the first
-        key of a parameter's path. With rate 0 it is frozen: it gets no gradient and has no moments.
-      frozen_epochs: first epochs of the run in which the groups do not move; their moments run.
+      groups: rates of parts of the parameters, relative to the learning rate. A group is the first
+        key of a parameter's path; arrays of adapters are the group `ADAPTER` wherever they are.
+        With rate 0 a group is frozen: it gets no gradient and has no moments.
+      frozen_epochs: first epochs of the run in which the groups, with their adapters, do not move;
+        their moments run.
       cosine_epochs: with more than 0, epoch e after a start has the rate times (1 + cos(pi e / n))
         / 2 for these n epochs, in place of the decay.
       warmup_steps: the first n updates have a rate that rises linearly to the full one.
@@ -49,12 +53,23 @@ class Optimiser:
     beta2: float = 0.999
     epsilon: float = 1e-8
 
-    def split(self, params: Any) -> tuple[Any, dict[str, Any]]:
-        """Parameters that are trained, and the frozen groups."""
-        frozen = {name: params[name] for name, rate in self.groups.items() if rate == 0}
-        if not frozen:
+    def split(self, params: Any) -> tuple[Any, Any]:
+        """Parameters that are trained, and those of the frozen groups; `join` undoes it."""
+        if 0 not in self.groups.values():
             return params, {}
-        return {name: part for name, part in params.items() if name not in frozen}, frozen
+        parts: tuple[dict, dict] = ({}, {})
+        for path, array in flatten_dict(params).items():
+            parts[self._relative_rate(path) == 0][path] = array
+        return tuple(map(unflatten_dict, parts))
+
+    def join(self, trained: Any, frozen: Any) -> Any:
+        """All parameters, from the parts that `split` gives."""
+        if not frozen:
+            return trained
+        return unflatten_dict({**flatten_dict(trained), **flatten_dict(frozen)})
+
+    def _relative_rate(self, path: tuple[str, ...]) -> float:
+        return self.groups.get(ADAPTER if path[-1] in ADAPTER_KEYS else path[0], 1.0)
 
     def _chain(self) -> optax.GradientTransformation:
         adam = optax.scale_by_adam(b2=self.beta2, eps=self.epsilon)
@@ -88,13 +103,13 @@ class Optimiser:
 
         if not self.groups:
             return descend(params, updates, rate), opt_state
-        moves = jnp.where(epoch < self.frozen_epochs, 0.0, 1.0)
-        rates = {
-            name: rate * moves * self.groups[name] if name in self.groups else rate
-            for name in params
-        }
-        params = {name: descend(params[name], updates[name], rates[name]) for name in params}
-        return {**params, **frozen}, opt_state
+        moves, updates = jnp.where(epoch < self.frozen_epochs, 0.0, 1.0), flatten_dict(updates)
+        moved = {}
+        for path, array in flatten_dict(params).items():
+            in_base = path[0] in self.groups
+            own = rate * self._relative_rate(path) * (moves if in_base else 1.0)
+            moved[path] = descend(array, updates[path], own)
+        return self.join(unflatten_dict(moved), frozen), opt_state
 
 
 def epochs_since(epoch: Int[Array, ""], starts: tuple[int, ...]) -> Int[Array, ""]:
@@ -111,13 +126,16 @@ def model_optimiser(config: Any, starts: tuple[int, ...] | None = None) -> Optim
       starts: as in `Optimiser`; None for the end of the warm-up.
     """
     optim, train = config.optim, config.train
+    groups = {"text_base": optim.text_rate} if config.model.pretrained else {}
+    if config.model.adapter_rank:
+        groups = {"text_base": 0.0, ADAPTER: 1.0}
     return Optimiser(
         learning_rate=optim.learning_rate,
         decay_epochs=optim.decay_epochs,
         starts=(train.warmup_epochs,) if starts is None else starts,
         grad_clip=optim.grad_clip,
         weight_decay=optim.weight_decay,
-        groups={"text_base": optim.text_rate} if config.model.pretrained else {},
+        groups=groups,
         frozen_epochs=optim.base_epochs,
         cosine_epochs=train.epochs if optim.schedule == COSINE else 0,
         warmup_steps=optim.warmup_steps,

@@ -59,11 +59,13 @@ def make_model(
 
 
 def _text_base(config: Any, base: TextBase) -> TextBase:
-    """The base with the dropout that the config asks for; none if it is frozen."""
+    """The base with the dropout and the adapters of the config; no dropout if it is frozen."""
     if config.optim.text_rate == 0:
         return with_dropout(base, 0.0)
     rate = config.model.base_dropout
-    return base if rate < 0 else with_dropout(base, rate)
+    base = base if rate < 0 else with_dropout(base, rate)
+    stack = dataclasses.replace(base.stack, adapter_rank=config.model.adapter_rank)
+    return dataclasses.replace(base, stack=stack)
 
 
 def _choices(config: Any) -> dict[str, tuple[str, ...]]:

@@ -90,6 +90,7 @@ _LIMITS = (  # fields, test of the value, the expected range in words
         lambda x: 0 <= x < 1,
         "at least 0 and less than 1",
     ),
+    (("model.adapter_rank",), lambda x: 0 <= x <= 1024, "0 to 1024"),
     (("optim.beta2",), lambda x: 0 < x < 1, "more than 0 and less than 1"),
     (
         ("model.base_dropout",),

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.loading import PRETRAINED
@@ -26,6 +26,10 @@ def check_pretrained_fields(config: ConfigDict) -> None:
             f"model.text_encoder: {WORDS!r}, expected bert, clip or siglip, as model.pretrained is "
             f"{model.pretrained!r}"
         )
+    if model.adapter_rank and model.text_encoder == WORDS:
+        wrong.append(
+            f"model.adapter_rank: {model.adapter_rank}, expected 0 without a pretrained encoder"
+        )
     if config.optim.base_epochs and model.text_encoder == WORDS:
         wrong.append(
             f"optim.base_epochs: {config.optim.base_epochs}, expected 0 without a pretrained "
@@ -36,6 +40,11 @@ def check_pretrained_fields(config: ConfigDict) -> None:
             wrong.append(
                 f"model.pretrained: empty, expected the directory of the weights for "
                 f"model.text_encoder={model.text_encoder}"
+            )
+        if model.adapter_rank and config.optim.text_rate == 0:
+            wrong.append(
+                f"model.adapter_rank: {model.adapter_rank}, expected 0 with optim.text_rate=0, "
+                "which freezes the whole encoder"
             )
         if model.word_noise:
             wrong.append(
@@ -80,19 +89,17 @@ def has_changed(pretrained: Pretrained | None, original: str | Path) -> bool:
         return True
 
 
-def with_pretrained(state: TrainState, parameters: dict[str, Any], networks: int) -> TrainState:
-    """The state with pretrained arrays in place of random ones.
+def with_pretrained(state: TrainState, parameters: dict[str, Any]) -> TrainState:
+    """The state with pretrained arrays in place of random ones; each network gets the same.
 
     Args:
       state: a state before the first step.
-      parameters: arrays of each base, by its group.
-      networks: number of networks side by side; each starts from the same arrays.
+      parameters: arrays of each base, by its group. Adapters are not among them.
     """
 
-    def put(old: jax.Array, new: Any) -> jax.Array:
-        return jnp.broadcast_to(jnp.asarray(new, old.dtype), old.shape)
-
-    groups = {
-        name: jax.tree.map(put, state.params[name], arrays) for name, arrays in parameters.items()
+    params, given = flatten_dict(state.params), flatten_dict(parameters)
+    arrays = {
+        path: jnp.broadcast_to(jnp.asarray(array, params[path].dtype), params[path].shape)
+        for path, array in given.items()
     }
-    return state.replace(params={**state.params, **groups})
+    return state.replace(params=unflatten_dict({**params, **arrays}))

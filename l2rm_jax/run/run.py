@@ -88,7 +88,7 @@ class Run:
         state = initial_state(self.method, key, self._sample, len(self.data.train))
         if self.data.pretrained is None:
             return state
-        return with_pretrained(state, self.data.pretrained.parameters(), self.method.networks)
+        return with_pretrained(state, self.data.pretrained.parameters())
 
     def _start_clock(self) -> None:
         self._clock = time.monotonic() - self.position["seconds"]

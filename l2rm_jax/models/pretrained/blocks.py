@@ -29,16 +29,40 @@ def layer_norm(epsilon: float, name: str) -> nn.LayerNorm:
     return nn.LayerNorm(epsilon=epsilon, use_fast_variance=False, name=name)
 
 
+class AdaptedLinear(Linear):
+    """Linear layer to which a product of two small matrices is added, `x lower raise`.
+
+    Hu et al., "LoRA", ICLR 2022. `raise` is zero at first, so the layer is the pretrained one.
+
+    Attributes:
+      rank: columns of `lower`; 0 adds nothing.
+    """
+
+    rank: int = 0
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "... i"]) -> Float[Array, "... o"]:
+        outputs = super().__call__(x)
+        if not self.rank:
+            return outputs
+        unit_variance = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
+        lower = self.param("lower", unit_variance, (x.shape[-1], self.rank))
+        upper = self.param("raise", nn.initializers.zeros_init(), (self.rank, self.features))
+        return outputs + (x @ lower) @ upper
+
+
 class Attention(nn.Module):
     """Attention with several heads, of queries `[n, Q, D]` to states `[n, K, D]`: `[n, Q, D]`.
 
     Attributes:
       heads: number of heads; they divide D.
+      rank: of the adapters of its maps; 0 without any.
       dropout: rate of dropout of the weights.
       axis_name: mapped axis of the devices, or None.
     """
 
     heads: int
+    rank: int = 0
     dropout: float = 0.0
     axis_name: str | None = None
 
@@ -54,14 +78,14 @@ class Attention(nn.Module):
 
         def project(x: Array, name: str) -> Array:
             split = (*x.shape[:2], self.heads, width // self.heads)
-            return Linear(width, name=name)(x).reshape(split)
+            return AdaptedLinear(width, rank=self.rank, name=name)(x).reshape(split)
 
         query, key = project(queries, "query"), project(states, "key")
         scores = jnp.einsum("nqhd,nkhd->nhqk", query, key) * (width // self.heads) ** -0.5
         weights = jax.nn.softmax(jnp.where(mask, scores, jnp.finfo(scores.dtype).min), axis=-1)
         weights = Dropout(self.dropout, self.axis_name)(weights, train)
         mixed = jnp.einsum("nhqk,nkhd->nqhd", weights, project(states, "value"))
-        return Linear(width, name="out")(mixed.reshape(queries.shape))
+        return AdaptedLinear(width, rank=self.rank, name="out")(mixed.reshape(queries.shape))
 
 
 class Block(nn.Module):
@@ -77,7 +101,11 @@ class Block(nn.Module):
     ) -> tuple[Float[Array, "n L D"], None]:
         stack = self.stack
         attention = Attention(
-            stack.heads, stack.attention_dropout, self.axis_name, name="attention"
+            stack.heads,
+            stack.adapter_rank,
+            stack.attention_dropout,
+            self.axis_name,
+            name="attention",
         )
 
         def attend(x: Array) -> Array:

@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
 
 from l2rm_jax.devices.parallel import AXIS, Replicas
 from l2rm_jax.methods import make_method
@@ -95,7 +96,6 @@ def test_every_network_and_every_fresh_start_has_the_pretrained_arrays(method):
         with_pretrained(
             initial_state(cell.method, jax.random.key(seed), cell.sample, len(pairs())),
             arrays,
-            cell.method.networks,
         ).params
         for seed in (0, 1)
     ]
@@ -113,3 +113,31 @@ def test_every_network_and_every_fresh_start_has_the_pretrained_arrays(method):
     assert (kernels[0] != kernels[1]).any()
     if method == "ncr":
         assert (kernels[0][0] != kernels[0][1]).any()
+
+
+def test_adapters_alone_are_trained_and_begin_as_nothing():
+    """Of the base, the product of two small matrices in each map of attention moves."""
+    config = config_of("infonce", "vse", adapter_rank=2, base_dropout=0.0)
+    cell, batch = make_cell(config), None
+    batch = small_ids(next(batches(cell, MAIN)))
+    state = grid.start(cell.method, jax.random.key(0), cell.sample)
+    state = with_pretrained(state, read_parameters("bert"))
+    plain = make_cell(config_of("infonce", "vse", base_dropout=0.0))
+    other = with_pretrained(
+        grid.start(plain.method, jax.random.key(0), plain.sample), read_parameters("bert")
+    )
+    after, metrics = jax.jit(cell.method.step)(state, batch)
+    _, expected = jax.jit(plain.method.step)(other, batch)
+    assert float(metrics["loss"]) == pytest.approx(float(expected["loss"]), rel=1e-6)
+    old, new = (flatten_dict(each.params["text_base"]) for each in (state, after))
+    moved = {path for path in old if (old[path] != new[path]).any()}
+    maps = {("blocks", "attention", name) for name in ("query", "key", "value", "out")}
+    assert moved == {(*name, "raise") for name in maps}  # `lower` has no slope while it is zero
+    after, _ = jax.jit(cell.method.step)(after, batch)
+    new = flatten_dict(after.params["text_base"])
+    moved = {path for path in old if (old[path] != new[path]).any()}
+    assert moved == {(*name, key) for name in maps for key in ("lower", "raise")}
+    assert old[("blocks", "attention", "query", "lower")].shape == (2, 12, 2)
+    moments = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(after.opt_state)]
+    own = [name for name in moments if "text_base" in name]
+    assert len(own) == 2 * 8 and all("lower" in name or "raise" in name for name in own)

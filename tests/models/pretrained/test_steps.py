@@ -30,7 +30,7 @@ def take_steps(base, params, arrays, rate=RATE, text_rate=TEXT_RATE):
     opt_state, losses = optimiser.init(params), []
 
     def loss(trained, frozen):
-        every = {**trained, **frozen}
+        every = optimiser.join(trained, frozen)
         ids = arrays["ids"], arrays["lengths"], False
         vectors, _ = model.apply({"params": every["text_base"]}, *ids)
         mapped = vectors[:, 0] @ every["head"]["kernel"]
