@@ -65,7 +65,8 @@ def check(config: Any) -> str:
         images = [split.images for split in data.splits]
         vectors = [None if len(data.vocabulary) else split.tokens for split in data.splits]
     in_words = all(each is None for each in vectors)
-    attempt(check_word_noise, config.model, in_words=in_words)
+    bases = data.pretrained.bases if data and data.pretrained else None
+    attempt(check_word_noise, config.model, in_words=in_words, bases=bases)
     if config.train.batch_size == given.train.batch_size:
         attempt(check_train_size, config, train)
     attempt(check_test_size, config, test)

@@ -101,6 +101,23 @@ class Stack:
 
 
 @dataclass(frozen=True)
+class PieceIds:
+    """Ids of a tokenizer that the augmentation of captions needs.
+
+    Attributes:
+      count: ids are below this number.
+      mask: id of the token that stands for a word that is hidden.
+      special: ids that stand for no piece of a word, `mask` among them.
+      continuations: ids of pieces that continue the word of the piece before.
+    """
+
+    count: int
+    mask: int
+    special: tuple[int, ...]
+    continuations: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class TextBase:
     """A text transformer, `[J, L]` token ids to states.
 
@@ -114,6 +131,7 @@ class TextBase:
         caption's end, or the last position, padding or not (see `POOLINGS`).
       projection: numbers in that vector, if a last linear map makes it from the state; 0 without.
       padding: id of the padding.
+      ids: other ids of its tokenizer; None if that has no mask token, or is not read.
     """
 
     kind: str
@@ -124,6 +142,7 @@ class TextBase:
     pooling: str
     projection: int
     padding: int
+    ids: PieceIds | None = None
 
     @property
     def pads_to_limit(self) -> bool:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from l2rm_jax.bases import TextBase
+from l2rm_jax.bases import PieceIds, TextBase
 from l2rm_jax.errors import ConfigError, DataError, Problems, first_line
 
-TOKENIZER_FILE = "tokenizer.json"
+TOKENIZER_FILE, MASK = "tokenizer.json", "[MASK]"
 _BLOCK = 10_000  # captions that the tokenizer gets at once
 # Tokens that each kind of model has around a caption.
 _MARKS = {"bert": "[CLS] and [SEP]", "clip": "start and end", "siglip": "the end"}
@@ -55,7 +55,7 @@ class Pieces:
     """
 
     def __init__(self, file: Path, base: TextBase, max_words: int):
-        self._tokenizer, self._base = _read_tokenizer(file), base
+        self._file, self._tokenizer, self._base = file, _read_tokenizer(file), base
         self._marks = _MARK_COUNTS[base.kind]
         self.limit = min(max_words, base.positions)
         problems = Problems()
@@ -79,7 +79,7 @@ class Pieces:
         cut: list[str] = []
         for start in range(0, len(captions), _BLOCK):
             block = captions[start : start + _BLOCK]
-            encoded = self._tokenizer.encode_batch(list(block))
+            encoded = self._encode(block, name)
             ids += [np.array(each.ids, np.int32) for each in encoded]
             pairs = zip(block, encoded, strict=True)
             cut += [caption for caption, each in pairs if each.overflowing]
@@ -93,6 +93,19 @@ class Pieces:
                 f"{cut[0][:40]}...",
             )
         return ids
+
+    def _encode(self, captions: Sequence[str], name: str) -> list[Any]:
+        """Encode captions.
+
+        Raises:
+          DataError: the tokenizer cannot, as one of its tokens has no id, for example.
+        """
+        try:
+            return self._tokenizer.encode_batch(list(captions))
+        except Exception as error:  # the library raises plain exceptions
+            raise DataError(
+                f"{self._file}: cannot encode the {name} ({first_line(error, 200)})"
+            ) from error
 
     def words(self, caption: str) -> tuple[list[str], list[list[int]]]:
         """The words of a caption, and for each the columns of its pieces.
@@ -113,7 +126,7 @@ class Pieces:
         """Count the pieces of each caption."""
         token = getattr(self._tokenizer.model, "unk_token", None)
         unknown = None if token is None else self._tokenizer.token_to_id(token)
-        encoded = self._tokenizer.encode_batch(list(captions))
+        encoded = self._encode(captions, "captions")
         pieces = [
             [at for at, word in zip(each.ids, each.word_ids, strict=True) if word is not None]
             for each in encoded
@@ -122,6 +135,22 @@ class Pieces:
             np.array([len(ids) for ids in pieces], np.int64),
             np.array([ids.count(unknown) for ids in pieces], np.int64),
             np.array([bool(each.overflowing) for each in encoded], bool),
+        )
+
+    def ids(self) -> PieceIds | None:
+        """Ids that the augmentation of captions needs; None without a mask token."""
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        if MASK not in vocabulary:
+            return None
+        added = self._tokenizer.get_added_tokens_decoder()
+        special = sorted(number for number, token in added.items() if token.special)
+        # Only models of the kind WordPiece have it.
+        prefix = getattr(self._tokenizer.model, "continuing_subword_prefix", None)
+        continued = [
+            number for piece, number in vocabulary.items() if prefix and piece.startswith(prefix)
+        ]
+        return PieceIds(
+            1 + max(vocabulary.values()), vocabulary[MASK], tuple(special), tuple(sorted(continued))
         )
 
     def to_bytes(self) -> bytes:

@@ -10,7 +10,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ def open_pretrained(
         if weights is not None and base is not None:
             problems.attempt(weights.check, Bases(text=base))
     problems.raise_all()
-    return Pretrained(directory, Bases(text=base), pieces)
+    return Pretrained(directory, Bases(text=replace(base, ids=pieces.ids())), pieces)
 
 
 def read_kind(directory: str | Path) -> str:

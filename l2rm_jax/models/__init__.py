@@ -49,7 +49,7 @@ def make_model(
     known = {"text_encoder": (WORDS, *KINDS), "text_states": TEXT_STATES}
     problems.attempt(check_names, "model", config.model, known)
     problems.attempt(check_names, "cam", config.cam, {"direction": cam.DIRECTIONS})
-    problems.attempt(check_word_noise, config.model, in_words=vocabulary_size > 0)
+    problems.attempt(check_word_noise, config.model, in_words=vocabulary_size > 0, bases=bases)
     problems.attempt(_check_region_mask, config)
     problems.raise_all()
     sections = FrozenConfigDict({name: config[name] for name in SECTIONS})
@@ -84,11 +84,21 @@ def _choices(config: Any) -> dict[str, tuple[str, ...]]:
     return {**choices, **(own(config).choices if own else {})}
 
 
-def check_word_noise(config: ConfigDict, in_words: bool) -> None:
-    """Raise `ConfigError` for word noise where captions are given as vectors."""
-    if config.word_noise and not in_words:
+def check_word_noise(config: ConfigDict, in_words: bool, bases: Bases | None = None) -> None:
+    """Raise `ConfigError` for word noise where captions are vectors, or have no mask token.
+
+    Args:
+      config: the config's section `model`.
+      in_words: whether captions are read as words or pieces.
+      bases: pretrained transformers of the run; None without any.
+    """
+    noise, base = config.word_noise, None if bases is None else bases.text
+    if noise and not in_words:
+        raise ConfigError(f"model.word_noise: {noise}, expected 0: captions are given as vectors")
+    if noise and base is not None and base.ids is None:
         raise ConfigError(
-            f"model.word_noise: {config.word_noise}, expected 0: captions are given as vectors"
+            f"model.word_noise: {noise}, expected 0 with model.text_encoder={base.kind}, whose "
+            "tokenizer has no mask token"
         )
 
 

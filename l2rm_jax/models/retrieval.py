@@ -107,7 +107,9 @@ class RetrievalModel(nn.Module):
           train: whether to use dropout.
         """
         if train and (share := self.config.model.word_noise):
-            settings = (share, self.vocabulary_size)
+            ids = self.bases.text.ids if self.bases is not None and self.bases.text else None
+            size = self.vocabulary_size if ids is None else ids.count
+            settings = (share, size, ids)
             tokens, lengths = self._augment(perturb_words, tokens, lengths, *settings)
         if self.text_base is not None:
             tokens, lengths = self.text_base(tokens, lengths, train)

@@ -32,7 +32,8 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
     """
     check_settings(config)
     data = leave_out_fold(config.split, load_run_data(config, workdir))
-    check_word_noise(config.model, in_words=len(data.vocabulary) > 0)
+    bases = data.pretrained.bases if data.pretrained else None
+    check_word_noise(config.model, in_words=len(data.vocabulary) > 0, bases=bases)
     check_train_size(config, data.train)
     check_test_size(config, data.test)
     return data

@@ -46,11 +46,6 @@ def check_pretrained_fields(config: ConfigDict) -> None:
                 f"model.adapter_rank: {model.adapter_rank}, expected 0 with optim.text_rate=0, "
                 "which freezes the whole encoder"
             )
-        if model.word_noise:
-            wrong.append(
-                f"model.word_noise: {model.word_noise}, expected 0 with "
-                f"model.text_encoder={model.text_encoder}"
-            )
         if model.head == "linear":
             wrong.append(
                 f"model.head: 'linear', expected another head with "

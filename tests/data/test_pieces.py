@@ -1,5 +1,6 @@
 """Captions by a pretrained tokenizer: ids, what is cut, and words from pieces."""
 
+import json
 import logging
 
 import numpy as np
@@ -100,3 +101,24 @@ def test_a_tokenizer_must_fit_its_model(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(DataError, match=r"tokenizer\.json: is no tokenizer"):
         Pieces(tmp_path / "tokenizer.json", base, 64)
+
+
+def test_ids_for_the_augmentation():
+    ids = read_pieces("bert").ids()
+    assert ids.special == (0, 1, 2, 3, 4) and ids.mask == 4 and ids.count == 90
+    words, columns = read_pieces("bert").words("yellow cones")
+    tokens = read_pieces("bert").encode_all(["yellow cones"])[0]
+    assert words == ["yellow", "cones"]
+    for own in columns:
+        assert [tokens[at] in ids.continuations for at in own] == [at > own[0] for at in own]
+    assert read_pieces("clip").ids() is None
+
+
+def test_a_tokenizer_that_fails_is_named(tmp_path):
+    """Its token for unknown pieces has no id."""
+    content = json.loads((GOLDEN / "clip" / "tokenizer.json").read_bytes())
+    content["model"]["unk_token"] = "<nothing>"
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    pieces = Pieces(tmp_path / "tokenizer.json", read_bases("clip").text, 64)
+    with pytest.raises(DataError, match=r"tokenizer\.json: cannot encode the captions of dev"):
+        pieces.encode_all(["a 漢"], "captions of dev")

@@ -183,33 +183,35 @@ def test_check_describes_the_encoder_and_the_captions(tmp_path):
 
 
 def test_other_fields_must_fit(tmp_path):
-    wrong = {
-        ("model__pretrained", ""): "model.pretrained: empty, expected the directory of the weights",
-        ("model__text_encoder", "gru"): "model.text_encoder: 'gru', expected bert, clip or siglip",
-        (
-            "model__text_encoder",
-            "t5",
-        ): "model.text_encoder: 't5' is none of gru, bert, clip, siglip",
-        ("model__text_states", "x"): "model.text_states: 'x' is none of all, vector",
-        (
-            "model__word_noise",
-            0.2,
-        ): "model.word_noise: 0.2, expected 0 with model.text_encoder=bert",
-        ("model__head", "linear"): "model.head: 'linear', expected another head with",
-        (
-            "model__base_dropout",
-            1.0,
-        ): "model.base_dropout: 1.0, expected at least 0 and less than 1",
-        ("optim__text_rate", -1.0): "optim.text_rate: -1.0, expected at least 0",
-        ("train__length_groups", 0): "train.length_groups: 0, expected at least 1",
-    }
-    for (field, value), message in wrong.items():
-        with pytest.raises(ConfigError, match=message):
+    wrong = [
+        ("model__pretrained", "", "empty, expected the directory of the weights"),
+        ("model__text_encoder", "gru", "'gru', expected bert, clip or siglip"),
+        ("model__text_encoder", "t5", "'t5' is none of gru, bert, clip, siglip"),
+        ("model__text_states", "x", "'x' is none of all, vector"),
+        ("model__adapter_rank", -1, "-1, expected 0 to 1024"),
+        ("model__head", "linear", "'linear', expected another head with"),
+        ("model__base_dropout", 1.0, "1.0, expected at least 0 and less than 1"),
+        ("optim__text_rate", -1.0, "-1.0, expected at least 0"),
+        ("train__length_groups", 0, "0, expected at least 1"),
+        ("optim__schedule", "linear", "'linear', expected step or cosine"),
+        ("optim__beta2", 1.0, "1.0, expected more than 0 and less than 1"),
+    ]
+    for field, value, message in wrong:
+        with pytest.raises(ConfigError, match=f"{field.replace('__', '.')}: {message}"):
             check_settings(bert_config(**{field: value}))
+    with pytest.raises(ConfigError, match=r"adapter_rank: 2, expected 0 with optim\.text_rate=0"):
+        check_settings(bert_config(model__adapter_rank=2, optim__text_rate=0.0))
+    plain = bert_config(optim__base_epochs=1, model__adapter_rank=2, model__pretrained="")
+    plain.model.text_encoder = WORDS
+    with pytest.raises(ConfigError) as found:
+        check_settings(plain)
+    assert all("expected 0 without a pretrained encoder" in line for line in found.value.args)
     needless = {"data__min_count": 1, "data__split_sentences": True, "data__vocabulary": "x.json"}
     with pytest.raises(ConfigError) as found:
         read_data(bert_config(**needless), tmp_path)
     assert len(found.value.args) == 3
+    with pytest.raises(ConfigError, match=r"noise: 0\.2, .*=clip, whose tokenizer has no mask"):
+        read_data(bert_config(kind="clip", model__word_noise=0.2), tmp_path)
     with pytest.raises(DataError, match="model_type is 'clip', expected 'bert'"):
         read_data(bert_config(GOLDEN / "clip"), tmp_path)
 

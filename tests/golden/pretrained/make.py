@@ -87,10 +87,9 @@ def clip_tokenizer() -> Tokenizer:
         [pre_tokenizers.Whitespace(), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
     trainer = trainers.BpeTrainer(
-        vocab_size=118, end_of_word_suffix="</w>", special_tokens=[], show_progress=False
+        vocab_size=118, end_of_word_suffix="</w>", special_tokens=[start, end], show_progress=False
     )
     tokenizer.train_from_iterator(CAPTIONS, trainer)
-    tokenizer.add_special_tokens([start, end])
     marks = [(mark, tokenizer.token_to_id(mark)) for mark in (start, end)]
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{start} $A {end}", special_tokens=marks
