@@ -19,6 +19,7 @@ from l2rm_jax.methods.base import TrainState
 from l2rm_jax.models import WORDS
 from l2rm_jax.run.checkpoints import read_checkpoint
 from l2rm_jax.run.config_file import read_config
+from l2rm_jax.run.exported import export, is_exported, read_exported
 from l2rm_jax.run.log import VALIDATIONS
 
 
@@ -49,7 +50,7 @@ def read_trained(workdir: str | Path, which: str = "best") -> Trained:
     """Read the model of the run in `workdir`, finished or not.
 
     Args:
-      workdir: its work directory.
+      workdir: its work directory, or a directory that `save_trained` wrote.
       which: "best", the best epoch by validation, or "last", the newest checkpoint.
 
     Raises:
@@ -58,8 +59,11 @@ def read_trained(workdir: str | Path, which: str = "best") -> Trained:
       CheckpointError: no epoch is finished yet, or the checkpoint is damaged.
     """
     config = read_config(workdir)
-    state = read_checkpoint(find_checkpoint(workdir, which), _abstract_state)
-    epoch = _epoch_record(workdir, int(state.step))
+    if is_exported(workdir):
+        state, epoch = read_exported(workdir)
+    else:
+        state = read_checkpoint(find_checkpoint(workdir, which), _abstract_state)
+        epoch = _epoch_record(workdir, int(state.step))
     file, bases = Path(workdir) / VOCABULARY_FILE, None
     vocabulary = Vocabulary.read(file) if file.exists() else None
     if config.model.text_encoder != WORDS:
@@ -74,6 +78,22 @@ def read_trained(workdir: str | Path, which: str = "best") -> Trained:
     encoder = record["encoder"] if record else None
     progress = (epoch.get("epoch", 0), epoch.get("rsum"))
     return Trained(config, vocabulary, state, *progress, encoder, bases)
+
+
+def save_trained(trained: Trained, workdir: str | Path, directory: str | Path) -> None:
+    """Write a trained model to a new directory, which `read_trained` reads; see `exported`.
+
+    Args:
+      trained: the model.
+      workdir: the directory that it was read from.
+      directory: the new directory.
+
+    Raises:
+      ConfigError: the directory exists.
+      DataError: safetensors is not installed.
+    """
+    progress = {"epoch": trained.epoch, "rsum": trained.rsum}
+    export(workdir, trained.config, trained.state, progress, directory)
 
 
 def find_checkpoint(workdir: str | Path, which: str = "best") -> Path:
