@@ -99,19 +99,15 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     model.pooling = "mean"  # vse: mean, gpo (VSE-infinity)
     model.region_mask = 0.0  # share of an image's regions a training step omits; not for sgr, saf
     model.word_noise = 0.0  # share of a caption's words that are masked (half), replaced or dropped
-    # Who reads captions: gru (words of a vocabulary, or given vectors), or a pretrained transformer
-    # of model.pretrained: bert, clip, siglip.
+    # What reads captions: gru (or vectors, if they are given), or a transformer of
+    # model.pretrained: bert, clip, siglip.
     model.text_encoder = "gru"
-    # Directory of pretrained weights: config.json, tokenizer.json, model.safetensors. A run keeps a
-    # copy.
-    model.pretrained = ""
-    # States of a pretrained text encoder that the head gets: all (each token is a word) or vector
-    # (one vector a caption).
-    model.text_states = "all"
+    model.pretrained = ""  # directory with config.json, tokenizer.json, model.safetensors
+    model.text_states = "all"  # of a pretrained encoder: all (each token is a word) or vector
     model.base_dropout = -1.0  # dropout of a pretrained encoder; -1 is what its config.json says
-    # Rank of low-rank adapters in the attention of a pretrained encoder, which are trained in place
-    # of its own arrays; 0 adds none.
-    model.adapter_rank = 0
+    model.adapter_rank = (
+        0  # of low-rank adapters, trained in place of a pretrained encoder; 0: none
+    )
     model.remat = False  # compute each pretrained layer again in the backward pass, to save memory
 
     config.cam = cam = ConfigDict()

@@ -1,9 +1,8 @@
 """A trained model as a directory of its own: weights in safetensors, and a page that describes it.
 
-It holds `model.safetensors` (parameters and statistics by their path), `config.json`, the
-vocabulary or the pretrained tokenizer, `results.json` and `dataset.json` where the run has them, and
-a model card, `README.md`. `read_exported` reads the weights again; the rest lies as in a work
-directory.
+It holds `model.safetensors` (parameters and statistics by their path), a model card, `README.md`,
+and what a work directory has: `config.json`, the vocabulary or the pretrained tokenizer, and
+`results.json` and `dataset.json` if there are any. `read_exported` reads the weights again.
 """
 
 import json
