@@ -57,7 +57,7 @@ def main() -> None:
 def inputs_of(sizes: argparse.Namespace, rows: int, width: int) -> dict[str, np.ndarray]:
     """Random captions, all of full length, and the vectors that they are compared with."""
     rng = np.random.default_rng(0)
-    tokens = rng.integers(999, rows, (sizes.batch, sizes.pieces)).astype(np.int32)
+    tokens = rng.integers(min(999, rows // 2), rows, (sizes.batch, sizes.pieces)).astype(np.int32)
     targets = rng.normal(size=(sizes.batch, width)).astype(np.float32)
     return {"tokens": tokens, "targets": targets}
 
