@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from experiments import work
-from experiments.bench import compile, epoch, input, methods, pretrained, score, stepfrom tests.models.pretrained.golden import GOLDEN
+from experiments.bench import compile, epoch, input, methods, pretrained, score, step
+from tests.models.pretrained.golden import GOLDEN
 
 DATA = ("--regions=3", "--features=6", "--repeats=2")
 TINY = (*DATA, "--embed_dim=8", "--sim_dim=8")
