@@ -105,9 +105,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     model.pretrained = ""  # directory with config.json, tokenizer.json, model.safetensors
     model.text_states = "all"  # of a pretrained encoder: all (each token is a word) or vector
     model.base_dropout = -1.0  # dropout of a pretrained encoder; -1 is what its config.json says
-    model.adapter_rank = (
-        0  # of low-rank adapters, trained in place of a pretrained encoder; 0: none
-    )
+    model.adapter_rank = 0  # adapters, trained in place of a pretrained encoder; 0: none
     model.remat = False  # compute each pretrained layer again in the backward pass, to save memory
 
     config.cam = cam = ConfigDict()
