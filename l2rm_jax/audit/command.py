@@ -22,6 +22,7 @@ from l2rm_jax.data.files import check_new, locked_directory, replace_file
 from l2rm_jax.errors import ConfigError, DataError, Problems, list_problems
 from l2rm_jax.run.fields import check_fields, with_valid_fields
 from l2rm_jax.run.opening import read_trained_config
+from l2rm_jax.run.pretrained import with_own_weights
 
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
 _IDENTITY, _WORK = "audit.json", "work"
@@ -58,7 +59,7 @@ def audit_run(
     Raises:
       L2RMError: as `audit_directory`.
     """
-    config = read_trained_config(workdir, changes, "audit")
+    config = with_own_weights(read_trained_config(workdir, changes, "audit"), workdir)
     settings = _settings(config)
     if "audit.scorer" not in changes:
         settings = settings._replace(scorer=f"{config.method}-{config.model.head}")

@@ -55,6 +55,8 @@ class PairDataset:
       posterior: [pairs] probability that the pair is matched, by cross-fitting; None if the pairs
         were not judged.
       rematched: the doubted pairs, combined anew by cross-fitting; None if they were not.
+      judged_captions: one vector of each caption, by which pairs are judged and models fitted in
+        closed form; None takes the tokens.
     """
 
     split: str
@@ -66,6 +68,7 @@ class PairDataset:
     known: Bool[np.ndarray, " pairs"] | None = None
     posterior: Float[np.ndarray, " pairs"] | None = None
     rematched: Rematched | None = None
+    judged_captions: RegionFeatures | None = None
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -107,7 +110,7 @@ class PairDataset:
 
         Of the rematched pairs, those stay whose image and caption both have a pair among the taken.
         """
-        vectors = isinstance(self.tokens, RegionFeatures)
+        vectors, judged = isinstance(self.tokens, RegionFeatures), self.judged_captions
         return replace(
             self,
             captions=[self.captions[pair] for pair in pairs],
@@ -117,6 +120,7 @@ class PairDataset:
             known=None if self.known is None else self.known[pairs],
             posterior=None if self.posterior is None else self.posterior[pairs],
             rematched=None if self.rematched is None else self._take_rematched(pairs),
+            judged_captions=None if judged is None else judged.take(pairs),
         )
 
     def _take_rematched(self, pairs: np.ndarray) -> Rematched:

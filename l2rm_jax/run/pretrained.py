@@ -1,17 +1,30 @@
 """The pretrained weights of a run: found, checked, and put into its first state."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
+from jaxtyping import Float16
 from ml_collections import ConfigDict
 
+from l2rm_jax.console import progress_bar
+from l2rm_jax.data.batches import caption_batches
+from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.loading import PRETRAINED
+from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.data.pretrained import SOURCE_FILE, Pretrained, open_pretrained
+from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.methods.base import TrainState
+from l2rm_jax.methods.closed_form import FITTED_HEAD
 from l2rm_jax.models import WORDS
+from l2rm_jax.models.pretrained import TextTransformer
+from l2rm_jax.run.config_file import with_changes
+from l2rm_jax.run.judgement import uses_crossfit
 
 
 def check_pretrained_fields(config: ConfigDict) -> None:
@@ -46,10 +59,10 @@ def check_pretrained_fields(config: ConfigDict) -> None:
                 f"model.adapter_rank: {model.adapter_rank}, expected 0 with optim.text_rate=0, "
                 "which freezes the whole encoder"
             )
-        if model.head == "linear":
+        if model.head == FITTED_HEAD and model.text_states != "vector":
             wrong.append(
-                f"model.head: 'linear', expected another head with "
-                f"model.text_encoder={model.text_encoder}: its closed-form fit needs fixed features"
+                f"model.text_states: {model.text_states!r}, expected 'vector' with model.head="
+                f"{FITTED_HEAD} and a pretrained encoder"
             )
     if wrong:
         raise ConfigError(*wrong)
@@ -74,6 +87,14 @@ def find_pretrained(config: ConfigDict, workdir: str | Path | None) -> Pretraine
     return open_pretrained(directory, config.model.text_encoder, max_words=config.data.max_words)
 
 
+def with_own_weights(config: ConfigDict, workdir: str | Path) -> ConfigDict:
+    """The config of a run, to start other runs like it from the run's copy of the weights."""
+    own = Path(workdir) / PRETRAINED
+    if not config.model.pretrained or not (own / SOURCE_FILE).exists():
+        return config
+    return with_changes(config, {"model.pretrained": str(own)})
+
+
 def has_changed(pretrained: Pretrained | None, original: str | Path) -> bool:
     """Whether the original directory is still there and holds other weights than the run's copy."""
     if pretrained is None or not Path(original).is_dir() or pretrained.directory == Path(original):
@@ -82,6 +103,41 @@ def has_changed(pretrained: Pretrained | None, original: str | Path) -> bool:
         return Pretrained(Path(original), pretrained.bases, None).hashes() != pretrained.hashes()
     except (DataError, OSError):  # nothing there that could be compared
         return True
+
+
+def with_judged_captions(config: ConfigDict, data: Data) -> Data:
+    """Add vectors of the training captions by the pretrained encoder, where something needs them.
+
+    Cross-fitting judges pairs, and the head `linear` is fitted, by the vectors of the encoder as it
+    was pretrained: those of a trained one would know the pairs. They are rounded to float16.
+
+    Args:
+      config: config of the run.
+      data: its data.
+    """
+    needed = uses_crossfit(config) or config.model.head == FITTED_HEAD
+    if data.pretrained is None or not needed:
+        return data
+    with matmul_precision(config.precision):
+        vectors = _vectors(data.pretrained, data.train, config.evaluation.batch_size)
+    judged = RegionFeatures.from_array(vectors[:, None], "vectors of the training captions")
+    return replace(data, train=replace(data.train, judged_captions=judged))
+
+
+def _vectors(
+    pretrained: Pretrained, pairs: PairDataset, batch_size: int
+) -> Float16[np.ndarray, "captions D"]:
+    """The vector of each caption, by the weights of the directory."""
+    base = pretrained.bases.text
+    params = jax.device_put(pretrained.parameters()["text_base"])
+    model = TextTransformer(base, vector=True)
+    encode = jax.jit(lambda params, *inputs: model.apply({"params": params}, *inputs, False)[0])
+    vectors = np.empty((len(pairs), base.projection or base.stack.width), np.float16)
+    with progress_bar(len(pairs), f"vectors of {pairs.split}") as bar:
+        for tokens, lengths, rows, count in caption_batches(pairs.tokens, batch_size):
+            vectors[rows[:count]] = encode(params, tokens, lengths)[:count, 0]
+            bar.update(count)
+    return vectors
 
 
 def with_pretrained(state: TrainState, parameters: dict[str, Any]) -> TrainState:

@@ -11,6 +11,8 @@ import pytest
 
 import l2rm_jax
 from l2rm_jax.check import check
+from l2rm_jax.config import default
+from l2rm_jax.crossfit.features import caption_vectors
 from l2rm_jax.data import scenes
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pretrained import open_pretrained
@@ -20,7 +22,7 @@ from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.models import WORDS
 from l2rm_jax.models.pretrained import TextTransformer
 from l2rm_jax.run.inputs import check_settings, read_data
-from l2rm_jax.run.pretrained import has_changed
+from l2rm_jax.run.pretrained import has_changed, with_judged_captions, with_own_weights
 from l2rm_jax.run.trained import read_trained
 from tests.models.pretrained.golden import GOLDEN, read_parameters
 from tests.run.pretrained_runs import (
@@ -45,6 +47,15 @@ def differs(one, other) -> bool:
     return any((np.asarray(a) != np.asarray(b)).any() for a, b in pairs)
 
 
+def states_of(pretrained, captions, vector):
+    ids = pretrained.pieces.encode_all(captions)
+    lengths = np.array([len(each) for each in ids])
+    tokens = np.stack([np.pad(each, (0, 32 - len(each))) for each in ids])
+    model = TextTransformer(pretrained.bases.text, vector=vector)
+    params = {"params": pretrained.parameters()["text_base"]}
+    return model.apply(params, tokens, lengths, False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("states", ["all", "vector"])
 def test_a_frozen_base_equals_imported_features(tmp_path, states):
@@ -62,14 +73,9 @@ def test_a_frozen_base_equals_imported_features(tmp_path, states):
 
     shutil.copytree(tmp_path / "texts", tmp_path / "vectors")
     pretrained = open_pretrained(GOLDEN / "bert", "bert", max_words=32)
-    model = TextTransformer(pretrained.bases.text, vector=states == "vector")
-    params = {"params": pretrained.parameters()["text_base"]}
     for split in SIZES:
         captions = (tmp_path / "texts" / f"{split}_caps.txt").read_text().splitlines()
-        ids = pretrained.pieces.encode_all(captions)
-        lengths = np.array([len(each) for each in ids])
-        tokens = np.stack([np.pad(each, (0, 32 - len(each))) for each in ids])
-        vectors, counts = model.apply(params, tokens, lengths, False)
+        vectors, counts = states_of(pretrained, captions, states == "vector")
         np.save(tmp_path / "vectors" / f"{split}_caps.npy", vectors)
         np.save(tmp_path / "vectors" / f"{split}_lengths.npy", counts)
     config = bert_config(**{**fields, "data__path": str(tmp_path / "vectors")})
@@ -158,6 +164,37 @@ def test_the_words_of_an_alignment_are_those_of_the_caption(tmp_path):
         retriever.encode_captions(["a cube", " "])
 
 
+def test_judged_captions_are_the_vectors_of_the_pretrained_encoder(tmp_path):
+    """For cross-fitting and the linear head alone; in float16, and taken with their pairs."""
+    config = bert_config(train__draw="posterior")
+    data = with_judged_captions(config, read_data(config, tmp_path))
+    expected, _ = states_of(data.pretrained, data.train.captions, vector=True)
+    rows = np.arange(len(data.train))
+    found = data.train.judged_captions
+    np.testing.assert_allclose(found.rows(rows), expected, rtol=0, atol=5e-4)
+    fitted = caption_vectors(data.train)
+    assert fitted.fit is None and fitted.rows.shape == (100, 12)
+    part = data.train.take(np.array([7, 3])).judged_captions
+    np.testing.assert_array_equal(part.rows(np.arange(2)), found.rows(np.array([7, 3])))
+    for fields in ({}, {"model__head": "linear", "model__text_states": "vector"}):
+        config = bert_config(**fields)
+        data = with_judged_captions(config, read_data(config, tmp_path))
+        assert (data.train.judged_captions is None) == (not fields)
+
+
+@pytest.mark.slow
+def test_the_linear_head_is_fitted_to_frozen_vectors(tmp_path, few_draws):
+    """Weighted by a judgement by the same vectors; the pretrained arrays stay."""
+    fields = {"method": "cca", "model__head": "linear", "model__text_states": "vector"}
+    config = bert_config(**fields, train__draw="posterior", data__scenes_train=60)
+    assert np.isfinite(run(config, tmp_path / "run")["rsum"])
+    with np.load(tmp_path / "run" / "crossfit.npz") as judged:
+        assert len(judged["posterior"]) == 300
+    state = read_trained(tmp_path / "run").state
+    assert state.params["text_encoder"]["map"].shape[0] == 12
+    assert_equal(state.params["text_base"], read_parameters("bert")["text_base"])
+
+
 def test_changed_originals_are_noticed(tmp_path):
     """Not one that is gone, or the same under another name."""
     original = copy_model(tmp_path / "model")
@@ -171,6 +208,15 @@ def test_changed_originals_are_noticed(tmp_path):
     assert has_changed(own, original)
     file.unlink()
     assert has_changed(own, original)
+
+
+def test_other_runs_start_from_the_copy_of_the_weights(tmp_path):
+    """As those of an audit of the run do."""
+    config = bert_config(tmp_path / "gone")
+    assert with_own_weights(config, tmp_path).model.pretrained == str(tmp_path / "gone")
+    open_pretrained(GOLDEN / "bert", "bert", max_words=32).keep(tmp_path / "pretrained")
+    assert with_own_weights(config, tmp_path).model.pretrained == str(tmp_path / "pretrained")
+    assert with_own_weights(default(), tmp_path).model.pretrained == ""
 
 
 def test_check_describes_the_encoder_and_the_captions(tmp_path):
@@ -189,7 +235,6 @@ def test_other_fields_must_fit(tmp_path):
         ("model__text_encoder", "t5", "'t5' is none of gru, bert, clip, siglip"),
         ("model__text_states", "x", "'x' is none of all, vector"),
         ("model__adapter_rank", -1, "-1, expected 0 to 1024"),
-        ("model__head", "linear", "'linear', expected another head with"),
         ("model__base_dropout", 1.0, "1.0, expected at least 0 and less than 1"),
         ("optim__text_rate", -1.0, "-1.0, expected at least 0"),
         ("train__length_groups", 0, "0, expected at least 1"),
@@ -199,6 +244,10 @@ def test_other_fields_must_fit(tmp_path):
     for field, value, message in wrong:
         with pytest.raises(ConfigError, match=f"{field.replace('__', '.')}: {message}"):
             check_settings(bert_config(**{field: value}))
+    with pytest.raises(
+        ConfigError, match=r"text_states: 'all', expected 'vector' with model\.head"
+    ):
+        check_settings(bert_config(model__head="linear"))
     with pytest.raises(ConfigError, match=r"adapter_rank: 2, expected 0 with optim\.text_rate=0"):
         check_settings(bert_config(model__adapter_rank=2, optim__text_rate=0.0))
     plain = bert_config(optim__base_epochs=1, model__adapter_rank=2, model__pretrained="")
