@@ -17,14 +17,15 @@ from tests import grid
 from tests.grid import MAIN, STEPPING, batches, pairs, tiny_config
 from tests.models.pretrained.golden import read_bases, read_parameters
 
-# `linear` is fitted in closed form to fixed features; l2rm uses the most of a head.
-TRACED = [("l2rm", head) for head in HEADS if head != "linear"]
+# L2RM uses the most of a head.
+TRACED = [("l2rm", head) for head in HEADS]
 TRACED += [(method, "vse") for method in STEPPING if method != "l2rm"]
 
 
 def config_of(method, head, text_rate=0.1, **fields):
     config = tiny_config(method, head)
     config.model.text_encoder, config.model.pretrained = "bert", "DIR"
+    config.model.text_states = "vector" if head == "linear" else "all"
     config.model.update(fields)
     config.optim.text_rate = text_rate
     return config
