@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.loading import load_data, open_pairs, open_train_pairs, split_names
+from l2rm_jax.data.loading import open_pairs, open_train_pairs, split_names
 from l2rm_jax.data.pairs import Data, PairDataset
+from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.repeats import raise_if_blocks_differ
 from l2rm_jax.data.stored import check_feature_shapes, open_caption_vectors, open_images
 from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
@@ -21,7 +22,12 @@ from l2rm_jax.errors import DataError, Problems, list_problems
 from l2rm_jax.evaluation.recall import describe_counts
 from l2rm_jax.models import check_word_noise
 from l2rm_jax.run.fields import with_valid_fields
-from l2rm_jax.run.inputs import check_settings, check_test_size, check_train_size
+from l2rm_jax.run.inputs import (
+    check_settings,
+    check_test_size,
+    check_train_size,
+    load_run_data,
+)
 
 SHOWN = 5  # examples that a line of the report lists
 _COPIES = 5  # images with the same picture from which on it is named
@@ -49,7 +55,7 @@ def check(config: Any) -> str:
     attempt(check_settings, config)
     # Fields that are known to be wrong must not add errors about the data.
     given, config = config, with_valid_fields(config)
-    data = attempt(load_data, config.data, config.mismatch, workdir=None)
+    data = attempt(load_run_data, config, workdir=None)
     if data is None:  # some part cannot be read; check the others all the same
         names = split_names(config.data)
         train = attempt(open_train_pairs, config.data, config.mismatch)
@@ -61,7 +67,8 @@ def check(config: Any) -> str:
         images = [split.images for split in data.splits]
         vectors = [None if len(data.vocabulary) else split.tokens for split in data.splits]
     in_words = all(each is None for each in vectors)
-    attempt(check_word_noise, config.model, in_words=in_words)
+    bases = data.pretrained.bases if data and data.pretrained else None
+    attempt(check_word_noise, config.model, in_words=in_words, bases=bases)
     if config.train.batch_size == given.train.batch_size:
         attempt(check_train_size, config, train)
     attempt(check_test_size, config, test)
@@ -167,7 +174,10 @@ def _report(
     data: Data, scans: list[SplitScan], words: list[WordReport], data_config: Any
 ) -> Iterator[str]:
     size = len(data.vocabulary)
-    yield f"vocabulary: {size} words" if size else "vocabulary: none, captions are vectors"
+    if data.pretrained is not None:
+        yield f"text encoder: {data.pretrained}"
+    else:
+        yield f"vocabulary: {size} words" if size else "vocabulary: none, captions are vectors"
     described = list(zip(data.splits, scans, strict=True))
     for (split, features), report in zip(described, words, strict=True):
         yield from _describe(split, features, report, data.vocabulary, data_config)
@@ -180,7 +190,7 @@ def _describe(
     split: PairDataset,
     scans: SplitScan,
     report: WordReport,
-    vocabulary: Vocabulary,
+    vocabulary: Vocabulary | Pieces,
     data_config: Any,
 ) -> list[str]:
     features = scans.images
@@ -190,7 +200,9 @@ def _describe(
     regions = f"{fewest} to {most}" if fewest < most else f"{most}"
     stored = "once" if split.images.stride == 1 else f"{split.images.stride} times"
     broken = [n for n, caption in enumerate(split.captions, 1) if _BROKEN.search(caption)]
-    if scans.captions is None:
+    if isinstance(vocabulary, Pieces):
+        captions = _describe_pieces(split, vocabulary)
+    elif scans.captions is None:
         captions = _describe_words(split, report, vocabulary, data_config)
     else:
         captions = _describe_vectors(split, scans.captions, data_config.max_words)
@@ -245,6 +257,16 @@ def _describe_words(
     }
 
 
+def _describe_pieces(split: PairDataset, pieces: Pieces) -> dict[str, str]:
+    counts = pieces.counts(split.captions)
+    lengths, share = split.lengths, counts.unknown.sum() / max(counts.read.sum(), 1)
+    return {
+        "tokens of a caption": f"{_describe_quantiles(lengths)}; {counts.is_cut.sum()} cut at "
+        f"{pieces.limit}",
+        "unknown pieces": f"{share:.2%} of all",
+    }
+
+
 def _describe_vectors(split: PairDataset, captions: FeatureScan, max_words: int) -> dict[str, str]:
     return {
         "caption vectors": f"{split.tokens.array.dtype} x {split.tokens.shape[2]}; "
@@ -257,9 +279,15 @@ def _describe_vectors(split: PairDataset, captions: FeatureScan, max_words: int)
 
 def _describe_lengths(lengths: np.ndarray, most: int) -> str:
     return (
+        f"{_describe_quantiles(lengths)}; {np.sum(lengths > most)} longer than {most}, so clipped "
+        "in training"
+    )
+
+
+def _describe_quantiles(lengths: np.ndarray) -> str:
+    return (
         f"{lengths.min()} to {lengths.max()}, median {np.median(lengths):g}, 95% at most "
-        f"{np.quantile(lengths, 0.95, method='higher')}; {np.sum(lengths > most)} longer than "
-        f"{most}, so clipped in training"
+        f"{np.quantile(lengths, 0.95, method='higher')}"
     )
 
 

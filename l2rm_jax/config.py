@@ -33,8 +33,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     """
     config = ConfigDict()
     config.seed = 0  # controls initialisation, order of the data, dropout
-    # l2rm, rcl, rcsl, rcsl_nc, decl, crcl, ncr, bicro, sps, cream, triplet, infonce, cca, or a
-    # plug-in's
+    # l2rm, rcl, rcsl, rcsl_nc, decl, crcl, ncr, bicro, sps, cream, triplet, infonce, sigmoid, cca,
+    # or a plug-in's
     config.method = "l2rm"
     # Modules that register methods or heads of your own. They are imported before anything else.
     config.plugins = tuple(plugins)
@@ -100,6 +100,14 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     model.pooling = "mean"  # vse: mean, gpo (VSE-infinity); chan, over words: mean, lse
     model.region_mask = 0.0  # share of an image's regions a training step omits; not for sgr, saf
     model.word_noise = 0.0  # share of a caption's words that are masked (half), replaced or dropped
+    # What reads captions: gru (or vectors, if they are given), or a transformer of
+    # model.pretrained: bert, clip, siglip.
+    model.text_encoder = "gru"
+    model.pretrained = ""  # directory with config.json, tokenizer.json, model.safetensors
+    model.text_states = "all"  # of a pretrained encoder: all (each token is a word) or vector
+    model.base_dropout = -1.0  # dropout of a pretrained encoder; -1 is what its config.json says
+    model.adapter_rank = 0  # adapters, trained in place of a pretrained encoder; 0: none
+    model.remat = False  # compute each pretrained layer again in the backward pass, to save memory
 
     config.cam = cam = ConfigDict()
     # Head cam: t2i, where words attend to regions, or i2t, where regions attend to words. With
@@ -126,6 +134,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     config.loss = loss = ConfigDict()
     loss.margin = 0.2  # margin of the triplet losses
     loss.tau = 0.05  # temperature of every contrastive loss except RCSL's mining loss
+    loss.learn_scale = False  # infonce: the temperature starts at tau and is learned, 0.01 at least
 
     config.l2rm = l2rm = ConfigDict()
     l2rm.warmup_loss = "rce"  # rce (with InfoNCE), infonce, triplet (L2RM Tab. 4)
@@ -218,9 +227,18 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
 
     config.optim = optim = ConfigDict()
     optim.learning_rate = 2e-4  # learning rate of the model, by Adam
+    # After the warm-up: step divides the rate by 10 every decay_epochs epochs; cosine multiplies it
+    # by (1 + cos(pi e / n)) / 2 in epoch e of the n that follow.
+    optim.schedule = "step"
     optim.decay_epochs = 15  # after the warm-up, the rate is divided by 10 every n epochs
+    optim.warmup_steps = 0  # the first n updates have a rate that rises linearly to the full one
+    optim.beta2 = 0.999  # Adam's decay of the mean of squared gradients
+    optim.adam_epsilon = 1e-8  # added to the root of that mean
     optim.grad_clip = 2.0  # largest global norm of the gradient
     optim.weight_decay = 0.0  # weight decay of AdamW
+    # Rate of a pretrained text encoder, relative to optim.learning_rate; 0 freezes it for the run.
+    optim.text_rate = 0.1
+    optim.base_epochs = 0  # first epochs of the run in which no pretrained encoder moves
 
     config.train = train = ConfigDict()
     train.batch_size = 128  # pairs per batch, over all devices
@@ -234,6 +252,9 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # for ncr, bicro, sps and cream, where a single network (1) splits for itself; else one. More of
     # another method train as if each were alone.
     train.networks = 0
+    # Batches whose captions are sorted by length together, so that a batch has less padding; their
+    # order is shuffled. 1 sorts none.
+    train.length_groups = 1
     train.checkpoint_steps = 1000  # save every n steps, also within an epoch
     train.log_steps = 10  # log the step metrics every n steps
     # What to do at a loss or gradient that is not finite: no update is made, then stop, or skip.

@@ -19,7 +19,7 @@ from l2rm_jax.command_line.error_lines import error_lines
 from l2rm_jax.command_line.help import answer, show
 from l2rm_jax.command_line.import_mode import IMPORT
 from l2rm_jax.command_line.mistakes import missing_flag_error
-from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD
+from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD, PRETRAINED
 from l2rm_jax.console import LogLines
 from l2rm_jax.devices.hosts import (
     OUT_OF_MEMORY,
@@ -219,7 +219,10 @@ MODES = (
         "check",
         "what the data hold",
         "l2rm check --data=D",
-        (CONFIG, FIELD, DATA, Flag("workdir", "DIR", "a run whose config and data are checked")),
+        (
+            *(CONFIG, FIELD, DATA, PRETRAINED),
+            Flag("workdir", "DIR", "a run whose config and data are checked"),
+        ),
         _check,
     ),
     Mode(
@@ -237,7 +240,7 @@ MODES = (
         "train",
         "train or continue a run",
         "l2rm --config=f30k:rcl --data=D",
-        (CONFIG, FIELD, DATA, _WORKDIR, *_HOSTS),
+        (CONFIG, FIELD, DATA, PRETRAINED, _WORKDIR, *_HOSTS),
         _train,
     ),
     Mode(

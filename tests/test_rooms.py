@@ -22,7 +22,7 @@ LINES = (
     ("run",),
     ("methods", "evaluation"),
     ("models", "crossfit", "data"),
-    ("losses", "ot", "mixture", "devices", "config", "settings"),
+    ("losses", "ot", "mixture", "devices", "config", "settings", "bases"),
     ("console", "errors", "version"),
 )
 LINE_OF = {room: number for number, line in enumerate(LINES) for room in line}

@@ -25,6 +25,7 @@ from l2rm_jax.errors import ConfigError, DataError, L2RMError, Problems, list_pr
 from l2rm_jax.run.fields import check_fields, with_valid_fields
 from l2rm_jax.run.inputs import check_test_size, check_train_size
 from l2rm_jax.run.opening import read_trained_config
+from l2rm_jax.run.pretrained import with_own_weights
 from l2rm_jax.version import __version__
 
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
@@ -62,7 +63,7 @@ def audit_run(
     Raises:
       L2RMError: as `audit_directory`.
     """
-    config = read_trained_config(workdir, changes, "audit")
+    config = with_own_weights(read_trained_config(workdir, changes, "audit"), workdir)
     settings = _settings(config)
     if "audit.scorer" not in changes:
         settings = settings._replace(scorer=f"{config.method}-{config.model.head}")

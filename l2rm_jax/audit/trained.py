@@ -18,7 +18,6 @@ from l2rm_jax.audit.inputs import Inputs, Settings
 from l2rm_jax.audit.scorers import Scorer
 from l2rm_jax.crossfit.information import Similarity
 from l2rm_jax.data.files import replace_array
-from l2rm_jax.data.loading import load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, StoppedError, named_errors
 from l2rm_jax.methods import METHODS
@@ -31,7 +30,7 @@ from l2rm_jax.run.detector import (
     fold_similarity,
     open_workdir,
 )
-from l2rm_jax.run.inputs import check_settings
+from l2rm_jax.run.inputs import check_settings, load_run_data
 from l2rm_jax.run.judgement import LINEAR
 from l2rm_jax.train import train
 
@@ -128,7 +127,7 @@ def trained_models(
     fold_file = workdir / FOLD_FILE
     replace_array(fold_file, image_fold)
     own = scorer_config(config, settings, str(fold_file))
-    data, replicas = load_data(own.data, own.mismatch, workdir=workdir), Replicas()
+    data, replicas = load_run_data(own, workdir), Replicas()
     with open_workdir(own, data, workdir), contextlib.ExitStack() as opened:
 
         def model_of(fold: int, pairs: np.ndarray) -> tuple[Similarity, float]:

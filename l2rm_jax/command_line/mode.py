@@ -42,6 +42,11 @@ DATA = Flag(
     "DIR[:SPLIT]",
     "directory of the data (data.path), and the split to test on (data.test_split)",
 )
+PRETRAINED = Flag(
+    "pretrained",
+    "DIR",
+    "directory of a pretrained text encoder (model.pretrained and its model.text_encoder)",
+)
 
 
 class Mode(NamedTuple):

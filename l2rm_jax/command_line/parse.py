@@ -21,6 +21,7 @@ from l2rm_jax.command_line.mode import FIELD, Command, Flag, Mode
 from l2rm_jax.command_line.words import Words, split_words, with_new_mode
 from l2rm_jax.config import flat
 from l2rm_jax.data.importing import fit
+from l2rm_jax.data.pretrained import read_kind
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.run.config_file import CONFIG_FILE, load_config, read_config, with_changes
 
@@ -28,7 +29,9 @@ _log = logging.getLogger(__name__)
 
 _PREFIX = "config."
 # Fields by which a user names models of their own, which the recipe's sizes do not fit.
-_MODEL_FIELDS = frozenset(("method", "model.head", "split.detector", "audit.scorer"))
+_MODEL_FIELDS = frozenset(
+    ("method", "model.head", "model.text_encoder", "split.detector", "audit.scorer")
+)
 _KINDS: dict[type, tuple[absl_flags.ArgumentParser, str]] = {
     bool: (absl_flags.BooleanParser(), "true or false"),
     int: (absl_flags.IntegerParser(), "a whole number"),
@@ -59,9 +62,12 @@ def parse(words: Sequence[str], modes: Sequence[Mode]) -> Command:
     if mode.flag(FIELD.name) is None:
         return Command(mode, values, None, {}, None, given.flags)
     located = _locate_data(values.pop("data", None))
+    encoder = _pretrained_fields(values.pop("pretrained", None))
     path = located.get("data.path", fields.get("data.path", [None])[-1])
-    base, is_built_in = _base_config(config_name, values.get("workdir"), fields, path)
-    changes = _merge(_field_values(fields, flat(base)), located)
+    named = {**fields, **{key: [text] for key, text in encoder.items()}}
+    base, is_built_in = _base_config(config_name, values.get("workdir"), named, path)
+    changes = _merge(_field_values(fields, flat(base)), located, "data")
+    changes = _merge(changes, encoder, "pretrained")
     config = with_changes(base, changes)
     return Command(mode, values, config, changes, config_name, given.flags, is_built_in)
 
@@ -112,12 +118,19 @@ def _locate_data(value: str | None) -> dict[str, str]:
     return {"data.path": directory, "data.test_split": split}
 
 
-def _merge(fields: dict[str, Any], located: Mapping[str, str]) -> dict[str, Any]:
-    """The changes of single fields and of `--data`, which must not contradict each other."""
+def _pretrained_fields(directory: str | None) -> dict[str, str]:
+    """The fields that `--pretrained=DIR` sets: the directory, and who reads captions."""
+    if directory is None:
+        return {}
+    return {"model.pretrained": directory, "model.text_encoder": read_kind(directory)}
+
+
+def _merge(fields: dict[str, Any], located: Mapping[str, str], flag: str) -> dict[str, Any]:
+    """The changes of single fields and of a flag, which must not contradict each other."""
     for key, value in located.items():
         if fields.get(key, value) != value:
             raise ConfigError(
-                f"--data: {value}, but --config.{key}={fields[key]}; expected one of the two"
+                f"--{flag}: {value}, but --config.{key}={fields[key]}; expected one of the two"
             )
     return fields | dict(located)
 

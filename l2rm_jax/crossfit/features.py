@@ -49,6 +49,8 @@ def caption_vectors(dataset: PairDataset) -> Fitted:
     Raises:
       DataError: as `image_vectors`.
     """
+    if dataset.judged_captions is not None:
+        return _vectors(dataset.judged_captions)
     if isinstance(dataset.tokens, RegionFeatures):
         return _vectors(dataset.tokens)
     fit, rows = word_rows(dataset.tokens)

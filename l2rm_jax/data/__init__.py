@@ -4,10 +4,12 @@
 * `stored` opens the files of one split in any layout, with the help of `captions`, `features`,
   `repeats`, `video`, `pickles` and `files`; `scenes/` generates the built-in data set. `ids` reads
   what the user calls the images and captions.
-* `text` turns captions into word indices, `mismatch` swaps training pairs, `filters` drops them.
+* `text` turns captions into word indices, `pieces` into those of a pretrained tokenizer;
+  `pretrained` reads a directory of pretrained weights.
+* `mismatch` swaps training pairs, `filters` drops them.
 * `streams` builds the batches of training, `batches` those of scoring and evaluation.
 
-May import `devices`, `config` and `errors`, but no model.
+May import `devices`, `config`, `bases` and `errors`, but no model.
 """
 
 from l2rm_jax.data.batches import Batch, caption_batches, image_batches, scoring_batches

@@ -12,6 +12,7 @@ from l2rm_jax.data import filters, mismatch
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.mismatch import Mismatch
 from l2rm_jax.data.pairs import Data, PairDataset, Tokens
+from l2rm_jax.data.pretrained import Pretrained
 from l2rm_jax.data.stored import (
     StoredSplit,
     check_caption_kinds,
@@ -25,6 +26,7 @@ from l2rm_jax.errors import ConfigError, DataError, Problems
 
 VOCABULARY_FILE, INDEX_FILE = "vocabulary.json", "mismatch_index.npy"
 WORD_VECTORS_FILE = "word_vectors.npy"
+PRETRAINED = "pretrained"  # directory of a run's copy of its pretrained weights
 
 
 def read_split(
@@ -49,7 +51,13 @@ def read_split(
     return _matched_pairs(stored, tokens)
 
 
-def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | None) -> Data:
+def load_data(
+    data_config: Any,
+    mismatch_config: Any,
+    *,
+    workdir: str | Path | None,
+    pretrained: Pretrained | None = None,
+) -> Data:
     """Read (or generate) the three splits of a run, its vocabulary and its mismatch.
 
     A run keeps its own `vocabulary.json` and `mismatch_index.npy` in `workdir` (written by
@@ -60,6 +68,8 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
       data_config: the `data` part of the config.
       mismatch_config: the `mismatch` part of the config.
       workdir: work directory of the run; None reads the data without one.
+      pretrained: pretrained weights whose tokenizer reads the captions; None for a vocabulary or
+        vectors.
 
     Raises:
       DataError: a file is missing or invalid, or contradicts another file or the work directory.
@@ -69,7 +79,12 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
     workdir = None if workdir is None else Path(workdir)
     problems = Problems()
     attempt = problems.attempt
-    stored = [attempt(open_split, data_config, split) for split in split_names(data_config)]
+    pieces = None if pretrained is None else pretrained.pieces
+    words_only = pieces is not None
+    stored = [
+        attempt(open_split, data_config, split, in_words=words_only)
+        for split in split_names(data_config)
+    ]
     if stored[0]:  # the other splits are compared with the first
         attempt(check_feature_shapes, [split.images for split in stored if split])
     attempt(check_caption_kinds, [split for split in stored if split])
@@ -83,10 +98,18 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
     mismatched = attempt(_run_mismatch, mismatch_config, stored[0], workdir=workdir)
     kept = attempt(_kept_pairs, mismatched, stored[0], config=data_config)
     in_words = not any(split and split.vectors is not None for split in stored)
-    vocabulary, split_sentences = _word_tools(problems, data_config, in_words, workdir)
+    if pieces is None:
+        vocabulary, split_sentences = _word_tools(problems, data_config, in_words, workdir)
+    else:
+        vocabulary = pieces
+        attempt(_check_no_words, data_config, workdir=workdir)
     problems.raise_all()
 
-    if in_words:
+    if pieces is not None:
+        tokens = [
+            pieces.encode_all(split.captions, f"captions of {split.split}") for split in stored
+        ]
+    elif in_words:
         # Tokenizing is slow on large data, so it is done once, after all other checks.
         words = [
             [tokenize(caption, split_sentences) for caption in split.captions] for split in stored
@@ -103,7 +126,7 @@ def load_data(data_config: Any, mismatch_config: Any, *, workdir: str | Path | N
         mismatched = replace(mismatched, filtered=fields)
         train = train.take(kept)
     vectors = _word_vectors(data_config.word_vectors, vocabulary, workdir)
-    return Data(train, dev, test, vocabulary, mismatched, vectors)
+    return Data(train, dev, test, vocabulary, mismatched, vectors, pretrained)
 
 
 def load_train(
@@ -190,14 +213,19 @@ def open_train_pairs(data_config: Any, mismatch_config: Any) -> PairDataset:
 
 
 def save_vocabulary_and_index(data: Data, workdir: str | Path) -> None:
-    """Write vocabulary, word vectors and mismatch index to `workdir`; existing files are kept."""
+    """Write the run's vocabulary, word vectors and mismatch index; existing files are kept.
+
+    With pretrained weights, a copy of their directory takes the place of the vocabulary.
+    """
     vocabulary, index = Path(workdir) / VOCABULARY_FILE, Path(workdir) / INDEX_FILE
     vectors = Path(workdir) / WORD_VECTORS_FILE
     if data.word_vectors is not None and not vectors.exists():
         content = io.BytesIO()
         np.save(content, data.word_vectors)
         replace_file(vectors, content.getvalue())
-    if len(data.vocabulary) and not vocabulary.exists():
+    if data.pretrained is not None:
+        data.pretrained.keep(Path(workdir) / PRETRAINED)
+    elif len(data.vocabulary) and not vocabulary.exists():
         data.vocabulary.write(vocabulary)
     if not index.exists():
         mismatch.write(data.mismatch, index)
@@ -271,6 +299,24 @@ def _empty_vocabulary(file: str, workdir: Path | None) -> Vocabulary:
             "vectors ({split}_caps.npy); use another workdir or move the vectors away"
         )
     return Vocabulary({})
+
+
+def _check_no_words(config: Any, workdir: Path | None) -> None:
+    """Check that nothing asks for a vocabulary, as a pretrained tokenizer reads the captions."""
+    unset = {"vocabulary": "", "min_count": 4, "split_sentences": False}
+    wrong = [
+        f"data.{name}: {config[name]!r}, expected {value!r}, as a pretrained text encoder has a "
+        "tokenizer of its own"
+        for name, value in unset.items()
+        if config[name] != value
+    ]
+    if wrong:
+        raise ConfigError(*wrong)
+    if workdir is not None and (workdir / VOCABULARY_FILE).exists():
+        raise DataError(
+            f"{workdir / VOCABULARY_FILE}: this run has a vocabulary, expected none with a "
+            "pretrained text encoder; use another workdir"
+        )
 
 
 def _check_mismatch(config: Any) -> None:

@@ -8,6 +8,8 @@ from jaxtyping import Bool, Float, Int, Int32
 
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.mismatch import Mismatch
+from l2rm_jax.data.pieces import Pieces
+from l2rm_jax.data.pretrained import Pretrained
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError
 
@@ -53,6 +55,8 @@ class PairDataset:
       posterior: [pairs] probability that the pair is matched, by cross-fitting; None if the pairs
         were not judged.
       rematched: the doubted pairs, combined anew by cross-fitting; None if they were not.
+      judged_captions: one vector of each caption, by which pairs are judged and models fitted in
+        closed form; None takes the tokens.
     """
 
     split: str
@@ -64,6 +68,7 @@ class PairDataset:
     known: Bool[np.ndarray, " pairs"] | None = None
     posterior: Float[np.ndarray, " pairs"] | None = None
     rematched: Rematched | None = None
+    judged_captions: RegionFeatures | None = None
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -105,7 +110,7 @@ class PairDataset:
 
         Of the rematched pairs, those stay whose image and caption both have a pair among the taken.
         """
-        vectors = isinstance(self.tokens, RegionFeatures)
+        vectors, judged = isinstance(self.tokens, RegionFeatures), self.judged_captions
         return replace(
             self,
             captions=[self.captions[pair] for pair in pairs],
@@ -115,6 +120,7 @@ class PairDataset:
             known=None if self.known is None else self.known[pairs],
             posterior=None if self.posterior is None else self.posterior[pairs],
             rematched=None if self.rematched is None else self._take_rematched(pairs),
+            judged_captions=None if judged is None else judged.take(pairs),
         )
 
     def _take_rematched(self, pairs: np.ndarray) -> Rematched:
@@ -157,15 +163,20 @@ class Data:
     """The three splits of a run, its vocabulary and its mismatch.
 
     Only the training split is mismatched and then filtered. The vocabulary is empty if captions are
-    given as vectors. Of word vectors, the rows of words without one are NaN.
+    given as vectors, and a tokenizer if a pretrained text encoder reads them.
+
+    Attributes:
+      word_vectors: start of the word embeddings; rows of words without a vector are NaN.
+      pretrained: the directory of the pretrained weights; None without any.
     """
 
     train: PairDataset
     dev: PairDataset
     test: PairDataset
-    vocabulary: Vocabulary
+    vocabulary: Vocabulary | Pieces
     mismatch: Mismatch
     word_vectors: Float[np.ndarray, "words W"] | None = None
+    pretrained: Pretrained | None = None
 
     @property
     def splits(self) -> tuple[PairDataset, PairDataset, PairDataset]:

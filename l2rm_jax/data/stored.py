@@ -40,10 +40,10 @@ class StoredSplit:
         )
 
 
-def open_split(data_config: Any, split: str) -> StoredSplit:
+def open_split(data_config: Any, split: str, in_words: bool = False) -> StoredSplit:
     """Open a split of the data set that the `data` part of a config describes.
 
-    Features stay on disk.
+    Features stay on disk. With `in_words`, caption vectors are ignored where there are any.
 
     Raises:
       DataError: a file is missing or invalid.
@@ -52,7 +52,7 @@ def open_split(data_config: Any, split: str) -> StoredSplit:
     if data_config.name == "scenes":
         return _generate_scenes(data_config, split)
     if _has_precomp_layout(data_config):
-        return read_files(data_config.path, split)
+        return read_files(data_config.path, split, in_words)
     read = _VIDEO_LAYOUTS[data_config.layout]
     videos = read(data_config.path, split, data_config.features, data_config.max_frames)
     return StoredSplit(split, videos.videos, videos.captions, videos.caption_video)

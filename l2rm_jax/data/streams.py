@@ -46,6 +46,8 @@ class TrainStream:
       share: the host's share of each batch; only these rows are read and returned.
       once: streams that end when they are exhausted: later steps lack them. One that is smaller
         than a batch is filled up, and lasts for one step.
+      length_groups: number of batches whose captions are sorted by length together, so that a batch
+        holds captions of similar length; the order of the batches is shuffled. 1 sorts none.
 
     Raises:
       DataError: there are fewer pairs than a batch, a stream is empty, or a row is out of range.
@@ -66,12 +68,16 @@ class TrainStream:
         queue_length: int = 0,
         share: Share = WHOLE_BATCH,
         once: Collection[str] = (),
+        length_groups: int = 1,
     ):
         _check_streams(dataset, streams, batch_size)
         check_queue_length(dataset, queue_length, batch_size)
         self._reader = BatchReader(dataset, buckets, max_words, share)
+        lengths = dataset.lengths if length_groups > 1 else None
         self._shuffled = {
-            name: _ShuffledBatches(np.asarray(rows), batch_size, stream_seed(seed, epoch, name))
+            name: _ShuffledBatches(
+                np.asarray(rows), batch_size, stream_seed(seed, epoch, name), lengths, length_groups
+            )
             for name, rows in streams.items()
         }
         first = np.asarray(next(iter(streams.values())))
@@ -143,10 +149,28 @@ class _ShuffledBatches:
     A batch spans two passes only if there are fewer rows than `batch_size`: otherwise the rows left
     over at the end of a pass are dropped. NumPy shuffles, because grain's shuffle looks rows up one
     by one, which takes 5 ms for a batch of 64.
+
+    Args:
+      rows: rows of the stream, in the form of `TrainStream`.
+      batch_size: rows per batch.
+      seed: seed of the order.
+      lengths: number of tokens of each caption of the data set; None sorts no batches.
+      length_groups: as in `TrainStream`.
     """
 
-    def __init__(self, rows: np.ndarray, batch_size: int, seed: list[int]):
+    def __init__(
+        self,
+        rows: np.ndarray,
+        batch_size: int,
+        seed: list[int],
+        lengths: np.ndarray | None = None,
+        length_groups: int = 1,
+    ):
         self._rows, self._batch_size, self._seed = rows, batch_size, seed
+        self._lengths, self._group = None, length_groups * batch_size
+        if lengths is not None:
+            captions = rows if rows.ndim == 1 else rows[..., 1].reshape(len(rows), -1)
+            self._lengths = lengths[captions].reshape(len(rows), -1).max(axis=1)
         self._pass_length = len(rows) - len(rows) % batch_size or len(rows)
         self.steps = max(1, self._pass_length // batch_size)  # of one pass
         self._cached_pass = functools.lru_cache(maxsize=2)(self._shuffle)
@@ -154,7 +178,18 @@ class _ShuffledBatches:
     def _shuffle(self, number: int) -> np.ndarray:
         """Rows of a pass, by its number."""
         rng = np.random.default_rng([*self._seed, number])
-        return rng.permutation(self._rows)[: self._pass_length]
+        if self._lengths is None:
+            return rng.permutation(self._rows)[: self._pass_length]
+        order = rng.permutation(len(self._rows))[: self._pass_length]
+        return self._rows[np.concatenate(list(self._sorted_groups(order, rng)))]
+
+    def _sorted_groups(self, order: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
+        """The rows of each group of batches, sorted by length, its batches in a random order."""
+        for start in range(0, len(order), self._group):
+            group = order[start : start + self._group]
+            group = group[np.argsort(self._lengths[group], kind="stable")]
+            batches = np.split(group, range(self._batch_size, len(group), self._batch_size))
+            yield from (batches[at] for at in rng.permutation(len(batches)))
 
     def __getitem__(self, step: int) -> np.ndarray:
         start = step * self._batch_size

@@ -21,6 +21,7 @@ from l2rm_jax.losses.contrastive import (
     info_nce_per_pair,
     pair_probabilities,
     robust_info_nce,
+    sigmoid_contrastive,
     weighted_info_nce,
 )
 from l2rm_jax.losses.evidential import called_matched, evidence, evidential_loss
@@ -64,6 +65,7 @@ __all__ = [
     "rematched_labels",
     "robust_info_nce",
     "robust_mining",
+    "sigmoid_contrastive",
     "smallest",
     "soft_info_nce",
     "soft_margin",

@@ -150,8 +150,38 @@ def robust_info_nce(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[A
     return 0.5 * (info_nce(sims, tau=tau) + reverse)
 
 
-def _log_probabilities(sims, tau):
-    """Log softmax over each image's captions and over each caption's images."""
+def sigmoid_contrastive(
+    sims: Float[Array, "pairs pairs"], *, scale: Float[Array, ""], bias: Float[Array, ""]
+) -> Float[Array, ""]:
+    """SigLIP's loss (Zhai et al., ICCV 2023, Eq. 1): each image with each caption by itself.
+
+    The sum over all images and captions of the batch of `-log sigmoid(z (scale sim + bias))`, where
+    z is 1 for stored pairs and -1 for all others, divided by the number of pairs.
+
+    Args:
+        sims: similarities [images, captions], square.
+        scale: factor of the similarities, > 0.
+        bias: added to the scaled similarities.
+
+    Returns:
+        A scalar >= 0.
+
+    Raises:
+        ValueError: if ``sims`` is not a square matrix.
+    """
+    _check_square(sims)
+    logits = scale * sims + bias
+    stored = jnp.eye(len(sims), dtype=bool)
+    # -log sigmoid(x) = softplus(-x)
+    return jnp.sum(jax.nn.softplus(jnp.where(stored, -logits, logits))) / len(sims)
+
+
+def _check_square(sims):
     if sims.ndim != 2 or sims.shape[0] != sims.shape[1]:
         raise ValueError(f"sims must be a square matrix of stored pairs, found {sims.shape}")
+
+
+def _log_probabilities(sims, tau):
+    """Log softmax over each image's captions and over each caption's images."""
+    _check_square(sims)
     return jax.nn.log_softmax(sims / tau, axis=1), jax.nn.log_softmax(sims / tau, axis=0)

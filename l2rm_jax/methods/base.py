@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import flax.struct
@@ -13,6 +14,13 @@ from jaxtyping import Array, Bool, Float, Int
 
 from l2rm_jax.devices import parallel
 from l2rm_jax.losses import ranking
+from l2rm_jax.methods.optimiser import (  # noqa: F401 (methods import them from here)
+    COSINE,
+    STEP,
+    Optimiser,
+    epochs_since,
+    model_optimiser,
+)
 from l2rm_jax.models.retrieval import RetrievalModel
 
 # Each use of random numbers has its own stream of keys, so a new use does not change the others.
@@ -186,75 +194,13 @@ def step_key(state: TrainState, use: int) -> Array:
     return jax.random.fold_in(jax.random.fold_in(state.key, use), state.step)
 
 
-@dataclasses.dataclass(frozen=True)
-class Optimiser:
-    """AdamW after clipping by the global norm, with the step-wise decay of the reference code.
-
-    The learning rate is divided by 10 every `decay_epochs` epochs, counted from the latest start:
-    the end of the warm-up (L2RM suppl. Tab. 1, "update learning rate"), or that of each schedule.
-
-    Attributes:
-      learning_rate: rate before the first decay, and before the first start.
-      decay_epochs: epochs between two decays, >= 1.
-      starts: ascending epochs, counted from 0, at which the count starts.
-      grad_clip: largest global norm of the gradient; infinity switches clipping off.
-      weight_decay: decoupled weight decay, multiplied by the learning rate.
-    """
-
-    learning_rate: float
-    decay_epochs: int
-    starts: tuple[int, ...] = (0,)
-    grad_clip: float = np.inf
-    weight_decay: float = 0.0
-
-    def _chain(self) -> optax.GradientTransformation:
-        if not np.isfinite(self.grad_clip):
-            return optax.scale_by_adam()
-        return optax.chain(optax.clip_by_global_norm(self.grad_clip), optax.scale_by_adam())
-
-    def init(self, params: Any) -> Any:
-        """Optimiser state for these parameters."""
-        return self._chain().init(params)
-
-    def rate(self, epoch: Int[Array, ""]) -> Float[Array, ""]:
-        """Learning rate of an epoch."""
-        since = jnp.where(epoch < self.starts[0], 0, epochs_since(epoch, self.starts))
-        decays = since // self.decay_epochs
-        return self.learning_rate * 0.1 ** decays.astype(jnp.float32)
-
-    def update(self, grads: Any, opt_state: Any, params: Any, epoch: Array) -> tuple[Any, Any]:
-        """Parameters and optimiser state after one update."""
-        with jax.numpy_dtype_promotion("standard"):  # Optax takes floats to integer powers
-            updates, opt_state = self._chain().update(grads, opt_state, params)
-        rate = self.rate(epoch)
-        params = jax.tree.map(lambda p, u: p - rate * (u + self.weight_decay * p), params, updates)
-        return params, opt_state
-
-
-def epochs_since(epoch: Int[Array, ""], starts: tuple[int, ...]) -> Int[Array, ""]:
-    """Epochs since the latest of `starts`; not before the first of them."""
-    since = epoch - jnp.asarray(starts)
-    return jnp.min(jnp.where(since >= 0, since, jnp.iinfo(jnp.int32).max))
-
-
-def model_optimiser(config, starts: tuple[int, ...] | None = None) -> Optimiser:
-    """Make the optimiser of the model from `config.optim`.
-
-    Args:
-      config: config of the run.
-      starts: as in `Optimiser`; None for the end of the warm-up.
-    """
-    return Optimiser(
-        learning_rate=config.optim.learning_rate,
-        decay_epochs=config.optim.decay_epochs,
-        starts=(config.train.warmup_epochs,) if starts is None else starts,
-        grad_clip=config.optim.grad_clip,
-        weight_decay=config.optim.weight_decay,
-    )
-
-
 def init_state(
-    model: RetrievalModel, optimiser: Optimiser, key: Array, batch: Any, own: Any = ()
+    model: RetrievalModel,
+    optimiser: Optimiser,
+    key: Array,
+    batch: Any,
+    own: Any = (),
+    extra: Mapping[str, Any] = MappingProxyType({}),
 ) -> TrainState:
     """State before the first step.
 
@@ -264,18 +210,20 @@ def init_state(
       key: the run's PRNG key.
       batch: any batch; only its shapes matter.
       own: initial state of the method itself, a tree of arrays.
+      extra: parameters of the method that the optimiser trains with those of the model, by group.
     """
     # The axis of the devices exists only inside a mapped function; parameters do not depend on it.
     local = model.clone(axis_name=None)
     init = jax.jit(local.init)
     key_init = jax.random.fold_in(key, INIT)
     variables = init(key_init, batch.images[:2], batch.tokens[:2], batch.lengths[:2])
+    params = {**variables["params"], **extra}
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         epoch=jnp.zeros((), jnp.int32),
-        params=variables["params"],
+        params=params,
         batch_stats=variables.get("batch_stats", {}),
-        opt_state=optimiser.init(variables["params"]),
+        opt_state=optimiser.init(params),
         own=own,
         key=key,
     )
@@ -307,7 +255,12 @@ def descend(
     Returns:
       The new state, and the metrics with `grad_norm`, the norm before clipping, added.
     """
-    grads, (batch_stats, metrics) = jax.grad(loss_fn, has_aux=True)(state.params)
+    trained, frozen = optimiser.split(state.params)
+
+    def loss_of_trained(trained: Any) -> tuple[Array, tuple[Any, dict]]:
+        return loss_fn(optimiser.join(trained, frozen))
+
+    grads, (batch_stats, metrics) = jax.grad(loss_of_trained, has_aux=True)(trained)
     grads = parallel.device_mean(grads, axis_name)
     params, opt_state = optimiser.update(grads, state.opt_state, state.params, state.epoch)
     metrics = {**metrics, "grad_norm": optax.tree.norm(grads)}

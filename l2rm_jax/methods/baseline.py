@@ -10,6 +10,7 @@ import numpy as np
 
 from l2rm_jax.losses.contrastive import info_nce
 from l2rm_jax.losses.ranking import triplet_hardest, triplet_mean
+from l2rm_jax.methods import learned_scale
 from l2rm_jax.methods.base import EpochPlan, Method, init_state, model_optimiser, plain_step
 from l2rm_jax.methods.registry import register_method
 
@@ -30,6 +31,8 @@ def make_triplet(model, config) -> Method:
 
 def make_info_nce(model, config) -> Method:
     """InfoNCE in both directions (L2RM Eq. 3), in all epochs."""
+    if config.loss.learn_scale:
+        return learned_scale.make_info_nce(model, config)
     loss = partial(info_nce, tau=config.loss.tau)
     return _make(model, config, {"warmup": loss, "pairs": loss})
 

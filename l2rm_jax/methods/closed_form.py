@@ -58,7 +58,9 @@ def fit_states(
             "text_encoder": _map(model.caption_map, covariance[caption_part, caption_part]),
         }
         report = {"ridge_images": ridge.images, "ridge_captions": ridge.captions}
-        fitted.append((state.replace(params=_resized(params, state.params)), report))
+        like = {name: state.params[name] for name in params}  # a method may have others
+        params = {**state.params, **_resized(params, like)}
+        fitted.append((state.replace(params=params), report))
     return fitted
 
 

@@ -43,6 +43,11 @@ def make(model, config) -> Method:
         raise ConfigError(
             f"crcl.schedules: {tuple(config.crcl.schedules)}, expected numbers of epochs, 1 or more"
         )
+    if config.optim.schedule == base.COSINE:
+        raise ConfigError(
+            f"optim.schedule: {base.COSINE!r}, expected {base.STEP!r} with crcl, whose schedules "
+            "have several lengths"
+        )
     starts = (0, *itertools.accumulate(lengths[:-1]))
     optimiser = base.model_optimiser(config, starts)
 

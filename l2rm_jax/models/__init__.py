@@ -2,14 +2,17 @@
 
 `retrieval` holds the model of a run: an image encoder, a text encoder and a similarity head. Each
 head has a file of its own, which declares what the head needs and registers it; `head` holds their
-base class. To choose or add a head, read `README.md` in this folder. May import `crossfit`,
-`losses`, `ot`, `mixture`, `devices`, `config` and `errors`.
+base class. `pretrained/` has the transformers that may stand in front of the encoders. To choose
+or add a head, read `README.md` in this folder. May import `crossfit`, `losses`, `ot`, `mixture`,
+`devices`, `config`, `bases` and `errors`.
 """
 
+import dataclasses
 from typing import Any
 
 from ml_collections import ConfigDict, FrozenConfigDict
 
+from l2rm_jax.bases import KINDS, Bases, TextBase, with_dropout
 from l2rm_jax.errors import ConfigError, Problems, check_names
 
 # Each of these files registers its head on import.
@@ -31,14 +34,23 @@ from l2rm_jax.models import (  # noqa: F401
 from l2rm_jax.models.head import HEADS, SECTIONS, SimilarityHead, register_head
 from l2rm_jax.models.retrieval import RetrievalModel
 
+WORDS = "gru"  # `model.text_encoder` without a pretrained one
+TEXT_STATES = ("all", "vector")
 
-def make_model(config: Any, vocabulary_size: int, axis_name: str | None = None) -> RetrievalModel:
+
+def make_model(
+    config: Any,
+    vocabulary_size: int,
+    axis_name: str | None = None,
+    bases: Bases | None = None,
+) -> RetrievalModel:
     """Make the retrieval model of a config.
 
     Args:
-      config: a whole config, or one with the sections `SECTIONS` alone.
+      config: a whole config; without bases, the sections `SECTIONS` are enough.
       vocabulary_size: number of words in the vocabulary; 0 where captions are given as vectors.
       axis_name: mapped axis of the devices, or None.
+      bases: pretrained transformers in front of the encoders; None without any.
 
     Raises:
       ConfigError: a field of `model`, `cam` or `naaf` holds a name that is unknown or that the head
@@ -48,14 +60,28 @@ def make_model(config: Any, vocabulary_size: int, axis_name: str | None = None) 
     problems = Problems()
     problems.attempt(check_names, "model", config.model, {"head": HEADS})
     problems.attempt(check_names, "model", config.model, _choices(config))
+    known = {"text_encoder": (WORDS, *KINDS), "text_states": TEXT_STATES}
+    problems.attempt(check_names, "model", config.model, known)
     problems.attempt(check_names, "cam", config.cam, {"direction": cam.DIRECTIONS})
     thresholds = {"threshold": naaf_threshold.THRESHOLDS}
     problems.attempt(check_names, "naaf", config.naaf, thresholds)
-    problems.attempt(check_word_noise, config.model, in_words=vocabulary_size > 0)
+    problems.attempt(check_word_noise, config.model, in_words=vocabulary_size > 0, bases=bases)
     problems.attempt(_check_region_mask, config)
     problems.raise_all()
     sections = FrozenConfigDict({name: config[name] for name in SECTIONS})
-    return RetrievalModel(sections, vocabulary_size, axis_name)
+    if bases is not None and bases.text is not None:
+        bases = dataclasses.replace(bases, text=_text_base(config, bases.text))
+    return RetrievalModel(sections, vocabulary_size, axis_name, bases=bases)
+
+
+def _text_base(config: Any, base: TextBase) -> TextBase:
+    """The base with the dropout and the adapters of the config; no dropout if it is frozen."""
+    if config.optim.text_rate == 0:
+        return with_dropout(base, 0.0)
+    rate = config.model.base_dropout
+    base = base if rate < 0 else with_dropout(base, rate)
+    stack = dataclasses.replace(base.stack, adapter_rank=config.model.adapter_rank)
+    return dataclasses.replace(base, stack=stack)
 
 
 def _choices(config: Any) -> dict[str, tuple[str, ...]]:
@@ -74,11 +100,21 @@ def _choices(config: Any) -> dict[str, tuple[str, ...]]:
     return {**choices, **(own(config).choices if own else {})}
 
 
-def check_word_noise(config: ConfigDict, in_words: bool) -> None:
-    """Raise `ConfigError` for word noise where captions are given as vectors."""
-    if config.word_noise and not in_words:
+def check_word_noise(config: ConfigDict, in_words: bool, bases: Bases | None = None) -> None:
+    """Raise `ConfigError` for word noise where captions are vectors, or have no mask token.
+
+    Args:
+      config: the config's section `model`.
+      in_words: whether captions are read as words or pieces.
+      bases: pretrained transformers of the run; None without any.
+    """
+    noise, base = config.word_noise, None if bases is None else bases.text
+    if noise and not in_words:
+        raise ConfigError(f"model.word_noise: {noise}, expected 0: captions are given as vectors")
+    if noise and base is not None and base.ids is None:
         raise ConfigError(
-            f"model.word_noise: {config.word_noise}, expected 0: captions are given as vectors"
+            f"model.word_noise: {noise}, expected 0 with model.text_encoder={base.kind}, whose "
+            "tokenizer has no mask token"
         )
 
 

@@ -6,7 +6,10 @@ sample and its random key.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from l2rm_jax.bases import PieceIds
 
 # Of the words picked, these shares are masked and replaced; the rest is dropped. OMIT masks 0.1,
 # replaces 0.02 and drops 0.08 of all words.
@@ -38,12 +41,17 @@ def keep_regions(
 
 
 def perturb_words(
-    key: Array, tokens: Int[Array, " L"], length: Int[Array, ""], rate: float, vocabulary_size: int
+    key: Array,
+    tokens: Int[Array, " L"],
+    length: Int[Array, ""],
+    rate: float,
+    vocabulary_size: int,
+    ids: PieceIds | None = None,
 ) -> tuple[Int[Array, " L"], Int[Array, ""]]:
-    """Mask, replace or drop random words of a caption.
+    """Mask, replace or drop random words of a caption; pieces of a word share its fate.
 
-    Each word is picked with probability `rate`. Half of the picked words become `MASK_TOKEN`, a
-    tenth become a random word, and the others are dropped. The first and the last token always
+    Each word is picked with probability `rate`. Half of the picked words become the mask token, a
+    tenth become random words, and the others are dropped. The first and the last token always
     stay, and captions with fewer than five words between these do not change.
 
     Args:
@@ -52,6 +60,8 @@ def perturb_words(
       length: number of tokens, 1 to L.
       rate: probability, in (0, 1].
       vocabulary_size: random words are drawn from the indices 0 to `vocabulary_size - 1`.
+      ids: of a pretrained tokenizer, with a mask token of its own; special tokens are never drawn.
+        None for words of a vocabulary, whose mask token is `MASK_TOKEN`.
 
     Returns:
       The new tokens, with zeros after the end, and their number.
@@ -60,12 +70,27 @@ def perturb_words(
     positions = jnp.arange(len(tokens))
     is_inner = (positions > 0) & (positions < length - 1) & (length >= MIN_LENGTH)
     # Below 1: picked. The value decides what happens to the word.
-    fate = jnp.where(is_inner, jax.random.uniform(fate_key, tokens.shape) / rate, 1.0)
+    noise = jax.random.uniform(fate_key, tokens.shape)
+    if ids is not None:
+        is_continued = _is_among(ids.continuations, ids.count)[tokens]
+        noise = noise[jax.lax.cummax(jnp.where(is_continued, 0, positions))]
+    fate = jnp.where(is_inner, noise / rate, 1.0)
     random_words = jax.random.randint(word_key, tokens.shape, 0, vocabulary_size, tokens.dtype)
+    mask = MASK_TOKEN if ids is None else ids.mask
+    if ids is not None:
+        is_special = _is_among(ids.special, ids.count)[random_words]
+        random_words = jnp.where(is_special, mask, random_words)
     tokens = jnp.where(fate < MASK_SHARE + REPLACE_SHARE, random_words, tokens)
-    tokens = jnp.where(fate < MASK_SHARE, MASK_TOKEN, tokens)
+    tokens = jnp.where(fate < MASK_SHARE, mask, tokens)
     is_dropped = (fate >= MASK_SHARE + REPLACE_SHARE) & (fate < 1.0)
     is_gone = is_dropped | (positions >= length)
     new_length = len(tokens) - jnp.sum(is_gone, dtype=length.dtype)
     tokens = tokens[jnp.argsort(is_gone, stable=True)]
     return jnp.where(positions < new_length, tokens, 0), new_length
+
+
+def _is_among(ids: tuple[int, ...], count: int) -> Bool[Array, " count"]:
+    """For each id below `count`, whether it is one of these."""
+    table = np.zeros(count, bool)
+    table[list(ids)] = True
+    return jnp.asarray(table)

@@ -56,15 +56,18 @@ def add_bias(x: Float[Array, "... o"], bias: Float[Array, " o"]) -> Float[Array,
 
 
 class Linear(nn.Module):
-    """Linear layer: `linear` with parameters of its own."""
+    """Linear layer: `linear` with parameters of its own; `use_bias` says whether it adds a bias."""
 
     features: int
+    use_bias: bool = True
 
     @nn.compact
     def __call__(self, x: Float[Array, "... i"]) -> Float[Array, "... o"]:
         kernel = self.param(
             "kernel", nn.initializers.xavier_uniform(), (x.shape[-1], self.features)
         )
+        if not self.use_bias:
+            return x @ kernel
         bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
         return add_bias(x @ kernel, bias)
 

@@ -9,10 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from ml_collections import FrozenConfigDict
 
+from l2rm_jax.bases import Bases
 from l2rm_jax.models.augment import keep_regions, perturb_words
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import make_head
 from l2rm_jax.models.layers import l2_normalise, masked_mean, sample_keys
+from l2rm_jax.models.pretrained import TextTransformer
 
 Tokens = Int[Array, "J L"] | Float[Array, "J L Dt"]
 
@@ -29,19 +31,27 @@ class RetrievalModel(nn.Module):
       sparse_gradient: whether the loss gives most similarities a zero gradient, as a loss of
         hardest negatives does. Heads that score each pair independently then run the backward
         pass only through the pairs with a nonzero gradient. All gradients stay the same.
+      bases: pretrained transformers in front of the encoders, which read their states as they read
+        captions given as vectors; None without any.
     """
 
     config: FrozenConfigDict
     vocabulary_size: int
     axis_name: str | None = None
     sparse_gradient: bool = False
+    bases: Bases | None = None
 
     def setup(self):
-        head = make_head(self.config)
-        sizes = (self.config.model, self.vocabulary_size, self.axis_name)
+        head, model = make_head(self.config), self.config.model
+        text = None if self.bases is None else self.bases.text
+        self.text_base = None
+        if text is not None:
+            states = model.text_states == "vector"
+            self.text_base = TextTransformer(text, states, model.remat, self.axis_name)
+        sizes = (model, 0 if text else self.vocabulary_size, self.axis_name)
         self.image_encoder, self.text_encoder = head.make_encoders(*sizes)
         self.similarity_head = head.clone(
-            chunk=self.config.model.chunk,
+            chunk=model.chunk,
             axis_name=self.axis_name,
             sparse_gradient=self.sparse_gradient,
         )
@@ -92,13 +102,17 @@ class RetrievalModel(nn.Module):
         """Encode captions; in training, after augmentation by `model.word_noise`.
 
         Args:
-          tokens: word indices `[J, L]`, or vectors `[J, L, Dt]` in place of words.
+          tokens: ids of words or pieces `[J, L]`, or vectors `[J, L, Dt]` in place of words.
           lengths: number of tokens of each caption, 1 to L.
           train: whether to use dropout.
         """
         if train and (share := self.config.model.word_noise):
-            settings = (share, self.vocabulary_size)
+            ids = self.bases.text.ids if self.bases is not None and self.bases.text else None
+            size = self.vocabulary_size if ids is None else ids.count
+            settings = (share, size, ids)
             tokens, lengths = self._augment(perturb_words, tokens, lengths, *settings)
+        if self.text_base is not None:
+            tokens, lengths = self.text_base(tokens, lengths, train)
         return self.text_encoder(tokens, lengths, train)
 
     def _augment(self, change: Callable, samples: Array, counts: Array, *settings: Any):

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from l2rm_jax.published.checkpoint import read_checkpoint, weights_for_vocabular
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
 from l2rm_jax.retriever.network import Network
 from l2rm_jax.retriever.retriever import Retriever
-from l2rm_jax.run.trained import Trained, read_trained
+from l2rm_jax.run.trained import Trained, read_trained, save_trained
 
 CHECKPOINTS = ("best", "last")
 
@@ -31,8 +32,9 @@ def load(
     """Load a trained model, ready to encode and search; its training data are not needed.
 
     Args:
-      run: work directory of a run, finished or not; or a published PyTorch checkpoint (`.tar`,
-        `.pth`, `.pt`); or several, whose similarities are averaged.
+      run: work directory of a run, finished or not; or what `Retriever.save_pretrained` wrote; or a
+        published PyTorch checkpoint (`.tar`, `.pth`, `.pt`); or several, whose similarities are
+        averaged.
       vocabulary: json file of the words that published checkpoints were trained with.
       checkpoint: "best", a run's best epoch by validation; "last", its newest checkpoint.
 
@@ -64,13 +66,17 @@ def load(
             sources.append((trained.config, trained.encoder))
             networks += _run_networks(one, checkpoint, trained)
     config, encoder = sources[0]
-    return Retriever(networks, config.data, encoder)
+    save = None
+    if len(runs) == 1 and not Path(runs[0]).is_file():
+        light = trained._replace(state=trained.state.replace(opt_state=(), own=()))
+        save = partial(save_trained, light, runs[0])
+    return Retriever(networks, config.data, encoder, save)
 
 
 def _run_networks(workdir: str | Path, checkpoint: str, trained: Trained) -> Iterator[Network]:
     """The networks of a run, which are several for some methods."""
     config, vocabulary, state = trained.config, trained.vocabulary, trained.state
-    model = make_model(config, len(vocabulary) if vocabulary else 0)
+    model = make_model(config, len(vocabulary) if vocabulary else 0, bases=trained.bases)
     count = make_method(model, config).networks
     rsum = "" if trained.rsum is None else f", rSum {trained.rsum:.1f}"
     for n in range(count):

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import Tokens
+from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.text import UNKNOWN, Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.devices.hosts import advise_on_memory
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
@@ -42,7 +43,8 @@ class Network:
       title: what it is, in a few words: head, method, epoch.
       model: the model.
       variables: its collections "params" and "batch_stats".
-      vocabulary: the words that it knows; None if it takes captions as vectors.
+      vocabulary: the words that it knows, or a pretrained tokenizer; None if it takes captions as
+        vectors.
       split_sentences: as the field `data.split_sentences` of its run.
       precision: as the field `precision` of its run.
       batch_size: captions encoded at once.
@@ -54,7 +56,7 @@ class Network:
         title: str,
         model: RetrievalModel,
         variables: Any,
-        vocabulary: Vocabulary | None,
+        vocabulary: Vocabulary | Pieces | None,
         *,
         split_sentences: bool,
         precision: str,
@@ -76,8 +78,11 @@ class Network:
         for path, leaf in jax.tree_util.tree_leaves_with_path(self._host_variables):
             digest.update(jax.tree_util.keystr(path).encode())
             digest.update(np.ascontiguousarray(leaf).tobytes())
-        words = self.vocabulary.word2idx if self.vocabulary else {}
-        digest.update("\n".join(words).encode())
+        if isinstance(self.vocabulary, Pieces):
+            digest.update(self.vocabulary.to_bytes())
+        else:
+            words = self.vocabulary.word2idx if self.vocabulary else {}
+            digest.update("\n".join(words).encode())
         return digest.hexdigest()
 
     def encode_images(self, images: RegionFeatures, done: Callable[[int], None]) -> ImagePart:
@@ -144,6 +149,9 @@ class Network:
         weights = weights[: int(image.mask.sum()), :length]
         if text is None or self.vocabulary is None:
             return row_numbers(length), weights
+        if isinstance(self.vocabulary, Pieces):
+            words, columns = self.vocabulary.words(text)
+            return words, np.stack([weights[:, own].sum(axis=1) for own in columns], axis=1)
         return tokenize(text, self._splitter), weights[:, 1:-1]  # without <start> and <end>
 
     @cached_property
@@ -168,12 +176,13 @@ class Network:
                 "captions: found text, expected vectors, made by the encoder of its training "
                 f"captions, for {self.name}"
             )
+        if isinstance(self.vocabulary, Pieces):
+            counts = self.vocabulary.counts(captions)
+            _refuse_empty(captions, counts.read)
+            _report_lost(captions, counts.unknown == counts.read)
+            return self.vocabulary.encode_all(captions)
         words = [tokenize(caption, self._splitter) for caption in captions]
-        empty = [row for row, found in enumerate(words) if not found]
-        if empty:
-            raise DataError(
-                f"captions: number {empty[0]} is {captions[empty[0]]!r}, expected at least one word"
-            )
+        _refuse_empty(captions, np.array([len(found) for found in words]))
         _report_unknown(captions, words, self.vocabulary)
         return [self.vocabulary.encode_words(caption) for caption in words]
 
@@ -218,19 +227,33 @@ def _shape_text(shape: tuple[int, int], units: tuple[str, str]) -> str:
     return f"{shape[0]} {units[0]} x {shape[1]} {units[1]}"
 
 
+def _refuse_empty(captions: Sequence[str], counts: Int[np.ndarray, " captions"]) -> None:
+    empty = np.flatnonzero(counts == 0)
+    if len(empty):
+        raise DataError(
+            f"captions: number {empty[0]} is {captions[empty[0]]!r}, expected at least one word"
+        )
+
+
 def _report_unknown(
     captions: Sequence[str], words: Iterable[Sequence[str]], vocabulary: Vocabulary
 ) -> None:
     """Warn of captions of which no word is known, and count the unknown words of the others."""
     known = vocabulary.word2idx.keys() - {UNKNOWN}
     unknown: dict[str, None] = {}
-    lost, total, count = [], 0, 0
-    for caption, found in zip(captions, words, strict=True):
+    is_lost, total, count = [], 0, 0
+    for found in words:
         missing = [word for word in found if word not in known]
         unknown |= dict.fromkeys(missing)
         total, count = total + len(found), count + len(missing)
-        if len(missing) == len(found):
-            lost.append(caption)
+        is_lost.append(len(missing) == len(found))
+    if not _report_lost(captions, is_lost) and count:
+        _log.info("%d of %d words are unknown: %s", count, total, _some(list(unknown)))
+
+
+def _report_lost(captions: Sequence[str], is_lost: Sequence[bool]) -> bool:
+    """Warn of captions of which no word is known; returns whether there are any."""
+    lost = [caption for caption, gone in zip(captions, is_lost, strict=True) if gone]
     if lost:
         _log.warning(
             "%d of %d captions hold no word that the model knows: %s",
@@ -238,8 +261,7 @@ def _report_unknown(
             len(captions),
             _some(lost),
         )
-    elif count:
-        _log.info("%d of %d words are unknown: %s", count, total, _some(list(unknown)))
+    return bool(lost)
 
 
 def _some(texts: Sequence[str]) -> str:

@@ -11,7 +11,6 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.data.files import new_file
 from l2rm_jax.data.ids import read_ids
-from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
@@ -22,7 +21,7 @@ from l2rm_jax.retriever.pairs_proposals import propose
 from l2rm_jax.retriever.pairs_table import Column, check_ending, write_table
 from l2rm_jax.run import Run
 from l2rm_jax.run.config_file import with_changes
-from l2rm_jax.run.inputs import check_settings
+from l2rm_jax.run.inputs import check_settings, load_run_data
 from l2rm_jax.run.opening import open_run, read_trained_config
 from l2rm_jax.run.trained import find_checkpoint, read_trained
 
@@ -76,7 +75,7 @@ def list_pairs(
 def pair_columns(config: ConfigDict, workdir: str | Path) -> dict[str, Column]:
     """The columns of the table, in the order of the data; errors as `list_pairs`."""
     check_settings(config)
-    data = load_data(with_changes(config, _ALL_PAIRS).data, config.mismatch, workdir=workdir)
+    data = load_run_data(with_changes(config, _ALL_PAIRS), workdir)
     train, replicas = data.train, Replicas()
     replicas.check_batch(config.train.batch_size)
     kept = read_kept(config, train, workdir)

@@ -45,8 +45,9 @@ class Retriever:
         networks: Sequence[Network],
         data_config: ConfigDict,
         encoder: Mapping[str, Any] | None = None,
+        save: Callable[[str | Path], None] | None = None,
     ):
-        self._networks = tuple(networks)
+        self._networks, self._save = tuple(networks), save
         self.data_config, self._encoder = data_config, encoder
         self.name = " + ".join(dict.fromkeys(network.name for network in networks))
         prints = [network.fingerprint for network in networks]
@@ -297,6 +298,28 @@ class Retriever:
         encodings = open_encodings(path)
         self._check(encodings, type(encodings), str(path))
         return encodings
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Save the model to a new directory, which `load` reads, apart from its run.
+
+        The directory holds the weights in safetensors, the config, the vocabulary or tokenizer, and
+        a model card in Markdown. It needs neither the work directory nor the data.
+
+        Args:
+          directory: the new directory.
+
+        Raises:
+          ConfigError: the directory exists, or this is no model of one run.
+          DataError: safetensors is not installed (extra `pretrained`).
+
+        Example:
+          >>> l2rm_jax.load("runs/mine").save_pretrained("mine")
+          >>> l2rm_jax.load("mine")
+          Retriever(mine: vse, l2rm, epoch 12 (best), rSum 301.4)
+        """
+        if self._save is None:
+            raise ConfigError(f"save_pretrained: found {self.name}, expected the model of one run")
+        self._save(directory)
 
     def _check(self, encodings: Encodings, kind: type[Encodings], name: str) -> None:
         if not isinstance(encodings, kind):

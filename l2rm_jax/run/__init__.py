@@ -6,8 +6,9 @@ The training loop is `l2rm_jax/train.py`; this package holds what the loop calls
 - `inputs`, `fields`: checks of the config and the data before training;
 - `judgement`, `detector`: the judgement of the training pairs by cross-fitting, and the runs that
   judge as its trained detector;
+- `pretrained`: its pretrained weights;
 - `config_file`, `log`, `results`, `loss_split`, `checkpoints` (and `orbax_output`): the files of
-  the work directory;
+  the work directory; `trained` reads its model, `exported` keeps that apart from the run;
 - `means`: means of the step metrics over an epoch;
 - `lock`, `stop_signal`: one process per work directory, and a clean stop at SIGTERM or Ctrl-C;
 - `health`: warnings when the run is not learning;

@@ -162,7 +162,8 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
     """Check that a run with this config may start or continue in `workdir`.
 
     This keeps a run from overwriting the checkpoints of another run. A run may continue with more
-    epochs: no schedule depends on `train.epochs`, so the epochs that are trained stay as they are.
+    epochs, as those that are trained stay as they are; not if `optim.schedule` is cosine, which
+    depends on their number.
 
     Args:
       workdir: work directory; it need not exist.
@@ -188,7 +189,8 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
     if not differences:
         return None
     before, after = differences.get("train.epochs", (0, 0))
-    if len(differences) == 1 and after > before:
+    may_grow = saved["optim.schedule"] == "step"  # a cosine depends on the number of epochs
+    if len(differences) == 1 and after > before and may_grow:
         return (
             f"train.epochs: {before} -> {after}; the epochs already trained stay as they are: the "
             "learning rate decays by the number of epochs since the warm-up"
@@ -197,7 +199,8 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
     raise ConfigError(
         f"{workdir} holds a run with another configuration (saved -> now):\n"
         + "\n".join(lines)
-        + "\nexpected the saved configuration; only train.epochs may be raised",
+        + "\nexpected the saved configuration"
+        + ("; only train.epochs may be raised" if may_grow else ", as optim.schedule is cosine"),
         hint=f"--workdir={Path(workdir)}-2",
     )
 

@@ -10,11 +10,12 @@ from l2rm_jax.errors import ConfigError
 
 _LARGEST_INT = 2**31 - 1  # devices use 32-bit integers
 
+_CHOICES = {"train.non_finite": ("stop", "skip"), "optim.schedule": ("step", "cosine")}
 _LIMITS = (  # fields, test of the value, the expected range in words
     (
         (
             *("train.checkpoint_steps", "train.log_steps", "optim.decay_epochs"),
-            "data.max_words",
+            *("data.max_words", "train.length_groups"),
         ),
         lambda x: x >= 1,
         "at least 1",
@@ -67,6 +68,9 @@ _LIMITS = (  # fields, test of the value, the expected range in words
             "train.networks",
             "l2rm.cost_learning_rate",
             "optim.weight_decay",
+            "optim.text_rate",
+            "optim.base_epochs",
+            "optim.warmup_steps",
         ),
         lambda x: x >= 0,
         "at least 0",
@@ -79,6 +83,7 @@ _LIMITS = (  # fields, test of the value, the expected range in words
             "model.match_epsilon",
             "optim.learning_rate",
             "optim.grad_clip",
+            "optim.adam_epsilon",
         ),
         lambda x: x > 0,
         "more than 0",
@@ -89,6 +94,13 @@ _LIMITS = (  # fields, test of the value, the expected range in words
         ("model.dropout", "model.region_mask", "model.word_noise"),
         lambda x: 0 <= x < 1,
         "at least 0 and less than 1",
+    ),
+    (("model.adapter_rank",), lambda x: 0 <= x <= 1024, "0 to 1024"),
+    (("optim.beta2",), lambda x: 0 < x < 1, "more than 0 and less than 1"),
+    (
+        ("model.base_dropout",),
+        lambda x: x == -1 or 0 <= x < 1,
+        "at least 0 and less than 1, or -1",
     ),
 )
 
@@ -132,9 +144,10 @@ def _field_problems(config: ConfigDict) -> dict[str, str]:
         for name in names
         if name not in problems and not is_valid(values[name])
     }
-    if config.train.non_finite not in ("stop", "skip"):
-        non_finite = f"train.non_finite: {config.train.non_finite!r}, expected stop or skip"
-        problems.setdefault("train.non_finite", non_finite)
+    for name, choices in _CHOICES.items():
+        if values[name] not in choices:
+            expected = " or ".join(choices)
+            problems.setdefault(name, f"{name}: {values[name]!r}, expected {expected}")
     return problems
 
 

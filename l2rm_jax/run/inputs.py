@@ -16,6 +16,7 @@ from l2rm_jax.models import check_word_noise, make_model
 from l2rm_jax.run.detector import check_detector, fold_config, is_trained
 from l2rm_jax.run.fields import check_fields, with_valid_fields
 from l2rm_jax.run.judgement import check_judgement, leave_out_fold
+from l2rm_jax.run.pretrained import check_pretrained_fields, find_pretrained
 
 
 def read_data(config: ConfigDict, workdir: str | Path) -> Data:
@@ -30,10 +31,30 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
       DataError: a data file is missing or invalid.
     """
     check_settings(config)
-    data = leave_out_fold(config.split, load_data(config.data, config.mismatch, workdir=workdir))
-    check_word_noise(config.model, in_words=len(data.vocabulary) > 0)
+    data = leave_out_fold(config.split, load_run_data(config, workdir))
+    bases = data.pretrained.bases if data.pretrained else None
+    check_word_noise(config.model, in_words=len(data.vocabulary) > 0, bases=bases)
     check_train_size(config, data.train)
     check_test_size(config, data.test)
+    return data
+
+
+def load_run_data(config: ConfigDict, workdir: str | Path | None) -> Data:
+    """Load the data of a run, with the tokenizer of its pretrained weights if it has any.
+
+    Args:
+      config: config of the run, whose settings are valid.
+      workdir: as in `load_data`.
+
+    Raises:
+      ConfigError, DataError: as `load_data` and `find_pretrained`; lists the problems of both.
+    """
+    problems = Problems()
+    pretrained = problems.attempt(find_pretrained, config, workdir=workdir)
+    data = problems.attempt(
+        load_data, config.data, config.mismatch, workdir=workdir, pretrained=pretrained
+    )
+    problems.raise_all()
     return data
 
 
@@ -69,6 +90,7 @@ def check_settings(config: ConfigDict) -> None:
     method = problems.attempt(make_method, model=model, config=config)  # also if there is no model
     problems.attempt(check_judgement, config, method)
     problems.attempt(check_detector, config, method)
+    problems.attempt(check_pretrained_fields, config)
     problems.raise_all()
     if is_trained(config.split):
         with named_errors(f"split.detector={config.split.detector}"):

@@ -36,6 +36,7 @@ from l2rm_jax.run.health import Health, make_reference, require_finite
 from l2rm_jax.run.judgement import draw_pairs
 from l2rm_jax.run.memory_hints import scoring_hints, training_hints
 from l2rm_jax.run.pair_scores import collect_rows
+from l2rm_jax.run.pretrained import with_pretrained
 
 
 class Run:
@@ -66,7 +67,8 @@ class Run:
         pairs |= {"posterior": data.train.posterior, "rematched": data.train.rematched}
         inputs = {"config": config.to_dict(), "words": len(data.vocabulary), **pairs}
         replicas.require_same_on_hosts(inputs, "config and training pairs")
-        self.model = make_model(config, len(data.vocabulary), AXIS)
+        bases = data.pretrained.bases if data.pretrained else None
+        self.model = make_model(config, len(data.vocabulary), AXIS, bases)
         self.method = make_method(self.model, config)
         self._reference = make_reference(config, data.dev, self.method)
         self._scorer = Scorer(self.model, replicas, config.evaluation.batch_size)
@@ -86,10 +88,12 @@ class Run:
     def initial_state(self, key: jax.Array) -> TrainState:
         """State of the method before its first step, on one device."""
         state = initial_state(self.method, key, self._sample, len(self.data.train))
-        if self.data.word_vectors is None:
-            return state
-        params = with_word_vectors(state.params, self.data.word_vectors)
-        return state.replace(params=params)
+        if self.data.word_vectors is not None:
+            params = with_word_vectors(state.params, self.data.word_vectors)
+            state = state.replace(params=params)
+        if self.data.pretrained is not None:
+            state = with_pretrained(state, self.data.pretrained.parameters())
+        return state
 
     def _start_clock(self) -> None:
         self._clock = time.monotonic() - self.position["seconds"]
@@ -296,6 +300,7 @@ class Run:
             queue_length=self.config.l2rm.queue_length if self.method.moves_mass else 0,
             share=self.replicas.share,
             once=plan.once,
+            length_groups=self.config.train.length_groups,
         )
 
     def score_pairs(self, epoch: int, pairs: PairDataset | None = None) -> Callable:

@@ -82,7 +82,9 @@ def adopt(run: Run, variables: dict, cost: dict | None) -> dict[str, float]:
     Returns:
       The validation recalls.
     """
-    state = run.replicas.unreplicate(run.state).replace(**variables)
+    state = run.replicas.unreplicate(run.state)
+    params = {**state.params, **variables["params"]}  # a method may have some of its own
+    state = state.replace(**{**variables, "params": params})
     if cost is not None:
         state = state.replace(own={**state.own, "cost": cost})
     run.state = run.replicas.replicate(state)

@@ -8,13 +8,18 @@ from typing import Any, NamedTuple
 import jax
 from ml_collections import ConfigDict
 
+from l2rm_jax.bases import Bases
 from l2rm_jax.data.importing.fit import read_record
-from l2rm_jax.data.loading import VOCABULARY_FILE
+from l2rm_jax.data.loading import PRETRAINED, VOCABULARY_FILE
+from l2rm_jax.data.pieces import Pieces
+from l2rm_jax.data.pretrained import open_pretrained
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.methods.base import TrainState
+from l2rm_jax.models import WORDS
 from l2rm_jax.run.checkpoints import read_checkpoint
 from l2rm_jax.run.config_file import read_config
+from l2rm_jax.run.exported import export, is_exported, read_exported
 from l2rm_jax.run.log import VALIDATIONS
 
 
@@ -23,40 +28,72 @@ class Trained(NamedTuple):
 
     Attributes:
       config: config of the run.
-      vocabulary: the words that it knows; None if it takes captions as vectors.
+      vocabulary: the words that it knows, or a pretrained tokenizer; None if it takes captions as
+        vectors.
       state: the state at the checkpoint.
       epoch: number of finished epochs; 0 for a model that was adopted.
       rsum: its validation rSum; None if it was not validated (within an epoch).
       encoder: the encoder in the `dataset.json` of its data; None if they were not imported so.
+      bases: its pretrained transformers; None if it has none.
     """
 
     config: ConfigDict
-    vocabulary: Vocabulary | None
+    vocabulary: Vocabulary | Pieces | None
     state: TrainState
     epoch: int
     rsum: float | None
     encoder: dict[str, Any] | None
+    bases: Bases | None
 
 
 def read_trained(workdir: str | Path, which: str = "best") -> Trained:
     """Read the model of the run in `workdir`, finished or not.
 
     Args:
-      workdir: its work directory.
+      workdir: its work directory, or a directory that `save_trained` wrote.
       which: "best", the best epoch by validation, or "last", the newest checkpoint.
 
     Raises:
       ConfigError: there is no run.
+      DataError: its copy of a pretrained tokenizer is missing or damaged.
       CheckpointError: no epoch is finished yet, or the checkpoint is damaged.
     """
     config = read_config(workdir)
-    state = read_checkpoint(find_checkpoint(workdir, which), _abstract_state)
-    epoch = _epoch_record(workdir, int(state.step))
-    file = Path(workdir) / VOCABULARY_FILE
+    if is_exported(workdir):
+        state, epoch = read_exported(workdir)
+    else:
+        state = read_checkpoint(find_checkpoint(workdir, which), _abstract_state)
+        epoch = _epoch_record(workdir, int(state.step))
+    file, bases = Path(workdir) / VOCABULARY_FILE, None
     vocabulary = Vocabulary.read(file) if file.exists() else None
+    if config.model.text_encoder != WORDS:
+        pretrained = open_pretrained(
+            Path(workdir) / PRETRAINED,
+            config.model.text_encoder,
+            max_words=config.data.max_words,
+            with_weights=False,
+        )
+        vocabulary, bases = pretrained.pieces, pretrained.bases
     record = read_record(workdir)
     encoder = record["encoder"] if record else None
-    return Trained(config, vocabulary, state, epoch.get("epoch", 0), epoch.get("rsum"), encoder)
+    progress = (epoch.get("epoch", 0), epoch.get("rsum"))
+    return Trained(config, vocabulary, state, *progress, encoder, bases)
+
+
+def save_trained(trained: Trained, workdir: str | Path, directory: str | Path) -> None:
+    """Write a trained model to a new directory, which `read_trained` reads; see `exported`.
+
+    Args:
+      trained: the model.
+      workdir: the directory that it was read from.
+      directory: the new directory.
+
+    Raises:
+      ConfigError: the directory exists.
+      DataError: safetensors is not installed.
+    """
+    progress = {"epoch": trained.epoch, "rsum": trained.rsum}
+    export(workdir, trained.config, trained.state, progress, directory)
 
 
 def find_checkpoint(workdir: str | Path, which: str = "best") -> Path:

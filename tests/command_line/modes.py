@@ -1,12 +1,12 @@
 """A small table of modes, and a function that parses with it."""
 
-from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD, Command, Flag, Mode
+from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD, PRETRAINED, Command, Flag, Mode
 from l2rm_jax.command_line.parse import parse
 
 WORKDIR = Flag("workdir", "DIR", "directory of the run", default="runs/")
 MODES = (
     Mode("check", "what the data hold", "l2rm check --data=D", (CONFIG, FIELD, DATA), print),
-    Mode("train", "train", "l2rm --config=f30k", (CONFIG, FIELD, DATA, WORKDIR), print),
+    Mode("train", "train", "l2rm --config=f30k", (CONFIG, FIELD, DATA, PRETRAINED, WORKDIR), print),
     Mode(
         "rank",
         "rank many things",

@@ -4,9 +4,10 @@ import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax.config import flat
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.run.config_file import write_config
 from tests.command_line.modes import parsed
+from tests.models.pretrained.golden import GOLDEN, KINDS
 
 
 def refused(line: str) -> tuple[str, str | None]:
@@ -77,6 +78,21 @@ def test_data_are_named_by_directory_and_split(tmp_path):
     assert parsed(f"--data={odd}:dev").changes["data.test_split"] == "dev"
 
 
+def test_a_pretrained_directory_sets_the_encoder_that_it_holds(tmp_path):
+    for kind in KINDS:
+        model = parsed(f"--data=D --pretrained={GOLDEN / kind}").config.model
+        assert (model.text_encoder, model.pretrained) == (kind, str(GOLDEN / kind))
+    both = f"--data=D --pretrained={GOLDEN / 'clip'} --config.model.text_encoder=bert"
+    assert refused(both)[0] == (
+        "--pretrained: clip, but --config.model.text_encoder=bert; expected one of the two"
+    )
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+    with pytest.raises(DataError, match="model_type is 't5', expected bert, clip or siglip"):
+        parsed(f"--pretrained={tmp_path}")
+    with pytest.raises(DataError, match="nowhere: no such directory"):
+        parsed("--pretrained=nowhere")
+
+
 def test_a_run_is_parsed_with_its_own_config(tmp_path):
     config = defaults.default(["tests.plugins.focal"])
     config.data.name, config.own.gamma = "mine", 0.5
@@ -117,7 +133,7 @@ def test_a_run_is_parsed_with_its_own_config(tmp_path):
         ("--config.seed", "config.seed: found no value, expected a whole number", None),
         (
             "--config.optim.learning_rat=1e-3",
-            "config.optim.learning_rat: no such field, expected one of optim's 4",
+            "config.optim.learning_rat: no such field, expected one of optim's 10",
             "--config.optim.learning_rate=1e-3",
         ),
         ("--config.sed=1", "config.sed: no such field, expected one that", "--config.seed=1"),

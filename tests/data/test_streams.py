@@ -349,3 +349,37 @@ def test_a_bad_row_is_reported_while_reading_ahead():
     stream = make_stream(with_nan(dataset, row), {"all": np.arange(PAIRS)}, PAIRS // 4)
     with pytest.raises(DataError, match=f"mine: row {row} holds nan"):
         list(stream.iterate())
+
+
+def test_length_groups_give_batches_of_similar_lengths():
+    """Eight batches of 16 pairs, sorted together: each pair once, in an order that the seed gives.
+
+    Any step can be built alone, and pairs of a group stay within their group.
+    """
+    dataset, rows = make_dataset(), np.arange(PAIRS)
+    plain = make_stream(dataset, {"all": rows})
+    stream = make_stream(dataset, {"all": rows}, length_groups=4)
+    orders = [np.stack([each.pairs(n)["all"] for n in range(12)]) for each in (plain, stream)]
+    assert len(plain) == len(stream) == 12
+    for group in range(0, 12, 4):
+        own = [set(order[group : group + 4].ravel()) for order in orders]
+        assert own[0] == own[1] and len(own[1]) == 64
+    spread = [np.ptp(dataset.lengths[order], axis=1).mean() for order in orders]
+    assert spread[1] < 0.5 * spread[0]
+    means = dataset.lengths[orders[1]].mean(axis=1)
+    assert not np.array_equal(means, np.sort(means))  # batches are shuffled
+    again = make_stream(dataset, {"all": rows}, length_groups=4)
+    np.testing.assert_array_equal(again.pairs(7)["all"], orders[1][7])
+    other = make_stream(dataset, {"all": rows}, length_groups=4, epoch=1)
+    assert not np.array_equal(other.pairs(7)["all"], orders[1][7])
+
+
+@pytest.mark.parametrize("shape", [(2,), (3, 2)])
+def test_length_groups_of_combined_images_and_captions_look_at_the_captions(shape):
+    dataset, rng = make_dataset(), np.random.default_rng(0)
+    rows = rng.integers(0, PAIRS, (96, *shape))
+    stream = make_stream(dataset, {"mixed": rows}, length_groups=3)
+    taken = np.concatenate([stream.pairs(n)["mixed"] for n in range(len(stream))])
+    assert sorted(map(str, taken)) == sorted(map(str, rows))
+    longest = dataset.lengths[taken[..., 1]].reshape(len(taken), -1).max(axis=1)
+    assert np.ptp(longest.reshape(6, 16), axis=1).mean() < 0.6 * np.ptp(longest)

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from experiments import work
-from experiments.bench import compile, epoch, input, methods, score, step
+from experiments.bench import compile, epoch, input, methods, pretrained, score, step
+from tests.models.pretrained.golden import GOLDEN
 
 DATA = ("--regions=3", "--features=6", "--repeats=2")
 TINY = (*DATA, "--embed_dim=8", "--sim_dim=8")
@@ -48,6 +49,18 @@ def test_results_are_written(script, flags, quantity, tmp_path, monkeypatch):
     assert (found.get("process_peak_gib", 0) > 0) == (script in (step, score))
     assert ("head" in found["sizes"]) == (script is not input)
     assert script is input or found["sizes"]["embed_dim"] == 8
+
+
+def test_a_step_of_a_pretrained_encoder(tmp_path, monkeypatch):
+    file = tmp_path / "found.json"
+    flags = [f"--pretrained={GOLDEN / 'bert'}", "--batch=8", "--pieces=16", "--repeats=1"]
+    found = {}
+    for more in ((), ("--remat",)):
+        monkeypatch.setattr(sys, "argv", ["bench", *flags, *more, f"--json={file}"])
+        pretrained.main()
+        found[more] = json.loads(file.read_text())
+        assert found[more]["cpu_s"] > 0 and found[more]["sizes"]["pieces"] == 16
+    assert found[("--remat",)]["temporary_mib"] < found[()]["temporary_mib"]
 
 
 def operations(head: str, method: str, *more: str) -> float:

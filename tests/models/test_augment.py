@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2rm_jax.bases import PieceIds
 from l2rm_jax.models.augment import MASK_TOKEN, keep_regions, perturb_words
 from l2rm_jax.models.layers import sample_keys
 from tests.grid import small_model
@@ -79,3 +80,23 @@ def test_model_augments_in_training_only(train):
     regions, words = jax.jit(lambda: counts(augmenting))()
     assert (regions == (3 if train else 6)).all()
     assert bool((words < 9).any()) == train
+
+
+def test_pieces_of_a_word_share_its_fate():
+    """Words of three pieces are masked, replaced or dropped as a whole; no other special token."""
+    ids = PieceIds(count=600, mask=4, special=(0, 1, 2, 3, 4), continuations=(41, 42))
+    word = [10, 41, 42]
+    caption = np.array([2, *word, *word, *word, 3, 0, 0], np.int32)
+    keys = jax.random.split(jax.random.key(0), 4000)
+    change = jax.vmap(lambda key: perturb_words(key, caption, np.int32(11), 0.5, ids.count, ids))
+    tokens, lengths = jax.device_get(change(keys))
+    rows = [row[:length].tolist() for row, length in zip(tokens, lengths, strict=True)]
+    assert all(row[0] == 2 and row[-1] == 3 for row in rows)
+    found = [row[at : at + 3] for row in rows for at in range(1, len(row) - 1, 3)]
+    assert all(len(each) == 3 and not {0, 1, 2, 3} & set(each) for each in found)
+    masked, whole = found.count([4, 4, 4]) / 12000, found.count(word) / 12000
+    dropped = 1 - len(found) / 12000
+    np.testing.assert_allclose([whole, masked, dropped], [0.5, 0.25, 0.2], atol=0.03)
+    others = [each for each in found if each not in (word, [4, 4, 4])]
+    touched = [each for each in others if set(each) & {*word, 4}]
+    assert 400 < len(others) < 800 and len(touched) < 0.1 * len(others)  # random pieces

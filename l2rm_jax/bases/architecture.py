@@ -1,0 +1,347 @@
+"""Sizes of a pretrained transformer, from the config.json that Hugging Face's transformers writes.
+
+A config.json leaves out fields that have the default of transformers, so those defaults are here.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from l2rm_jax.errors import DataError
+
+KINDS = ("bert", "clip", "siglip")  # of `model_type`
+ACTIVATIONS = {  # names in a config.json, and ours
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
+    "relu": "relu",
+}
+POOLINGS = ("first", "mean", "end", "last")
+
+_BERT = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "vocab_size": 30522,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+}
+_CLIP_TEXT = {
+    "hidden_size": 512,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 8,
+    "intermediate_size": 2048,
+    "hidden_act": "quick_gelu",
+    "layer_norm_eps": 1e-5,
+    "attention_dropout": 0.0,
+    "vocab_size": 49408,
+    "max_position_embeddings": 77,
+}
+_CLIP_IMAGE = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "quick_gelu",
+    "layer_norm_eps": 1e-5,
+    "attention_dropout": 0.0,
+    "image_size": 224,
+    "patch_size": 32,
+}
+_SIGLIP_TEXT = {
+    **_CLIP_IMAGE,
+    "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_eps": 1e-6,
+    "vocab_size": 32000,
+    "max_position_embeddings": 64,
+    "pad_token_id": 1,
+}
+_SIGLIP_IMAGE = {
+    **_CLIP_IMAGE,
+    "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_eps": 1e-6,
+    "patch_size": 16,
+}
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The layers of a transformer.
+
+    Attributes:
+      layers: number of layers, each of attention and two linear maps with an activation between.
+      width: numbers in a state.
+      heads: attention heads; they divide the width.
+      inner: numbers between the two linear maps.
+      activation: one of the values of `ACTIVATIONS`.
+      epsilon: added to the variance in layer normalisation.
+      norm_first: whether normalisation comes before attention and maps (CLIP), or after (BERT).
+      dropout: rate of dropout of embeddings and after attention and maps.
+      attention_dropout: rate of dropout of attention weights.
+      adapter_rank: rank of the adapters that are added to the maps of attention; 0 adds none.
+    """
+
+    layers: int
+    width: int
+    heads: int
+    inner: int
+    activation: str
+    epsilon: float
+    norm_first: bool
+    dropout: float
+    attention_dropout: float
+    adapter_rank: int = 0
+
+
+@dataclass(frozen=True)
+class PieceIds:
+    """Ids of a tokenizer that the augmentation of captions needs.
+
+    Attributes:
+      count: ids are below this number.
+      mask: id of the token that stands for a word that is hidden.
+      special: ids that stand for no piece of a word, `mask` among them.
+      continuations: ids of pieces that continue the word of the piece before.
+    """
+
+    count: int
+    mask: int
+    special: tuple[int, ...]
+    continuations: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TextBase:
+    """A text transformer, `[J, L]` token ids to states.
+
+    Attributes:
+      kind: one of `KINDS`.
+      stack: its layers.
+      pieces: rows of its embedding table, so ids are 0 to `pieces - 1`.
+      positions: most tokens of a caption, those for start and end included.
+      segments: rows of its table of segments; 0 without one. Captions are segment 0.
+      pooling: which states make the vector of a caption: the first, the mean of all, the one at the
+        caption's end, or the last position, padding or not (see `POOLINGS`).
+      projection: numbers in that vector, if a last linear map makes it from the state; 0 without.
+      padding: id of the padding.
+      ids: other ids of its tokenizer; None if that has no mask token, or is not read.
+    """
+
+    kind: str
+    stack: Stack
+    pieces: int
+    positions: int
+    segments: int
+    pooling: str
+    projection: int
+    padding: int
+    ids: PieceIds | None = None
+
+    @property
+    def pads_to_limit(self) -> bool:
+        """Whether every caption is padded to `positions` tokens, which all count."""
+        return self.kind == "siglip"
+
+
+@dataclass(frozen=True)
+class ImageBase:
+    """A vision transformer, `[I, S, S, 3]` pixels to states.
+
+    Attributes:
+      kind: "clip" or "siglip".
+      stack: its layers.
+      image_size: S, height and width of a picture in pixels.
+      patch_size: height and width of a patch in pixels; it divides S.
+      projection: numbers in the vector of a picture, if a last linear map makes it; 0 without.
+    """
+
+    kind: str
+    stack: Stack
+    image_size: int
+    patch_size: int
+    projection: int
+
+    @property
+    def patches(self) -> int:
+        """Number of patches of a picture."""
+        return (self.image_size // self.patch_size) ** 2
+
+
+@dataclass(frozen=True)
+class Bases:
+    """The bases of a model; None where an encoder has none."""
+
+    text: TextBase | None = None
+    image: ImageBase | None = None
+
+
+def read_text_base(config: Mapping[str, Any], pooling: str = "first") -> TextBase:
+    """The text transformer that a parsed config.json describes.
+
+    Args:
+      config: the object of the file.
+      pooling: "first" or "mean": the vector of a BERT. CLIP and SigLIP have a vector of their own.
+
+    Raises:
+      DataError: an unknown `model_type`, or fields that these models do not support or that are no
+        valid numbers; lists every one.
+    """
+    kind = _kind(config)
+    if kind == "bert":
+        reader = _Fields(config, "", _BERT)
+        expected = {"position_embedding_type": "absolute", "is_decoder": False}
+        for field, value in expected.items():
+            if config.get(field, value) != value:
+                reader.problems.append(f"{field} is {config[field]!r}, expected {value!r}")
+        rates = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    else:
+        section = _section(config, "text_config")
+        reader = _Fields(section, "text_config.", _CLIP_TEXT if kind == "clip" else _SIGLIP_TEXT)
+        rates = ("", "attention_dropout")
+    stack = _read_stack(reader, rates, norm_first=kind != "bert")
+    pieces, positions = reader.size("vocab_size"), reader.size("max_position_embeddings")
+    segments, projection, padding = 0, 0, 0
+    if kind == "bert":
+        segments = reader.size("type_vocab_size")
+    elif kind == "clip":
+        projection, pooling = _projection_dim(config, reader), "end"
+    else:
+        projection = _size_or(section, "projection_size", stack.width, reader)
+        padding, pooling = reader.number("pad_token_id", 0), "last"
+    reader.raise_all()
+    return TextBase(kind, stack, pieces, positions, segments, pooling, projection, padding)
+
+
+def read_image_base(config: Mapping[str, Any]) -> ImageBase:
+    """The vision transformer that a parsed config.json describes.
+
+    Raises:
+      DataError: as `read_text_base`.
+    """
+    kind = _kind(config)
+    if kind == "bert":
+        raise DataError("model_type is 'bert', a text model, expected clip or siglip for images")
+    section = _section(config, "vision_config")
+    reader = _Fields(section, "vision_config.", _CLIP_IMAGE if kind == "clip" else _SIGLIP_IMAGE)
+    stack = _read_stack(reader, ("", "attention_dropout"), norm_first=True)
+    image, patch = reader.size("image_size"), reader.size("patch_size")
+    if section.get("num_channels", 3) != 3:
+        reader.problems.append(
+            f"vision_config.num_channels is {section['num_channels']!r}, expected 3"
+        )
+    if patch and image % patch:
+        reader.problems.append(
+            f"vision_config.image_size is {image}, expected a multiple of patch_size {patch}"
+        )
+    projection = _projection_dim(config, reader) if kind == "clip" else 0
+    reader.raise_all()
+    return ImageBase(kind, stack, image, patch, projection)
+
+
+def _kind(config: Mapping[str, Any]) -> str:
+    kind = config.get("model_type")
+    if kind not in KINDS:
+        raise DataError(f"model_type is {kind!r}, expected {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+    return kind
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A nested object; older files of CLIP keep what differs from it in `{name}_dict`."""
+    section: dict[str, Any] = {}
+    for key in (name, f"{name}_dict"):
+        part = config.get(key) or {}
+        if not isinstance(part, Mapping):
+            raise DataError(f"{key} is a {type(part).__name__}, expected an object")
+        section |= part
+    return section
+
+
+def _projection_dim(config: Mapping[str, Any], reader: "_Fields") -> int:
+    return _size_or(config, "projection_dim", 512, reader)
+
+
+def _size_or(config: Mapping[str, Any], field: str, default: int, reader: "_Fields") -> int:
+    own = _Fields(config, "", {field: default})
+    size = own.size(field)
+    reader.problems += own.problems
+    return size
+
+
+def _read_stack(reader: "_Fields", rates: tuple[str, str], norm_first: bool) -> Stack:
+    width, heads = reader.size("hidden_size"), reader.size("num_attention_heads")
+    if heads and width % heads:
+        reader.problems.append(
+            f"{reader.prefix}hidden_size is {width}, expected a multiple of num_attention_heads "
+            f"{heads}"
+        )
+    activation = reader.value("hidden_act")
+    if activation not in ACTIVATIONS:
+        reader.problems.append(
+            f"{reader.prefix}hidden_act is {activation!r}, expected {', '.join(ACTIVATIONS)}"
+        )
+    dropout, attention_dropout = (reader.rate(rate) if rate else 0.0 for rate in rates)
+    return Stack(
+        layers=reader.size("num_hidden_layers"),
+        width=width,
+        heads=heads,
+        inner=reader.size("intermediate_size"),
+        activation=ACTIVATIONS.get(activation, ""),
+        epsilon=reader.number("layer_norm_eps", 0.0),
+        norm_first=norm_first,
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+    )
+
+
+class _Fields:
+    """Reads fields of an object with defaults, and collects what is wrong with them."""
+
+    def __init__(self, config: Mapping[str, Any], prefix: str, defaults: Mapping[str, Any]):
+        self._config, self.prefix, self._defaults = config, prefix, defaults
+        self.problems: list[str] = []
+
+    def value(self, field: str) -> Any:
+        return self._config.get(field, self._defaults[field])
+
+    def size(self, field: str) -> int:
+        """A positive integer; 0 if it is none."""
+        return self._checked(field, lambda x: type(x) is int and x > 0, "a positive integer", 0)
+
+    def rate(self, field: str) -> float:
+        """A number from 0 to below 1."""
+        return self._checked(field, lambda x: _is_number(x) and 0 <= x < 1, "0 to below 1", 0.0)
+
+    def number(self, field: str, least: float) -> Any:
+        """A number that is not smaller than `least`."""
+        expected = f"a number of at least {least}"
+        return self._checked(field, lambda x: _is_number(x) and x >= least, expected, least)
+
+    def _checked(
+        self, field: str, is_valid: Callable[[Any], bool], expected: str, otherwise: Any
+    ) -> Any:
+        value = self.value(field)
+        if is_valid(value):
+            return value
+        self.problems.append(f"{self.prefix}{field} is {value!r}, expected {expected}")
+        return otherwise
+
+    def raise_all(self) -> None:
+        if self.problems:
+            raise DataError(*self.problems)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def with_dropout(base: TextBase | ImageBase, rate: float) -> TextBase | ImageBase:
+    """The same base with another rate of dropout, everywhere that it has dropout."""
+    stack = dataclasses.replace(base.stack, dropout=rate, attention_dropout=rate)
+    return dataclasses.replace(base, stack=stack)

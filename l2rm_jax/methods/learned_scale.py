@@ -1,0 +1,96 @@
+"""Contrastive losses whose temperature is a parameter: InfoNCE as CLIP has it, and SigLIP's loss.
+
+Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021,
+section 2.3; Zhai et al., "Sigmoid Loss for Language Image Pre-Training", ICCV 2023, Algorithm 1.
+
+The parameters are the group `loss`, beside those of the model, and are kept in its checkpoints.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from l2rm_jax.losses.contrastive import info_nce, sigmoid_contrastive
+from l2rm_jax.methods import base
+from l2rm_jax.methods.base import EpochPlan, Method
+from l2rm_jax.methods.registry import register_method
+
+GROUP = "loss"
+MAX_SCALE = 100.0  # as in CLIP
+START_SCALE, START_BIAS = 10.0, -10.0  # SigLIP, section 3.2
+
+
+def make_info_nce(model: Any, config: Any) -> Method:
+    """InfoNCE in both directions; its temperature starts at `loss.tau` and is learned."""
+
+    def loss(sims: Array, learned: dict[str, Array]) -> Array:
+        return info_nce(sims, tau=1 / _scale(learned))
+
+    start = {"log_scale": math.log(min(1 / config.loss.tau, MAX_SCALE))}
+    # Equal similarities have the same loss at every temperature.
+    flat = partial(info_nce, tau=config.loss.tau)
+    return _make(model, config, loss, start, {"pairs": ("loss", flat)})
+
+
+def make_sigmoid(model: Any, config: Any) -> Method:
+    """SigLIP's loss: each image with each caption by itself, in all epochs."""
+
+    def loss(sims: Array, learned: dict[str, Array]) -> Array:
+        return sigmoid_contrastive(sims, scale=_scale(learned), bias=learned["bias"])
+
+    start = {"log_scale": math.log(START_SCALE), "bias": START_BIAS}
+    return _make(model, config, loss, start, {})
+
+
+register_method("sigmoid", make_sigmoid)
+
+
+def _scale(learned: dict[str, Array]) -> Float[Array, ""]:
+    """The scale; beyond `MAX_SCALE` it has no gradient."""
+    return jnp.minimum(jnp.exp(learned["log_scale"]), MAX_SCALE)
+
+
+def _make(
+    model: Any,
+    config: Any,
+    loss: Callable[[Array, dict[str, Array]], Array],
+    start: dict[str, float],
+    losses: dict[str, tuple[str, Callable]],
+) -> Method:
+    """Make a method that trains on the same pairs in every epoch.
+
+    Args:
+      model: the model.
+      config: config of the run.
+      loss: the loss of similarities and the learned numbers.
+      start: the learned numbers before the first step.
+      losses: as in `Method`.
+    """
+    optimiser = base.model_optimiser(config)
+    extra = {GROUP: {name: jnp.float32(value) for name, value in start.items()}}
+
+    def plan(score_pairs: Callable, dataset: Any, epoch: int) -> EpochPlan:
+        return EpochPlan({"pairs": np.flatnonzero(dataset.paired)})
+
+    def step(state: base.TrainState, batch: dict) -> tuple[base.TrainState, dict]:
+        [pairs] = batch.values()
+
+        def loss_fn(params: Any) -> tuple[Array, tuple[Any, dict]]:
+            key = base.step_key(state, base.DROPOUT_A)
+            sims, stats = base.forward(model, params, state.batch_stats, pairs, key)
+            value = loss(sims, params[GROUP])
+            return value, (stats, {"loss": value, "scale": _scale(params[GROUP])})
+
+        return base.gradient_step(loss_fn, state, optimiser, model.axis_name)
+
+    return Method(
+        init=lambda key, batch: base.init_state(model, optimiser, key, batch, extra=extra),
+        plan=plan,
+        step=step,
+        losses=losses,
+    )

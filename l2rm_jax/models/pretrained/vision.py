@@ -1,0 +1,81 @@
+"""Vision transformers: the image sides of CLIP and SigLIP.
+
+Dosovitskiy et al., "An Image is Worth 16x16 Words", ICLR 2021; CLIP and SigLIP as in `text.py`.
+"""
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from l2rm_jax.bases import ImageBase
+from l2rm_jax.models.layers import Linear, l2_normalise
+from l2rm_jax.models.pretrained.blocks import ACTIVATIONS, Attention, layer_norm, run_blocks
+
+_table_init = nn.initializers.normal(0.02)
+
+
+class VisionTransformer(nn.Module):
+    """Pixels `[I, S, S, 3]` to states `[I, R, D]`: the picture's vector, then its patches.
+
+    Patches are in reading order and, in CLIP, go through the same last norm and projection as the
+    vector. All states have unit length. With `vector`, a picture has one state: its vector.
+
+    Attributes:
+      base: the architecture.
+      vector: give the vector alone.
+      remat: compute each layer again in the backward pass, to save memory.
+      axis_name: mapped axis of the devices, or None.
+    """
+
+    base: ImageBase
+    vector: bool = False
+    remat: bool = False
+    axis_name: str | None = None
+
+    @nn.compact
+    def __call__(self, pixels: Float[Array, "I S S 3"], train: bool) -> Float[Array, "I R D"]:
+        base, stack = self.base, self.base.stack
+        states = Linear(stack.width, name="patches", use_bias=base.kind == "siglip")(
+            _flat_patches(pixels, base.patch_size)
+        )
+        if base.kind == "clip":
+            first = self.param("first", _table_init, (stack.width,))
+            first = jnp.broadcast_to(first, (len(states), 1, stack.width))
+            states = jnp.concatenate([first, states], axis=1)
+        positions = self.param("positions", _table_init, (states.shape[1], stack.width))
+        states = states + positions[None]
+        if base.kind == "clip":
+            states = layer_norm(stack.epsilon, "embedding_norm")(states)
+        mask = jnp.ones((1, 1, 1, 1), bool)
+        settings = {"axis_name": self.axis_name, "train": train, "remat": self.remat}
+        states = run_blocks(stack, states, mask, **settings)
+        states = layer_norm(stack.epsilon, "norm")(states)
+        if base.kind == "clip":
+            states = states[:, :1] if self.vector else states
+            return l2_normalise(Linear(base.projection, use_bias=False, name="projection")(states))
+        vectors = _AttentionPooling(base, name="pooling")(states)[:, None]
+        return l2_normalise(vectors if self.vector else jnp.concatenate([vectors, states], axis=1))
+
+
+class _AttentionPooling(nn.Module):
+    """SigLIP's vector of a picture: attention to the patches by a learned query."""
+
+    base: ImageBase
+
+    @nn.compact
+    def __call__(self, states: Float[Array, "I R D"]) -> Float[Array, "I D"]:
+        stack = self.base.stack
+        probe = self.param("probe", _table_init, (stack.width,))
+        query = jnp.broadcast_to(probe, (len(states), 1, stack.width))
+        mask = jnp.ones((1, 1, 1, 1), bool)
+        pooled = Attention(stack.heads, name="attention")(query, states, mask, train=False)
+        x = layer_norm(stack.epsilon, "norm")(pooled)
+        x = ACTIVATIONS[stack.activation](Linear(stack.inner, name="inner")(x))
+        return (pooled + Linear(stack.width, name="outer")(x))[:, 0]
+
+
+def _flat_patches(pixels: Float[Array, "I S S 3"], side: int) -> Float[Array, "I N P"]:
+    """Patches in reading order, each flattened by row, column and channel."""
+    images, rows = len(pixels), pixels.shape[1] // side
+    grid = pixels.reshape(images, rows, side, rows, side, 3).swapaxes(2, 3)
+    return grid.reshape(images, rows * rows, side * side * 3)

@@ -1,0 +1,253 @@
+"""Directories of pretrained weights: every fault is found, and none is read by unpickling."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from l2rm_jax.bases import read_image_base, read_text_base
+from l2rm_jax.data.pretrained import SOURCE_FILE, Pretrained, open_pretrained
+from l2rm_jax.errors import DataError
+from tests.models.pretrained.golden import GOLDEN, read_bases, read_parameters
+
+KIND = "bert"
+
+
+@pytest.fixture
+def directory(tmp_path) -> Path:
+    shutil.copytree(GOLDEN / KIND, tmp_path / "model")
+    (tmp_path / "model" / "expected.npz").unlink()
+    return tmp_path / "model"
+
+
+def read(directory: Path, kind: str = KIND) -> dict:
+    return open_pretrained(directory, kind, max_words=32).parameters()["text_base"]
+
+
+def change_config(**fields):
+    def change(directory):
+        file = directory / "config.json"
+        config = {**json.loads(file.read_bytes()), **fields}
+        file.write_text(json.dumps({key: config[key] for key in config if config[key] != "GONE"}))
+
+    return change
+
+
+def change_arrays(change):
+    def damage(directory):
+        file = directory / "model.safetensors"
+        arrays = load_file(file)
+        change(arrays)
+        save_file(arrays, file)
+
+    return damage
+
+
+def remove(name):
+    return lambda directory: (directory / name).unlink()
+
+
+def truncate(directory):
+    file = directory / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def pickled(directory):
+    (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
+
+
+def missing_shard(directory):
+    (directory / "model.safetensors").unlink()
+    index = {"weight_map": {"embeddings.word_embeddings.weight": "model-1-of-2.safetensors"}}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+WORD = "embeddings.word_embeddings.weight"
+NORM = "encoder.layer.1.output.LayerNorm.bias"
+FAULTS = {
+    "no config": (remove("config.json"), r"no config\.json; found 1_Pooling, model\.safetensors, "),
+    "no tokenizer": (
+        remove("tokenizer.json"),
+        r"no tokenizer\.json; found 1_Pooling, config\.json",
+    ),
+    "no weights": (remove("model.safetensors"), r"no model\.safetensors; found 1_Pooling, config"),
+    "pickled": (
+        pickled,
+        r"pytorch_model\.bin holds pickled weights, which are not read; expected model\.safetens"
+        r"ors\. Convert them: python -c",
+    ),
+    "config is no JSON": (
+        lambda directory: (directory / "config.json").write_text("{"),
+        r"config\.json: is not JSON",
+    ),
+    "config is a list": (
+        lambda directory: (directory / "config.json").write_text("[]"),
+        r"config\.json: found a list, expected an object",
+    ),
+    "another type": (
+        change_config(model_type="gpt2"),
+        r"config\.json: model_type is 'gpt2', expected 'bert' as model\.text_encoder",
+    ),
+    "activation": (
+        change_config(hidden_act="swiglu"),
+        r"config\.json: hidden_act is 'swiglu', expected gelu, gelu_new",
+    ),
+    "positions": (
+        change_config(position_embedding_type="relative_key"),
+        r"config\.json: position_embedding_type is 'relative_key', expected 'absolute'",
+    ),
+    "decoder": (change_config(is_decoder=True), r"is_decoder is True, expected False"),
+    "size": (change_config(hidden_size=-3), r"hidden_size is -3, expected a positive integer"),
+    "heads": (
+        change_config(num_attention_heads=5),
+        r"hidden_size is 12, expected a multiple of num_attention_heads 5",
+    ),
+    "rate": (
+        change_config(hidden_dropout_prob="x"),
+        r"hidden_dropout_prob is 'x', expected 0 to below 1",
+    ),
+    "pooling": (
+        lambda directory: (directory / "1_Pooling" / "config.json").write_text(
+            '{"pooling_mode_max_tokens": true}'
+        ),
+        r"1_Pooling/config\.json: pools by pooling_mode_max_tokens, expected pooling_mode_mean",
+    ),
+    "missing array": (
+        change_arrays(lambda arrays: (arrays.pop(WORD), arrays.pop(NORM))),
+        rf"2 arrays are missing: {WORD}, {NORM}$",
+    ),
+    "unknown arrays": (
+        change_arrays(lambda arrays: arrays.update({f"extra.{k}": arrays[NORM] for k in range(5)})),
+        r"5 arrays are unknown: extra\.0, extra\.1, extra\.2 and 2 more",
+    ),
+    "shape": (
+        change_config(vocab_size=200),
+        rf"1 arrays have a wrong shape: {WORD} \[92, 12\], expected \[200, 12\]",
+    ),
+    "dtype": (
+        change_arrays(lambda arrays: arrays.update({NORM: arrays[NORM].astype(np.int32)})),
+        rf"1 arrays are not float32, float16 or bfloat16: {NORM} I32",
+    ),
+    "not finite": (
+        change_arrays(lambda arrays: arrays[NORM].__setitem__(3, np.nan)),
+        rf"{NORM} is not finite, expected finite numbers",
+    ),
+    "truncated": (truncate, r"model\.safetensors: cannot be read .* expected a whole file"),
+    "shard": (
+        missing_shard,
+        r"no model-1-of-2\.safetensors, which model\.safetensors\.index\.json",
+    ),
+    "tokenizer": (
+        lambda directory: shutil.copy(GOLDEN / "clip" / "tokenizer.json", directory),
+        r"tokenizer\.json: has ids up to 109, expected at most 91",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_named(directory, fault):
+    damage, message = FAULTS[fault]
+    damage(directory)
+    with pytest.raises(DataError, match=message) as found:
+        read(directory)
+    assert all(line.startswith(str(directory)) for line in found.value.args)
+    assert not any("\n" in line for line in found.value.args)
+
+
+def test_no_directory(tmp_path):
+    with pytest.raises(DataError, match=r"nowhere: no such directory, expected config\.json"):
+        read(tmp_path / "nowhere")
+
+
+def test_all_faults_are_named_at_once(directory):
+    for fault in ("size", "decoder", "no tokenizer", "truncated", "pooling"):
+        FAULTS[fault][0](directory)
+    with pytest.raises(DataError) as found:
+        read(directory)
+    messages = "\n".join(found.value.args)
+    for part in ("hidden_size is -3", "is_decoder", "no tokenizer.json", "cannot be", "pools by"):
+        assert part in messages
+
+
+def test_unused_arrays_prefixes_and_older_names_are_accepted(directory):
+    """As files of fine-tuned models and of older versions have them."""
+
+    def rename(arrays):
+        for name in list(arrays):
+            older = name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")
+            arrays[f"bert.{older}"] = arrays.pop(name)
+        arrays["cls.predictions.bias"] = arrays["bert.embeddings.position_ids"] = np.zeros(3, "f4")
+
+    change_arrays(rename)(directory)
+    jax.tree.map(np.testing.assert_array_equal, read(directory), read_parameters(KIND)["text_base"])
+
+
+@pytest.mark.parametrize("kind", ["clip", "siglip"])
+def test_the_text_side_of_a_dual_model_is_read_alone(kind):
+    found = open_pretrained(GOLDEN / kind, kind, max_words=64).parameters()["text_base"]
+    jax.tree.map(np.testing.assert_array_equal, found, read_parameters(kind)["text_base"])
+
+
+def test_half_precision_and_shards(directory):
+    file, whole = directory / "model.safetensors", read(directory)
+    arrays = load_file(file)
+    file.unlink()
+    shards = {}
+    for n, dtype in enumerate((np.float16, ml_dtypes.bfloat16)):
+        names = sorted(arrays)[n::2]
+        save_file({k: arrays[k].astype(dtype) for k in names}, directory / f"{n}.safetensors")
+        shards |= dict.fromkeys(names, f"{n}.safetensors")
+    index = {"metadata": {}, "weight_map": shards}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    found = read(directory)
+    assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {np.dtype("float32")}
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=2**-8)  # noqa: E731
+    jax.tree.map(close, found, whole)
+
+
+def test_defaults_that_a_config_leaves_out_are_those_of_transformers():
+    bert = read_text_base({"model_type": "bert"})
+    assert (bert.stack.width, bert.stack.layers, bert.pieces) == (768, 12, 30522)
+    assert bert.stack.dropout == 0.1 and bert.pooling == "first"
+    clip = read_text_base({"model_type": "clip", "text_config": {"num_hidden_layers": 3}})
+    assert (clip.stack.layers, clip.stack.width, clip.positions, clip.projection) == (
+        3,
+        512,
+        77,
+        512,
+    )
+    older = {"text_config": None, "text_config_dict": {"hidden_size": 768}}
+    assert read_text_base({"model_type": "clip", **older}).stack.width == 768
+    assert read_image_base({"model_type": "clip"}).patches == 49
+    siglip = read_text_base({"model_type": "siglip"})
+    assert (siglip.positions, siglip.projection, siglip.padding) == (64, 768, 1)
+    assert siglip.stack.activation == "gelu_tanh"
+
+
+def test_a_copy_is_whole_and_is_read_alike(directory, tmp_path):
+    original = open_pretrained(directory, KIND, max_words=32)
+    original.keep(tmp_path / "copy")
+    source = json.loads((tmp_path / "copy" / SOURCE_FILE).read_bytes())
+    assert source["directory"] == str(directory.resolve())
+    assert source["sha256"] == original.hashes() and len(source["sha256"]) == 1
+    copy = open_pretrained(tmp_path / "copy", KIND, max_words=32)
+    assert copy.bases == original.bases and copy.hashes() == original.hashes()
+    expected = read(directory)
+    shutil.rmtree(directory)
+    jax.tree.map(np.testing.assert_array_equal, copy.parameters()["text_base"], expected)
+    # A trained run has weights of its own.
+    (tmp_path / "copy" / "model.safetensors").unlink()
+    light = open_pretrained(tmp_path / "copy", KIND, max_words=32, with_weights=False)
+    assert light.bases == copy.bases and isinstance(light, Pretrained)
+
+
+def test_sizes_in_a_line(directory):
+    numbers = sum(leaf.size for leaf in jax.tree.leaves(read(directory))) / 1e6
+    text = str(open_pretrained(directory, KIND, max_words=32))
+    assert text == f"bert, 2 layers of 12 numbers, {numbers:.1f} million parameters ({directory})"
+    assert read_bases(KIND).image is None

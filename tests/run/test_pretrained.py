@@ -1,0 +1,278 @@
+"""Runs with a pretrained text encoder: trained, frozen, stopped, and without their original."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import l2rm_jax
+from l2rm_jax.check import check
+from l2rm_jax.config import default
+from l2rm_jax.crossfit.features import caption_vectors
+from l2rm_jax.data import scenes
+from l2rm_jax.data.loading import load_data
+from l2rm_jax.data.pretrained import open_pretrained
+from l2rm_jax.errors import ConfigError, DataError, StoppedError
+from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.evaluation.recall import recalls
+from l2rm_jax.models import WORDS
+from l2rm_jax.models.pretrained import TextTransformer
+from l2rm_jax.run.inputs import check_settings, read_data
+from l2rm_jax.run.pretrained import has_changed, with_judged_captions, with_own_weights
+from l2rm_jax.run.trained import read_trained
+from tests.models.pretrained.golden import GOLDEN, read_parameters
+from tests.run.pretrained_runs import (
+    SIZES,
+    bert_config,
+    copy_model,
+    make_run,
+    run,
+    write_scenes,
+)
+from tests.run.test_resume import asked_to_stop
+from tests.run.tiny_runs import records
+from tests.shared_programs import shared_programs
+
+
+def assert_equal(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def differs(one, other) -> bool:
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return any((np.asarray(a) != np.asarray(b)).any() for a, b in pairs)
+
+
+def states_of(pretrained, captions, vector):
+    ids = pretrained.pieces.encode_all(captions)
+    lengths = np.array([len(each) for each in ids])
+    tokens = np.stack([np.pad(each, (0, 32 - len(each))) for each in ids])
+    model = TextTransformer(pretrained.bases.text, vector=vector)
+    params = {"params": pretrained.parameters()["text_base"]}
+    return model.apply(params, tokens, lengths, False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("states", ["all", "vector"])
+def test_a_frozen_base_equals_imported_features(tmp_path, states):
+    """Train with the frozen BERT on text, and on the states of the same BERT as caption vectors."""
+    write_scenes(tmp_path / "texts")
+    fields = {
+        "data__name": "mine",
+        "data__path": str(tmp_path / "texts"),
+        "model__text_states": states,
+        "train__batch_size": 12,
+        "train__epochs": 1,
+    }
+    config = bert_config(optim__text_rate=0.0, **fields)
+    text_results = run(config, tmp_path / "text run")
+
+    shutil.copytree(tmp_path / "texts", tmp_path / "vectors")
+    pretrained = open_pretrained(GOLDEN / "bert", "bert", max_words=32)
+    for split in SIZES:
+        captions = (tmp_path / "texts" / f"{split}_caps.txt").read_text().splitlines()
+        vectors, counts = states_of(pretrained, captions, states == "vector")
+        np.save(tmp_path / "vectors" / f"{split}_caps.npy", vectors)
+        np.save(tmp_path / "vectors" / f"{split}_lengths.npy", counts)
+    config = bert_config(**{**fields, "data__path": str(tmp_path / "vectors")})
+    config.model.text_encoder, config.model.pretrained = WORDS, ""
+    vector_results = run(config, tmp_path / "vector run")
+
+    for field in ("test", "best_validation_rsum"):
+        assert text_results[field] == vector_results[field]
+    found, expected = (
+        [line for line in records(tmp_path / name) if line["kind"] == "epoch"]
+        for name in ("text run", "vector run")
+    )
+    assert [line["loss"] for line in found] == pytest.approx(
+        [line["loss"] for line in expected], rel=1e-5
+    )
+    assert [line["rsum"] for line in found] == [line["rsum"] for line in expected]
+    frozen, other = (
+        read_trained(tmp_path / f"{name} run", "last").state for name in ("text", "vector")
+    )
+    assert_equal(frozen.params["text_base"], read_parameters("bert")["text_base"])
+    heads = {name: part for name, part in frozen.params.items() if name != "text_base"}
+    close = lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5)  # noqa: E731
+    jax.tree.map(close, heads, other.params)
+    # No moments: the optimiser has the shapes of a run without a base.
+    shapes = [jax.tree.map(np.shape, state.opt_state) for state in (frozen, other)]
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.slow
+@shared_programs()
+def test_a_run_goes_on_without_its_original_directory(tmp_path):
+    """Stopped in the middle of an epoch, resumed, evaluated, loaded and searched.
+
+    With dropout and length groups; bit for bit as a run that was not stopped.
+    """
+    fields = {
+        "model__base_dropout": 0.2,
+        "train__length_groups": 2,
+        "train__batch_size": 10,
+        "train__checkpoint_steps": 3,
+    }
+    original = copy_model(tmp_path / "model")
+    whole = run(bert_config(original, **fields), tmp_path / "whole")
+    config = bert_config(original, **fields)
+    with asked_to_stop(15, "train_step"), pytest.raises(StoppedError):
+        run(config, tmp_path / "stopped")
+    shutil.rmtree(original)
+    assert run(config, tmp_path / "stopped")["test"] == whole["test"]
+    one, other = (read_trained(tmp_path / name, "last") for name in ("whole", "stopped"))
+    for part in ("params", "opt_state", "step"):
+        assert_equal(getattr(one.state, part), getattr(other.state, part))
+    assert differs(one.state.params["text_base"], read_parameters("bert")["text_base"])
+    assert records(tmp_path / "whole") == records(tmp_path / "stopped")
+
+    row = evaluate_runs([tmp_path / "stopped"])
+    assert next(iter(row.values()))["rsum"] == pytest.approx(whole["rsum"])
+    retriever = l2rm_jax.load(tmp_path / "stopped")
+    test = load_data(config.data, config.mismatch, workdir=None).test
+    images = retriever.encode_images(test.images.rows(np.arange(10)))
+    captions = retriever.encode_captions(test.captions)
+    sims = retriever.similarity(images, captions)
+    assert recalls(sims, 5)["rsum"] == pytest.approx(whole["rsum"])
+    hits = retriever.search(captions, images, top_k=4)
+    np.testing.assert_array_equal(hits.rows, np.argsort(-sims.T, kind="stable")[:, :4])
+
+
+@pytest.mark.slow
+def test_the_words_of_an_alignment_are_those_of_the_caption(tmp_path):
+    """The weights of a word are those of its pieces together."""
+    make_run(bert_config(model__head="saf"), tmp_path / "run")
+    retriever = l2rm_jax.load(tmp_path / "run")
+    [network], [shape] = retriever._networks, [scenes.generate(1, 0, "test").features.shape[1:]]
+    caption = "Yellow cones, near the cube"
+    images = retriever.encode_images(np.random.default_rng(0).normal(size=(1, *shape)))
+    captions = retriever.encode_captions([caption])
+    parts = images.parts[0], captions.parts[0]
+    numbers, pieces = network.alignment(*parts, None)
+    words, weights = network.alignment(*parts, caption)
+    assert words == ["Yellow", "cones", ",", "near", "the", "cube"]
+    assert len(numbers) == pieces.shape[1] > len(words) + 2  # with those around the caption
+    _, columns = network.vocabulary.words(caption)
+    for word, own in enumerate(columns):
+        np.testing.assert_allclose(weights[:, word], pieces[:, own].sum(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(weights.sum(), pieces[:, 1:-1].sum(), rtol=1e-6)
+    with pytest.raises(DataError, match="captions: number 1 is ' ', expected at least one word"):
+        retriever.encode_captions(["a cube", " "])
+
+
+def test_judged_captions_are_the_vectors_of_the_pretrained_encoder(tmp_path):
+    """For cross-fitting and the linear head alone; in float16, and taken with their pairs."""
+    config = bert_config(train__draw="posterior")
+    data = with_judged_captions(config, read_data(config, tmp_path))
+    expected, _ = states_of(data.pretrained, data.train.captions, vector=True)
+    rows = np.arange(len(data.train))
+    found = data.train.judged_captions
+    np.testing.assert_allclose(found.rows(rows), expected, rtol=0, atol=5e-4)
+    fitted = caption_vectors(data.train)
+    assert fitted.fit is None and fitted.rows.shape == (100, 12)
+    part = data.train.take(np.array([7, 3])).judged_captions
+    np.testing.assert_array_equal(part.rows(np.arange(2)), found.rows(np.array([7, 3])))
+    for fields in ({}, {"model__head": "linear", "model__text_states": "vector"}):
+        config = bert_config(**fields)
+        data = with_judged_captions(config, read_data(config, tmp_path))
+        assert (data.train.judged_captions is None) == (not fields)
+
+
+@pytest.mark.slow
+def test_the_linear_head_is_fitted_to_frozen_vectors(tmp_path, few_draws):
+    """Weighted by a judgement by the same vectors; the pretrained arrays stay."""
+    fields = {"method": "cca", "model__head": "linear", "model__text_states": "vector"}
+    config = bert_config(**fields, train__draw="posterior", data__scenes_train=60)
+    assert np.isfinite(run(config, tmp_path / "run")["rsum"])
+    with np.load(tmp_path / "run" / "crossfit.npz") as judged:
+        assert len(judged["posterior"]) == 300
+    state = read_trained(tmp_path / "run").state
+    assert state.params["text_encoder"]["map"].shape[0] == 12
+    assert_equal(state.params["text_base"], read_parameters("bert")["text_base"])
+
+
+def test_changed_originals_are_noticed(tmp_path):
+    """Not one that is gone, or the same under another name."""
+    original = copy_model(tmp_path / "model")
+    own = open_pretrained(original, "bert", max_words=32)
+    own.keep(tmp_path / "own")
+    own = open_pretrained(tmp_path / "own", "bert", max_words=32)
+    assert not has_changed(None, original) and not has_changed(own, original)
+    assert not has_changed(own, tmp_path / "nowhere") and not has_changed(own, tmp_path / "own")
+    file = original / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-4] + b"1234")
+    assert has_changed(own, original)
+    file.unlink()
+    assert has_changed(own, original)
+
+
+def test_other_runs_start_from_the_copy_of_the_weights(tmp_path):
+    """As those of an audit of the run do."""
+    config = bert_config(tmp_path / "gone")
+    assert with_own_weights(config, tmp_path).model.pretrained == str(tmp_path / "gone")
+    open_pretrained(GOLDEN / "bert", "bert", max_words=32).keep(tmp_path / "pretrained")
+    assert with_own_weights(config, tmp_path).model.pretrained == str(tmp_path / "pretrained")
+    assert with_own_weights(default(), tmp_path).model.pretrained == ""
+
+
+def test_check_describes_the_encoder_and_the_captions(tmp_path):
+    report = check(bert_config(model__text_states="vector"))
+    assert f"text encoder: bert, 2 layers of 12 numbers, 0.0 million parameters ({GOLDEN}" in report
+    assert "tokens of a caption  8 to 32, median" in report and "26 cut at 32" in report
+    assert re.search(r"unknown pieces       \d\.\d\d% of all", report)
+    with pytest.raises(DataError, match=r"no such directory, expected config\.json"):
+        check(bert_config(tmp_path / "nowhere"))
+
+
+def test_other_fields_must_fit(tmp_path):
+    wrong = [
+        ("model__pretrained", "", "empty, expected the directory of the weights"),
+        ("model__text_encoder", "gru", "'gru', expected bert, clip or siglip"),
+        ("model__text_encoder", "t5", "'t5' is none of gru, bert, clip, siglip"),
+        ("model__text_states", "x", "'x' is none of all, vector"),
+        ("model__adapter_rank", -1, "-1, expected 0 to 1024"),
+        ("model__base_dropout", 1.0, "1.0, expected at least 0 and less than 1"),
+        ("optim__text_rate", -1.0, "-1.0, expected at least 0"),
+        ("train__length_groups", 0, "0, expected at least 1"),
+        ("optim__schedule", "linear", "'linear', expected step or cosine"),
+        ("optim__beta2", 1.0, "1.0, expected more than 0 and less than 1"),
+    ]
+    for field, value, message in wrong:
+        with pytest.raises(ConfigError, match=f"{field.replace('__', '.')}: {message}"):
+            check_settings(bert_config(**{field: value}))
+    with pytest.raises(
+        ConfigError, match=r"text_states: 'all', expected 'vector' with model\.head"
+    ):
+        check_settings(bert_config(model__head="linear"))
+    with pytest.raises(ConfigError, match=r"adapter_rank: 2, expected 0 with optim\.text_rate=0"):
+        check_settings(bert_config(model__adapter_rank=2, optim__text_rate=0.0))
+    plain = bert_config(optim__base_epochs=1, model__adapter_rank=2, model__pretrained="")
+    plain.model.text_encoder = WORDS
+    with pytest.raises(ConfigError) as found:
+        check_settings(plain)
+    assert all("expected 0 without a pretrained encoder" in line for line in found.value.args)
+    needless = {"data__min_count": 1, "data__split_sentences": True, "data__vocabulary": "x.json"}
+    with pytest.raises(ConfigError) as found:
+        read_data(bert_config(**needless), tmp_path)
+    assert len(found.value.args) == 3
+    with pytest.raises(ConfigError, match=r"noise: 0\.2, .*=clip, whose tokenizer has no mask"):
+        read_data(bert_config(kind="clip", model__word_noise=0.2), tmp_path)
+    with pytest.raises(DataError, match="model_type is 'clip', expected 'bert'"):
+        read_data(bert_config(GOLDEN / "clip"), tmp_path)
+
+
+def test_a_run_without_a_base_imports_no_package_of_it():
+    code = """
+import sys
+import l2rm_jax.train, l2rm_jax.retriever.load
+from l2rm_jax.run.inputs import read_data
+from l2rm_jax.config import get_config
+read_data(get_config("quick"), None)
+print(sorted({"safetensors", "tokenizers", "torch", "transformers"} & set(sys.modules)))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
