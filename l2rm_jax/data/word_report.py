@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.text import UNKNOWN, Vocabulary
 
 EXAMPLES = 3
@@ -25,7 +26,10 @@ class WordReport(NamedTuple):
 
 
 def report_words(
-    split: str, captions: Sequence[str], tokens: Sequence[np.ndarray], vocabulary: Vocabulary
+    split: str,
+    captions: Sequence[str],
+    tokens: Sequence[np.ndarray],
+    vocabulary: Vocabulary | Pieces,
 ) -> WordReport:
     """Describe captions as words.
 
@@ -33,9 +37,10 @@ def report_words(
       split: name of the split.
       captions: the captions.
       tokens: word indices of each, between those of `<start>` and `<end>`.
-      vocabulary: gives the indices; without words (captions are vectors) nothing is said.
+      vocabulary: gives the indices. Nothing is said without words (captions are vectors), or of the
+        pieces of a tokenizer, which knows every word.
     """
-    if not len(vocabulary) or not len(tokens):
+    if isinstance(vocabulary, Pieces) or not len(vocabulary) or not len(tokens):
         return WordReport((), {})
     words = {index: word for word, index in vocabulary.word2idx.items()}
     examples = tuple(

@@ -61,7 +61,7 @@ def test_each_fold_has_a_run_of_the_others_which_is_open_until_the_next(
 
 def test_the_scorer_speaks_of_rows_in_another_order(config, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
-    order = Order(rng.permutation(30), rng.permutation(150), np.zeros(150, int))
+    order = Order(rng.permutation(30), rng.permutation(150), np.zeros(150, int), 150)
     asked = []
 
     @contextmanager

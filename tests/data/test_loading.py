@@ -33,6 +33,7 @@ def configs(path="", **changes) -> tuple[SimpleNamespace, SimpleNamespace]:
         "path": str(path),
         "layout": "precomp",
         "vocabulary": "",
+        "word_vectors": "",
         "min_count": 4,
         "train_images": 0,
         "dev_images": 0,
