@@ -51,7 +51,8 @@ def _blocks(dialect: Dialect) -> Iterator[bytes | Iterator[Record]]:
             return
         file.seek(len(text.mark))
         if dialect.has_header:
-            while not file.readline().strip(b" \t\r\n" + dialect.separator.encode()):
+            blank = b" \t\r\n" + dialect.separator.encode()
+            while (line := file.readline()) and not line.strip(blank):
                 pass
         while block := file.read(_BLOCK):
             yield block + file.readline()

@@ -313,6 +313,10 @@ def test_what_cannot_be_read_says_so(root):
         (root / "empty", "found no table in this directory"),
         (write_csv(root / "none.tsv", []), "holds no rows"),
     ]
+    for name in ("nothing.csv", "nothing.txt", "nothing.jsonl", "nothing.json"):
+        for text in ("", "\n \n"):
+            (root / f"{len(text)}{name}").write_text(text)
+            cases.append((root / f"{len(text)}{name}", "holds no rows"))
     (root / "open.csv").write_text('image,caption\na,"b\n')
     cases.append((root / "open.csv", "row 1: a: no file"))
     (root / "wide.csv").write_text("image,caption\na,b,c\n")
