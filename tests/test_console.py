@@ -146,6 +146,29 @@ def test_a_bar_without_a_terminal_prints_lines(monkeypatch, fast):
     assert files[0].getvalue() == "" and "\r" not in files[1].getvalue()
 
 
+def test_a_pause_is_named_and_the_rate_starts_anew(monkeypatch, fast):
+    files = use_files(monkeypatch)
+    with progress_bar(1000, "epoch 2", unit="rows") as bar:
+        bar.update(1)
+        with bar.paused("compiling"):
+            time.sleep(0.2)  # five rows a second so far
+        for _ in range(3):
+            time.sleep(0.001)
+            bar.update(100)
+    lines = files[1].getvalue().splitlines()
+    assert "epoch 2: compiling" in lines
+    first, *_, last = lines[lines.index("epoch 2: compiling") + 1 :]
+    assert first == "epoch 2: 101/1K rows"  # a rate needs two updates
+    assert float(re.search(r"([\d.]+)K/s", last)[1]) > 1
+
+
+def test_a_short_pause_is_not_named(monkeypatch):
+    files = use_files(monkeypatch)
+    with progress_bar(400, "epoch 2") as bar, bar.paused("compiling"):
+        pass
+    assert files[1].getvalue() == ""
+
+
 def test_short_work_without_a_terminal_prints_nothing(monkeypatch):
     files = use_files(monkeypatch)
     with progress_bar(400, "epoch 2") as bar:

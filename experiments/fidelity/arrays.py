@@ -75,6 +75,15 @@ def both_precisions(ours, arrays: Mapping, key: str, *, relative: bool = False) 
     return largest(difference(ours, arrays[name], relative=relative) for name in keys)
 
 
+def more_wrong(called_clean, is_clean, accuracy) -> int:
+    """Return how many pairs more we call wrongly than a fit of this accuracy does.
+
+    A count, as a share of few pairs says little, and its rounding may cross a bound.
+    """
+    right = np.asarray(called_clean, bool) == np.asarray(is_clean, bool)
+    return round(float(accuracy) * len(right)) - int(right.sum())
+
+
 def tree_difference(ours, theirs) -> float:
     return largest(jax.tree.leaves(jax.tree.map(difference, ours, theirs)))
 

@@ -70,7 +70,7 @@ def test_the_scorer_speaks_of_rows_in_another_order(config, tmp_path, monkeypatc
         yield lambda fold, pairs: (asked.append(pairs) or (lambda i, c: (i, c)), 0.5)
 
     monkeypatch.setattr(trained, "trained_models", models)
-    inputs = SimpleNamespace(config=config)
+    inputs = SimpleNamespace(config=config, images=np.zeros((30, 1)))
     with trained_scorer(inputs, SETTINGS, order, FOLDS[order.images], tmp_path) as scorer:
         similarity, temperature = scorer.model_of(1, np.array([3, 5]))
         images, captions = similarity(np.array([2]), np.array([5, 3]))

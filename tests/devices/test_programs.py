@@ -43,6 +43,29 @@ def test_each_shape_is_compiled_once_outside_the_calling_thread(transform, compi
     assert threading.current_thread().name not in compilations
 
 
+def test_a_program_that_compiles_ahead_is_not_compiled_again(compilations):
+    program = Program(jax.jit(lambda x: jnp.cumsum(x) * 3))
+    program.compile_ahead(np.ones(5))
+    program.compile_ahead(np.ones(5))
+    assert not program.is_compiled(np.ones(5))
+    np.testing.assert_array_equal(program(np.ones(5)), [3, 6, 9, 12, 15])
+    program.compile_ahead(np.ones(5))
+    assert len(compilations) == 1 and threading.current_thread().name not in compilations
+
+
+def test_an_error_while_compiling_ahead_reaches_the_first_caller(monkeypatch):
+    def refuse(_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: too large")
+
+    program = Program(jax.jit(lambda x: x + 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(jax.stages.Lowered, "compile", refuse)
+        program.compile_ahead(np.zeros(3))
+        with pytest.raises(jax.errors.JaxRuntimeError, match="too large"):
+            program(np.zeros(3))
+    np.testing.assert_array_equal(program(np.zeros(3)), [2, 2, 2])
+
+
 def test_settings_of_the_calling_thread_apply(compilations):
     program = Program(jax.jit(lambda x: x @ x))
     with jax.default_matmul_precision("BF16_BF16_F32"):
