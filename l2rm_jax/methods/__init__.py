@@ -13,7 +13,6 @@ from l2rm_jax.methods import (  # noqa: F401
     crcl,
     decl,
     l2rm,
-    learned_scale,
     ncr,
     rcl,
     rcsl,
