@@ -14,7 +14,6 @@ from l2rm_jax.methods import (  # noqa: F401
     cream,
     decl,
     l2rm,
-    learned_scale,
     ncr,
     rcl,
     rcsl,

@@ -1,4 +1,4 @@
-"""Baselines that trust every pair: triplet loss with hardest negatives, and InfoNCE.
+"""Baselines that trust every pair: triplet loss with hardest negatives, InfoNCE, SigLIP's loss.
 
 On semi-paired data they train on the known pairs alone.
 """
@@ -39,6 +39,7 @@ def make_info_nce(model, config) -> Method:
 
 register_method("triplet", make_triplet)
 register_method("infonce", make_info_nce)
+register_method("sigmoid", learned_scale.make_sigmoid)
 
 
 def _make(model, config, losses: dict[str, Callable], hardest: tuple[str, ...] = ()) -> Method:

@@ -3,7 +3,8 @@
 Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021,
 section 2.3; Zhai et al., "Sigmoid Loss for Language Image Pre-Training", ICCV 2023, Algorithm 1.
 
-The parameters are the group `loss`, beside those of the model, and are kept in its checkpoints.
+`baseline` registers both. The parameters are the group `loss`, beside those of the model, and are
+kept in its checkpoints.
 """
 
 import math
@@ -18,7 +19,6 @@ from jaxtyping import Array, Float
 from l2rm_jax.losses.contrastive import info_nce, sigmoid_contrastive
 from l2rm_jax.methods import base
 from l2rm_jax.methods.base import EpochPlan, Method
-from l2rm_jax.methods.registry import register_method
 
 GROUP = "loss"
 MAX_SCALE = 100.0  # as in CLIP
@@ -45,9 +45,6 @@ def make_sigmoid(model: Any, config: Any) -> Method:
 
     start = {"log_scale": math.log(START_SCALE), "bias": START_BIAS}
     return _make(model, config, loss, start, {})
-
-
-register_method("sigmoid", make_sigmoid)
 
 
 def _scale(learned: dict[str, Array]) -> Float[Array, ""]:
