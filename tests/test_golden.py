@@ -13,8 +13,8 @@ from experiments.fidelity.__main__ import GOLDEN, main
 from experiments.fidelity.arrays import Arrays, difference
 
 FILES = parts.compared_files(GOLDEN)
-# Parts of the names of files that take more than five seconds: of training steps, and two heads.
-SLOW = ("step", "train", "chan", "naaf")
+# Parts of the names of files that take about five seconds or more: training steps, and some heads.
+SLOW = ("step", "train", "chan", "naaf", "v_de", "h_omit", "i_rcsl", "bc_sim", "partial_ot_8")
 
 
 def marked(path, *values):

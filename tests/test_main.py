@@ -52,7 +52,10 @@ MISTAKES = [
     ("--config=f30k", "data.path: empty"),
     ("--data=/nonexistent", "/nonexistent: no such directory"),
     ("--config.data.name=scenes --data=/", "data.name is 'scenes', the built-in data set"),
-    ("--workdir=/dev/null/run --config=scenes:quick", "Not a directory"),
+    pytest.param(
+        *("--workdir=/dev/null/run --config=scenes:quick", "Not a directory"),
+        marks=pytest.mark.slow,
+    ),
     ("evaluate", "--workdir: missing, but l2rm evaluate needs it\n  try: l2rm evaluate --workdir"),
     ("evaluate --workdir=/nonexistent", "no run was started"),
     ("evaluate --workdir=a --config=f30k", "--config: found with a run"),
@@ -110,6 +113,7 @@ def test_mistakes_end_at_once_with_one_message(refused, tmp_path, line, message)
     assert len(lines.splitlines()) == 1 + ("\n  try: " in lines)
 
 
+@pytest.mark.slow
 def test_several_problems_are_counted_and_the_command_that_lists_them_is_named(refused):
     fields = "--config=scenes --config.train.batch_size=0 --config.optim.grad_clip=0"
     lines = refused(f"{fields} --workdir=runs/a")
@@ -245,6 +249,7 @@ def test_error_for_a_config_file_with_a_syntax_error_is_one_line(refused, tmp_pa
     )
 
 
+@pytest.mark.slow
 def test_data_errors_come_before_any_device_is_used_or_file_written(run, tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "nosuchdevice")  # using a device would fail
     sizes = ["--config.train.batch_size=600", f"--workdir={tmp_path / 'run'}"]
@@ -270,6 +275,7 @@ def test_error_for_a_device_out_of_memory_names_what_would_help(refused, monkeyp
     assert second == "  try: --config.train.batch_size=32"
 
 
+@pytest.mark.slow
 def test_check_describes_the_built_in_data(run, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "nosuchdevice")
     done = run("check", "--config=configs/scenes.py:quick")

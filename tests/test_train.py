@@ -57,6 +57,7 @@ def finished(traced) -> tuple[Path, dict]:
     return traced[:2]
 
 
+@pytest.mark.slow
 def test_a_step_is_compiled_once_for_each_phase_and_length_of_captions(traced):
     """The run has three epochs, the first of them warm-up."""
     shapes = traced[2]
@@ -248,6 +249,7 @@ def file_config(directory: Path, images: dict[str, int], captions_per_image: int
     return config
 
 
+@pytest.mark.slow
 def test_unknown_words_and_captions_of_one_word_are_said_before_training(tmp_path):
     """As where words are not divided by spaces."""
     images = {"train": 4, "dev": 3, "test": 3}

@@ -39,6 +39,7 @@ def test_finds_the_mismatched_pairs_and_their_rate(audit, pairs):
     assert audit.cannot_tell == ""
 
 
+@pytest.mark.slow
 def test_clean_pairs_are_left_alone():
     images, captions, stored, _ = make_pairs(IMAGES, CAPTIONS, 0.0, seed=1)
     audit = l2rm_jax.audit_pairs(images, captions, stored, top=0)

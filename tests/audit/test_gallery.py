@@ -156,6 +156,7 @@ def test_what_does_not_fit_together_is_refused(gallery, tmp_path, changes, messa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_pairs_take_eight_megabytes_at_most(tmp_path):
     gallery = make_gallery(100_000)
     tracemalloc.start()

@@ -50,6 +50,7 @@ def test_one_image_with_many_captions_is_found_too():
     assert found(vectors, captions, stored) == [(3, 1, 50)]
 
 
+@pytest.mark.slow
 def test_the_rest_is_judged_as_if_the_placeholder_were_not_there():
     vectors, captions, stored, _ = make_pairs(300, 1, 0.1, seed=1)
     with_placeholder = vectors.copy()

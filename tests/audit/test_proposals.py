@@ -22,6 +22,7 @@ def pairs():
     return make_pairs(IMAGES, 1, 0.3, noise=0.5)
 
 
+@pytest.mark.slow
 def test_partners_are_proposed_with_their_probability(pairs):
     images, captions, stored, wrong = pairs
     found = find(wrong, stored, images, captions)
@@ -37,6 +38,7 @@ def test_partners_are_proposed_with_their_probability(pairs):
     assert (np.diff(found.probability[rows], axis=1) <= 1e-6).all()
 
 
+@pytest.mark.slow
 def test_none_fits_where_the_partner_is_gone(pairs):
     images, captions, stored, wrong = pairs
     rows = np.flatnonzero(wrong)
@@ -49,6 +51,7 @@ def test_none_fits_where_the_partner_is_gone(pairs):
     assert none[~has_partner].mean() > none[has_partner].mean() + 0.15
 
 
+@pytest.mark.slow
 def test_groups_divide_a_large_problem(pairs, monkeypatch):
     images, captions, stored, wrong = pairs
     whole = find(wrong, stored, images, captions)

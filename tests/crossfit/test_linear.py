@@ -59,6 +59,7 @@ def models_of(data, stored, monkeypatch):
     return models
 
 
+@pytest.mark.slow
 def test_a_fold_has_no_part_in_the_model_that_judges_it(data, monkeypatch):
     *_, own, folds = data
     stored = swap(own, "pair", 0.5)

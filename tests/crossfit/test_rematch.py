@@ -71,6 +71,7 @@ def loop(data, level):
     return weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["image", "pair"])
 def test_weights_equal_a_loop(data, level):
     found, expected = rematched(data, level), loop(data, level)
@@ -95,6 +96,7 @@ def test_swapped_images_are_found_again(data, level):
     assert (data.posterior[caption] < 0.5).all() and set(image) <= set(images)
 
 
+@pytest.mark.slow
 def test_groups_are_solved_by_themselves(data, monkeypatch):
     monkeypatch.setattr(MODULE, "GROUP", 12)
     found, again, other = (rematched(data, seed=seed) for seed in (1, 1, 2))
@@ -116,6 +118,7 @@ def test_too_few_doubted_pairs_are_not_rematched(data, doubted):
     assert [len(array) for array in found] == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_two_doubted_images_with_unequal_sets(data):
     stored = np.delete(data.stored, 0)  # one image has two captions
     posterior = np.where(np.isin(stored, [0, 1]), 0.25, 1.0)

@@ -95,6 +95,7 @@ def test_two_stages(proposer, ranker):
     ]
 
 
+@pytest.mark.slow
 def test_dual_softmax_is_a_labelled_row(proposer):
     vse, results = proposer
     rows = evaluate_runs([vse], {"evaluation.dual_softmax": 0.1})

@@ -88,6 +88,7 @@ def test_videos_are_batched_checked_and_ranked(tmp_path):
     assert load(config).train.captions == data.train.captions[:6]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "head"),
     [

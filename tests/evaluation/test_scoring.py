@@ -25,6 +25,7 @@ def make_captions(rng: np.random.Generator, vocabulary: int):
     return RegionFeatures.from_array(padded, "captions", lengths), padded, lengths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "vocabulary", "tile"),
     [

@@ -14,6 +14,7 @@ DATA = ("--regions=3", "--features=6", "--repeats=2")
 TINY = (*DATA, "--embed_dim=8", "--sim_dim=8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "flags", "quantity"),
     [
@@ -51,6 +52,7 @@ def test_results_are_written(script, flags, quantity, tmp_path, monkeypatch):
     assert script is input or found["sizes"]["embed_dim"] == 8
 
 
+@pytest.mark.slow
 def test_a_step_of_a_pretrained_encoder(tmp_path, monkeypatch):
     file = tmp_path / "found.json"
     flags = [f"--pretrained={GOLDEN / 'bert'}", "--batch=8", "--pieces=16", "--repeats=1"]
@@ -81,6 +83,7 @@ def test_products_of_a_step_are_counted():
     assert large - small == 2 * 2 * 8 * 8  # of the projection: forward, and its gradient
 
 
+@pytest.mark.slow
 def test_hardest_negatives_skip_the_gradients_of_other_pairs():
     assert operations("saf", "triplet") == operations("saf", "infonce")
     assert operations("sgr", "triplet") < operations("sgr", "infonce")

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 PROGRAM = """
 import sys
@@ -24,6 +25,7 @@ for precision in ("float32", "bfloat16"):
 """
 
 
+@pytest.mark.slow
 def test_factors_are_rounded_forward_and_backward(tmp_path):
     rng = np.random.default_rng(0)
     shapes = {"a": (3, 5, 7), "b": (3, 11, 7), "gradient": (3, 5, 11)}

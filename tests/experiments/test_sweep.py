@@ -96,6 +96,7 @@ def test_precisions_side_by_side(tmp_path, trained, monkeypatch, capsys):
     ]
 
 
+@pytest.mark.slow
 def test_losses_of_rcl_train_as_long_and_are_tabled(tmp_path, trained, monkeypatch, capsys):
     arguments = ["--out", tmp_path, "--vary", "mismatch.rate=0.6,0.2", "--set", "train.epochs=3"]
     command(monkeypatch, rcl, *arguments)

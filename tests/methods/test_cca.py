@@ -62,6 +62,7 @@ KINDS = {
 CASES = [(kind, "posterior") for kind in KINDS] + [("vectors, words", "rematched")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "draw"), CASES)
 def test_the_head_scores_as_the_closed_form_does(kind, draw):
     """Features and maps in NumPy and SciPy, against those inside the model."""
@@ -107,6 +108,7 @@ def run(tmp_path_factory):
     return workdir, train(tiny_config("cca", "linear"), workdir)
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_best_ridge(run):
     workdir, results = run
     epochs = [record for record in records(workdir) if record["kind"] == "epoch"]

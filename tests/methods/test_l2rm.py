@@ -56,6 +56,7 @@ def test_masks_forbid_the_same_pair_or_the_same_image(queue):
             assert same_image[i, j] == (index[i] != index[j])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queue", [SIZE, 2 * SIZE])
 def test_no_mass_goes_to_copies_of_a_pair(queue):
     """Copies of three pairs fill the batch and the queue; each pair has the lowest cost itself."""
@@ -74,6 +75,7 @@ def test_no_mass_goes_to_copies_of_a_pair(queue):
     assert np.all(plan[rows[:, None] == rows] == 0) and np.all(plan[rows[:, None] != rows] > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "streams",
     [
@@ -97,6 +99,7 @@ def test_a_missing_stream_is_skipped(streams):
     assert int(after.step) == 1
 
 
+@pytest.mark.slow
 def test_scores_ignore_rows_after_the_last_region():
     config = small_config()
     config.model.head = "saf"

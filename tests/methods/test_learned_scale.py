@@ -35,6 +35,7 @@ def start_of(method, **loss):
     return cell.method, grid.start(cell.method, jax.random.key(0), cell.sample), batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "start"), [("infonce", {"log_scale": 20.0}), ("sigmoid", {"log_scale": 10.0})]
 )
@@ -50,6 +51,7 @@ def test_the_scale_is_trained_with_the_model(method, start):
     assert int(after.step) == 1
 
 
+@pytest.mark.slow
 def test_infonce_starts_at_tau_and_stays_below_its_limit():
     learned, state, batch = start_of("infonce", learn_scale=True, tau=0.05)
     plain, other, _ = start_of("infonce", tau=0.05)

@@ -198,6 +198,7 @@ def test_rcsl_needs_a_protocol_with_known_pairs():
         make_method(MODEL, config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "pooling"), [("vse", "mean"), ("vse", "gpo"), ("aggregate", "mean")]
 )
@@ -211,6 +212,7 @@ def test_search_vectors_are_those_that_the_head_compares(head, pooling):
     np.testing.assert_allclose(codes["images"] @ codes["captions"].T, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["sgr", "omit"])
 def test_search_vectors_of_other_heads_are_global_vectors_or_means(head):
     config = tiny_config("rcsl", head)
@@ -237,6 +239,7 @@ def has_known_pairs(batch: dict) -> bool:
     return np.sum(drawn.pair_index >= 0) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "epoch", "terms"),
     [

@@ -154,11 +154,13 @@ def rematch(sims, **fields):
     return l2rm.rematch(MODEL, settings, state, None, None, batch, sims, None)
 
 
+@pytest.mark.slow
 def test_transport_plan_has_no_gradient():
     gradient = jax.grad(lambda sims: rematch(sims, epsilon=0.1)[0].sum())(SIMS)
     assert not gradient.any()
 
 
+@pytest.mark.slow
 def test_images_of_a_queue_keep_the_weight_of_the_batch():
     """With twice as many images as captions, the better half can take all captions."""
     good = jnp.concatenate([jnp.zeros((SIZE, SIZE)), jnp.ones((SIZE, SIZE))])

@@ -50,6 +50,7 @@ def test_words_are_masked_replaced_and_dropped_in_the_published_shares():
         assert (np.diff(own) > 0).mean() > 0.9  # the remaining words keep their order
 
 
+@pytest.mark.slow
 def test_short_captions_and_the_ends_of_captions_stay():
     tokens = np.pad(np.arange(1, 7, dtype=np.int32), (0, 4))[None].repeat(50, 0)
     after, lengths = perturbed(tokens, np.full(50, 6), rate=0.9)
@@ -82,6 +83,7 @@ def test_model_augments_in_training_only(train):
     assert bool((words < 9).any()) == train
 
 
+@pytest.mark.slow
 def test_pieces_of_a_word_share_its_fate():
     """Words of three pieces are masked, replaced or dropped as a whole; no other special token."""
     ids = PieceIds(count=600, mask=4, special=(0, 1, 2, 3, 4), continuations=(41, 42))

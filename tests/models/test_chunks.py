@@ -138,6 +138,7 @@ def assert_close(found, expected):
 COTANGENTS = np.random.default_rng(1).normal(size=(4, 7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_scores_and_gradients_do_not_depend_on_the_chunk(head):
     """Chunks of three, the last one filled up, or one chunk; captions in any order."""
@@ -197,6 +198,7 @@ def total(*inputs):
     return jnp.sum(map_captions(waves, *inputs, chunk=2) ** 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lengths", [[1, 2, 3], [6, 6, 1], [4, 3, 5, 2], [6, 5, 5, 6]])
 def test_gradients_are_those_of_the_plain_score(lengths):
     """In float64; masks are constants."""
@@ -237,6 +239,7 @@ PAIRWISE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("head", PAIRWISE)
 def test_a_sparse_gradient_is_the_dense_one(head, share):

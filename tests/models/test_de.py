@@ -9,6 +9,7 @@ from l2rm_jax.models.de import FRAME_WIDTHS, Levels
 from tests.grid import VOCABULARY, small_model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [True, False])
 def test_padding_changes_a_vector_only_as_in_the_code(packed):
     rng = np.random.default_rng(0)
@@ -22,6 +23,7 @@ def test_padding_changes_a_vector_only_as_in_the_code(packed):
     assert np.allclose(whole, alone, atol=1e-6) == packed
 
 
+@pytest.mark.slow
 def test_a_sentence_is_the_same_in_any_batch_and_its_words_are_counted():
     model = small_model("de", VOCABULARY)
     images = jnp.ones((2, 3, 4))

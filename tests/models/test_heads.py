@@ -72,6 +72,7 @@ def apply(head, variables, *inputs, **how):
     return jax.jit(lambda *x: head.apply(*x, **how))(variables, *inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_order_and_padding_change_nothing(name):
     """Padding gets no NaN gradients; the comparisons with single pairs cover its similarities."""

@@ -86,6 +86,7 @@ def test_captions_of_a_batch_have_different_thresholds_by_the_code_alone():
     assert used[0] == np.float32(0.1) and used[1] == 0 and used[-1] > 0.1
 
 
+@pytest.mark.slow
 def test_evaluation_takes_the_safe_threshold_and_training_keeps_both_where_there_are_no_pairs():
     images, texts = codes()
     one, other = (NAAF("paper").apply(variables(x), images, texts, False) for x in (0.0, 0.9))

@@ -32,6 +32,7 @@ def test_each_vector_is_a_word():
     np.testing.assert_allclose(code.overall[1], expected[1, 0], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_every_head_trains_with_one_vector_per_image_and_caption(head):
     """Similarities and gradients are finite, and both encoders get a gradient."""

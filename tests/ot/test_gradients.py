@@ -35,6 +35,7 @@ def finite_difference(both, arguments, steps):
 
 
 # The gradient of the value holds at the optimum, so mode "fixed" is left out.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("score", "mode"),
     [(plan_score, "converged"), (plan_score, "fixed"), (value_score, "converged")],
@@ -92,6 +93,7 @@ EDGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["converged", "fixed", "l2rm"])
 def test_everything_is_finite_at_the_edges(mode):
     count = {"max_iterations": 30}
@@ -127,6 +129,7 @@ def test_l2rm_plan_is_a_constant():
     assert not gradient.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["converged", "fixed"])
 def test_gradients_of_a_batch_are_those_of_its_problems(mode):
     costs = jnp.stack([jnp.asarray(draw(*SIZE, seed=seed)[0], jnp.float32) for seed in (21, 22)])
@@ -144,6 +147,7 @@ def test_gradients_of_a_batch_are_those_of_its_problems(mode):
             np.testing.assert_allclose(gradients[k], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mass", [0.1, 0.5])
 def test_a_constant_in_all_costs_changes_no_gradient(mass):
     """A constant does not affect the plan, and must not cost its derivative any digits."""

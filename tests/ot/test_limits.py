@@ -13,6 +13,7 @@ SIZE = (5, 6)
 MODES = ["converged", "fixed", "l2rm"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e7, 1e8])
 def test_weights_of_one_side_may_be_much_larger(scale):
     """With rows all alike, columns affect each other through the mass alone."""
@@ -31,6 +32,7 @@ def test_weights_of_one_side_may_be_much_larger(scale):
     assert result.converged and result.mass_error < 1e-6 and result.marginal_error < 1e-6
 
 
+@pytest.mark.slow
 def test_a_heavy_row_that_may_not_move_changes_nothing():
     cost, mask = draw(8, 6, seed=5)
     a = weights(8, 1)
@@ -43,6 +45,7 @@ def test_a_heavy_row_that_may_not_move_changes_nothing():
     np.testing.assert_allclose(plans[1], plans[0], rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transposed", [False, True])
 def test_heavy_rows_do_not_hide_an_error(transposed):
     cost, _ = draw(8, 8)
@@ -59,6 +62,7 @@ def _solve(dtype, cost, a, b, **stop):
     return partial_sinkhorn(jnp.asarray(cost, dtype), 5.0, epsilon=0.02, a=a, b=b, **stop)
 
 
+@pytest.mark.slow
 def test_a_tiny_weight_may_be_more_than_the_mass():
     with jax.enable_x64(True):
         cost, a = jnp.asarray([[0.0], [1.0]], float), jnp.asarray([1e-7, 1.0])
@@ -70,6 +74,7 @@ def test_a_tiny_weight_may_be_more_than_the_mass():
         np.testing.assert_allclose(result.plan.sum(), 1e-8, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("mode", ["converged", "fixed"])
 def test_the_gradient_in_the_mass_is_one_sided_at_both_ends(mode, wide):
@@ -89,6 +94,7 @@ def test_the_gradient_in_the_mass_is_one_sided_at_both_ends(mode, wide):
             np.testing.assert_allclose(transported(end)[1], expected, rtol=1e-5 if wide else 1e-3)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_the_value_in_the_mass_at_both_ends():
     """The gradient is unbounded towards the ends, where it is clipped, not halved."""
     cost, _ = draw(5, 4)
@@ -98,6 +104,7 @@ def test_the_gradient_of_the_value_in_the_mass_at_both_ends():
         np.testing.assert_allclose(slope, price - 0.1, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_small_masses_have_gradients(dtype):
     """Gradients at a mass of 1e-7, divided by the mass, are those at a mass of 1e-3."""
@@ -118,6 +125,7 @@ def test_small_masses_have_gradients(dtype):
             np.testing.assert_allclose(small, large, rtol=0, atol=0.02 * np.abs(large).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [-50.0, 50.0, np.nan, np.inf])
 @pytest.mark.parametrize("mode", MODES)
 def test_padding_changes_nothing(mode, content):
@@ -164,12 +172,14 @@ def test_arguments_out_of_range_do_not_converge(mode, change):
     assert not partial_sinkhorn(cost, mode=mode, **problem).converged
 
 
+@pytest.mark.slow
 def test_the_rounded_sum_of_many_weights_is_a_possible_mass():
     a = weights(3000, 1)
     mass = np.add.accumulate(a)[-1]  # adding one after another rounds most
     assert partial_sinkhorn(np.zeros((3000, 2)), mass, epsilon=0.1, a=a, b=np.ones(2)).converged
 
 
+@pytest.mark.slow
 def test_an_infinite_cost_is_a_mask():
     cost, mask = draw(5, 6)
     infinite = np.where(mask, cost, np.inf)
@@ -183,6 +193,7 @@ def test_an_infinite_cost_is_a_mask():
     jax.tree.map(np.testing.assert_array_equal, by_cost, by_mask)
 
 
+@pytest.mark.slow
 def test_items_without_weight_have_no_gradient():
     cost, _ = draw(5, 6)
     a = jnp.asarray(weights(5, 1)).at[2].set(0.0)
@@ -201,6 +212,7 @@ def test_the_cost_of_a_constant_plan_has_the_plan_as_gradient():
     np.testing.assert_allclose(slope, partial_sinkhorn(cost, **problem).plan, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_forward_mode_goes_through_a_fixed_number_of_iterations():
     cost, mask = draw(5, 6)
     change = jnp.asarray(np.random.default_rng(2).uniform(size=SIZE), jnp.float32)
@@ -214,6 +226,7 @@ def test_forward_mode_goes_through_a_fixed_number_of_iterations():
     np.testing.assert_allclose(forward, jnp.sum(jax.grad(moved)(cost) * change), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [32, pytest.param(128, marks=pytest.mark.exhaustive), 512])
 @pytest.mark.parametrize("kind", ["random", "learned"])
 def test_much_mass_at_a_small_epsilon(kind, n):
@@ -225,6 +238,7 @@ def test_much_mass_at_a_small_epsilon(kind, n):
             assert result.converged and result.iterations <= 250, (mass, epsilon)
 
 
+@pytest.mark.slow
 def test_a_tiny_epsilon_takes_few_newton_steps():
     """The kernel is recomputed often, which alone must not trigger a Newton step."""
     cost = np.random.default_rng(0).uniform(size=(24, 24)).astype(np.float32)
@@ -249,6 +263,7 @@ def test_an_impossible_mask_runs_to_the_last_iteration():
     assert all(np.isfinite(x).all() for x in (result.plan, result.f, result.g))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra_cost", [100.0, 1e5])
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_very_expensive_item(extra_cost, side):
@@ -289,6 +304,7 @@ def test_a_start_that_is_far_away(start):
     np.testing.assert_allclose(far.value, near.value, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_problem_that_is_far_away_leaves_the_rest_of_its_batch_alone():
     costs = np.random.default_rng(0).uniform(size=(3, 16, 16)).astype(np.float32)
     costs[1, :, 3] += 100.0  # must move, although it costs thousands of epsilons more

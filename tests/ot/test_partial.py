@@ -9,6 +9,7 @@ from l2rm_jax.ot import batch, partial_sinkhorn
 from tests.ot.problems import draw, weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(8, 6), (5, 33)])
 @pytest.mark.parametrize("mass", [1e-4, 0.05, 0.5, 0.95])
 def test_marginals_mass_and_mask(shape, mass):
@@ -145,6 +146,7 @@ def test_a_traced_number_of_fixed_iterations_is_refused():
         jax.jit(solve)(3)
 
 
+@pytest.mark.slow
 def test_lists_are_arrays():
     result = partial_sinkhorn([[0.0, 1.0], [1.0, 0.0]], 0.5, epsilon=0.1)
     assert result.converged and result.plan[0, 0] > 0.24
@@ -217,6 +219,7 @@ def test_plan_and_kept_weights_follow_from_the_potentials():
     np.testing.assert_allclose(np.exp(result.g / 0.1), b - result.plan.sum(0), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_warm_start():
     cost, mask = draw(8, 6, seed=4)
     cold = partial_sinkhorn(cost, 0.9, epsilon=0.03, mask=mask)
@@ -251,6 +254,7 @@ def test_fixed_mode_runs_all_iterations_and_moves_the_mass():
     np.testing.assert_array_less(result.plan.sum(0), 1 / 6 + 1e-6)
 
 
+@pytest.mark.slow
 def test_one_cheap_pair_among_expensive_ones():
     """The cheap row gains hundreds of epsilons more by moving than any other row."""
     cost = jnp.ones((8, 8)).at[0, 0].set(0.0)
@@ -276,6 +280,7 @@ def several(count):
     return (jnp.stack([jnp.asarray(problem[i]) for problem in drawn]) for i in (0, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["converged", "fixed", "l2rm"])
 def test_batch_equals_a_loop(mode):
     """Leading axes broadcast: two costs, three masses, each with its epsilon."""
@@ -292,6 +297,7 @@ def test_batch_equals_a_loop(mode):
         np.testing.assert_allclose(together.value[i, k], alone.value, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_chunks_of_a_batch_equal_single_problems(monkeypatch):
     """A CPU solves a batch of large problems in chunks; here the problems are small."""
     costs, _ = several(5)  # a batch that no other test has compiled
@@ -333,6 +339,7 @@ def test_gradient_through_chunks_of_a_batch(monkeypatch):
         np.testing.assert_allclose(gradients[i], jax.grad(score)(cost), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_four_devices_equal_one():
     costs, _ = several(4)
     spread = jax.pmap(lambda cost: partial_sinkhorn(cost, 0.3, epsilon=0.1))(costs)

@@ -8,6 +8,7 @@ import pytest
 from l2rm_jax import ot
 
 
+@pytest.mark.slow
 def test_example(capsys):
     page = (Path(ot.__file__).parent / "README.md").read_text()
     ((code, shown),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)

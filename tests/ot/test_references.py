@@ -44,6 +44,7 @@ def read_ours(cost, mass, epsilon, a, b, mask):
     return jnp.sum(result.plan * READ), result
 
 
+@pytest.mark.slow
 def test_ott_on_the_extended_problem():
     xi = 0.5  # moves the potentials and nothing else
     with jax.enable_x64(True):

@@ -17,6 +17,7 @@ def test_data(tmp_path):
     return arrays, write_data(tmp_path / "data", test=split)
 
 
+@pytest.mark.slow
 def test_recalls_of_checkpoints_and_ensembles(test_data, tmp_path, monkeypatch):
     arrays, directory = test_data
     sgr, saf = arrays.under("w_SGR/"), arrays.under("w_SAF/")

@@ -299,6 +299,7 @@ def test_what_is_known_of_pairs_that_are_left_out_or_filtered(tmp_path):
     assert verdict.mismatched_posterior[filtered].min() >= 0.5 and not (verdict.called != "").any()
 
 
+@pytest.mark.slow
 def test_errors(finished, tmp_path):
     def refused(error: type, message: str, workdir=finished, out="a.csv", **changes):
         with pytest.raises(error, match=message) as caught:

@@ -22,6 +22,7 @@ def naive_shares(costs, mass, allowed, moved: float, epsilon: float) -> np.ndarr
     return (u[:, None] * kernel * v)[:-1, :-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.3, 0.9])
 def test_shares_are_those_of_a_naive_solver(share):
     rng = np.random.default_rng(1)

@@ -14,14 +14,14 @@ from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.opening import open_run
 from l2rm_jax.train import train
 from tests.models.pretrained.golden import GOLDEN
-from tests.run.tiny_runs import tiny_config
+from tests.tiny import tiny_config
 
 SIZES = {"train": 12, "dev": 4, "test": 6}
 
 
 def bert_config(directory: Path | None = None, kind: str = "bert", **fields):
     """Config of a tiny run on `scenes`; `fields` are dotted keys, with `__` for the dot."""
-    config = tiny_config("infonce", "vse", max_words=32)
+    config = tiny_config("infonce", "vse", {"data.max_words": 32})
     config.model.text_encoder = kind
     config.model.pretrained = str(directory or GOLDEN / kind)
     config.update_from_flattened_dict({k.replace("__", "."): v for k, v in fields.items()})

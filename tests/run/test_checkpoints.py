@@ -176,6 +176,7 @@ def _flip_a_byte(path: Path) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("abandoned_reads")
 @pytest.mark.parametrize("damage", [Path.unlink, _truncate, _flip_a_byte])
 def test_damage_to_any_file_is_noticed_or_harmless(tmp_path, damage, caplog):

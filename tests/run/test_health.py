@@ -274,9 +274,9 @@ def test_the_history_of_an_older_version_is_accepted():
 
 @pytest.mark.parametrize("method", STEPPING)
 def test_the_advice_mentions_the_warmup_only_if_the_method_has_one(method):
-    """InfoNCE and RCL use the same loss in every epoch and split no pairs."""
+    """InfoNCE, SigLIP's loss and RCL stay the same in every epoch and split no pairs."""
     reference = reference_of_method(method)
-    assert reference.warms_up == (method not in ("infonce", "rcl"))
+    assert reference.warms_up == (method not in ("infonce", "sigmoid", "rcl"))
     for stream, (metric, flat) in reference.flat_losses.items():
         warnings = epoch_warnings({"rsum": 1.0, metric: flat}, stream, reference, None)
         assert list(warnings) == ["recall_at_chance", "flat_loss"]

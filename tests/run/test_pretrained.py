@@ -265,6 +265,7 @@ def test_other_fields_must_fit(tmp_path):
         read_data(bert_config(GOLDEN / "clip"), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_base_imports_no_package_of_it():
     code = """
 import sys

@@ -53,6 +53,7 @@ def test_things_are_drawn_where_and_as_they_are(shape, colour):
     assert abs(rows.mean() / 192 - 0.7) < 0.05
 
 
+@pytest.mark.slow
 def test_shapes_and_textures_look_different():
     drawn = [
         scenes.draw(

@@ -48,6 +48,7 @@ def small_ids(batch):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "head", "text_rate"),
     [
@@ -116,6 +117,7 @@ def test_every_network_and_every_fresh_start_has_the_pretrained_arrays(method):
         assert (kernels[0][0] != kernels[0][1]).any()
 
 
+@pytest.mark.slow
 def test_adapters_alone_are_trained_and_begin_as_nothing():
     """Of the base, the product of two small matrices in each map of attention moves."""
     config = config_of("infonce", "vse", adapter_rank=2, base_dropout=0.0)

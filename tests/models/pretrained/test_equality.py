@@ -47,6 +47,7 @@ def close(found, expected, noise):
     np.testing.assert_allclose(found, expected, rtol=0, atol=NOISE * max(float(noise), rounding))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_vectors(kind):
     expected, params = read_expected(kind), read_parameters(kind)
@@ -96,6 +97,7 @@ def test_states_of_dual_models_are_the_vector_and_then_words_or_patches(kind):
     close(states[:, 1:], unit(patches), 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remat", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_loss_and_every_gradient(kind, remat):

@@ -52,6 +52,7 @@ def assert_losses(losses, arrays):
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_groups_decay_and_clipping_are_those_of_adamw_in_pytorch():
     base = read_bases("bert").text
     with np.load(GOLDEN / "bert" / "steps.npz") as file:

@@ -31,6 +31,7 @@ def write_table(directory) -> None:
                 table.writerow([f"photos/{number}.png", caption])
 
 
+@pytest.mark.slow
 def test_photographs_become_a_searchable_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_table(tmp_path)
