@@ -14,7 +14,19 @@ from experiments.fidelity.arrays import Arrays, difference
 
 FILES = parts.compared_files(GOLDEN)
 # Parts of the names of files that take about five seconds or more: training steps, and some heads.
-SLOW = ("step", "train", "chan", "naaf", "v_de", "h_omit", "i_rcsl", "bc_sim", "partial_ot_8")
+SLOW = (
+    "step",
+    "train",
+    "chan",
+    "naaf",
+    "v_de",
+    "h_omit",
+    "i_rcsl",
+    "bc_sim",
+    "c2_noisy",
+    "partial_ot_8",
+    "p_bicro",
+)
 
 
 def marked(path, *values):

@@ -42,6 +42,7 @@ SOME = [
 ]
 # L2RM, whose step uses the most of a head, with every head; every method with one that is cheap.
 TRACED = [cell for cell in CELLS if cell[0] == "l2rm" or cell[1] == "vse"]
+UNTRACED = [cell for cell in CELLS if cell not in TRACED]
 
 
 def shapes(tree) -> list:
@@ -69,7 +70,7 @@ def test_shapes_of_a_step(method, head, epoch):
     assert metrics["loss"].shape == () and metrics["grad_norm"].shape == ()
 
 
-@pytest.mark.parametrize(("method", "head"), [("rcl", "vse"), *SOME])  # the first is cheap
+@pytest.mark.parametrize(("method", "head"), [("infonce", "linear"), *SOME])  # the first is cheap
 def test_a_step_on_one_device_and_on_four(method, head):
     config = tiny_config(method, head)
     cell = make_cell(config)

@@ -93,7 +93,20 @@ def test_broken_links_are_seen():
 # Commands.
 
 
-@each_page
+IMPORTS_ALL = ROOT / "experiments" / "README.md"  # its commands are those of all scripts
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page,
+            id=str(page.relative_to(ROOT)),
+            marks=pytest.mark.slow if page == IMPORTS_ALL else (),
+        )
+        for page in PAGES
+    ],
+)
 def test_commands_parse(page, monkeypatch):
     text = page.read_text()
     scripts = [code for _, language, code in FENCE.findall(text) if language == "bash"]

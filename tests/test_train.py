@@ -65,6 +65,7 @@ def test_a_step_is_compiled_once_for_each_phase_and_length_of_captions(traced):
     assert {"warmup" in shape for shape in shapes} == {True, False}
 
 
+@pytest.mark.slow
 def test_files_of_a_run(finished):
     workdir, results = finished
     saved = json.loads((workdir / "results.json").read_text())
@@ -85,6 +86,7 @@ def test_files_of_a_run(finished):
     assert json.loads((workdir / "vocabulary.json").read_text())["word2idx"]["<unk>"] == 3
 
 
+@pytest.mark.slow
 def test_a_finished_run_only_tests_again(finished):
     workdir, results = finished
     before = records(workdir)
@@ -107,6 +109,7 @@ def test_mismatched_pairs_of_a_finished_run_are_rematched(finished):
     assert after == before
 
 
+@pytest.mark.slow
 def test_another_config_is_refused_and_nothing_is_touched(finished):
     workdir, _ = finished
     before = {p: p.stat().st_mtime_ns for p in workdir.rglob("*") if p.is_file()}

@@ -16,7 +16,7 @@ from l2rm_jax.evaluation.recall import DIRECTIONS
 from l2rm_jax.train import train
 from tests import tiny
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = [pytest.mark.usefixtures("shared_programs"), pytest.mark.slow]
 SIZES = {"train": 40, "dev": 10, "test": 12}
 
 

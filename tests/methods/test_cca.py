@@ -117,6 +117,7 @@ def test_a_run_keeps_the_best_ridge(run):
     assert results["head"] == "linear"
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_and_proposes(run):
     workdir, results = run
     rows = evaluate_runs([workdir], proposer=workdir, candidates=[0, 10])

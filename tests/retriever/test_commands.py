@@ -11,6 +11,8 @@ from l2rm_jax.errors import L2RMError
 from l2rm_jax.main import MODES
 from tests.retriever.runs import IMAGES, make_run
 
+pytestmark = pytest.mark.slow  # a run is made first
+
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):

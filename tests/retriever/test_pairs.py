@@ -26,6 +26,8 @@ from l2rm_jax.run.opening import open_run
 from l2rm_jax.train import train
 from tests.tiny import tiny_config
 
+pytestmark = pytest.mark.slow  # runs are trained first
+
 WORDS = 8  # at which a tiny run clips its captions
 
 
