@@ -86,4 +86,6 @@ def test_a_step_on_one_device_and_on_four(method, head):
         values.pop("transport_iterations", None)  # depend on the rounding of the costs
         found[devices] = {name: float(x[0]) for name, x in values.items()}
     assert np.isfinite(list(found[1].values())).all() and found[1]["loss"] > 0
-    assert found[4] == pytest.approx(found[1], rel=1e-4, abs=1e-6)
+    # NAAF divides cosines by a small temperature, which multiplies their rounding.
+    rel = 5e-4 if head == "naaf" else 1e-4
+    assert found[4] == pytest.approx(found[1], rel=rel, abs=1e-6)

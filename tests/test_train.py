@@ -302,6 +302,7 @@ def test_data_smaller_than_a_batch_of_either_kind(tmp_path):
     images = {"train": 13, "dev": 4, "test": 3}
     config = file_config(tmp_path / "data", images, 1, batch_size=11, warmup_epochs=0, epochs=1)
     config.l2rm.queue_length, config.mismatch.rate = 22, 0.0
+    config.model.update(embed_dim=16, word_dim=8, sim_dim=8)  # large enough for a split of both
     workdir = tmp_path / "run"
     results = train(config, workdir, one_device())
     assert results["test"]["custom"]["t2i_r5"] == 100.0
