@@ -80,6 +80,7 @@ def test_weights_equal_a_loop(data, level):
     assert (found.weight > 0).all() and (found.weight <= 1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["image", "pair"])
 def test_swapped_images_are_found_again(data, level):
     """About as often as by the best assignment on the same cosines."""

@@ -252,6 +252,7 @@ def test_a_sparse_gradient_is_the_dense_one(head, share):
     assert_close(with_gradients(sparse, *codes(), cotangents), expected)
 
 
+@pytest.mark.slow
 def test_pairs_without_a_cotangent_are_not_visited():
     """The gradient of seven pairs, a whole turn, is finite where another pair's would not be."""
     cotangents = np.zeros((4, 7))

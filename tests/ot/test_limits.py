@@ -246,6 +246,7 @@ def test_a_tiny_epsilon_takes_few_newton_steps():
     assert result.converged and result.iterations <= 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heavy", [1e4, 1e6, 1e8])
 def test_heavy_rows_do_not_mislead_a_newton_step(heavy):
     cost = np.random.default_rng(0).uniform(size=(24, 24)).astype(np.float32)

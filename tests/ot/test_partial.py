@@ -170,6 +170,7 @@ def test_a_masked_optimum_is_not_the_mask_of_the_optimum():
     assert np.abs(masked.plan - 0.5 * free / free.sum()).sum() > 0.02
 
 
+@pytest.mark.slow
 def test_padding_changes_nothing():
     cost, mask = draw(8, 6, seed=9)
     a, b = weights(8, 1), weights(6, 2)

@@ -9,6 +9,7 @@ from l2rm_jax.errors import CheckpointError, ConfigError
 from tests.published.checkpoint_files import data_config, golden, parts, save, write_data
 
 
+@pytest.mark.slow
 def test_a_file_with_two_networks_scores_as_their_mean(tmp_path, monkeypatch):
     arrays = golden("l_eval")
     split = [arrays[f"in/{name}"] for name in ("images", "captions", "lengths")]

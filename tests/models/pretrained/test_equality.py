@@ -71,6 +71,7 @@ def test_states_of_a_bert_are_those_of_all_its_tokens():
     assert not np.any(states[~is_token])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_states_of_dual_models_are_the_vector_and_then_words_or_patches(kind):
     """Through the same last layer as the vector, of unit length, as the importer has them."""
