@@ -25,6 +25,7 @@ SLOW = (
     "bc_sim",
     "c2_noisy",
     "partial_ot_8",
+    "o_decl",
     "p_bicro",
 )
 
