@@ -24,7 +24,7 @@ SLOW = (
     "i_rcsl",
     "bc_sim",
     "c2_noisy",
-    "partial_ot_8",
+    "partial_ot",
     "o_decl",
     "p_bicro",
 )

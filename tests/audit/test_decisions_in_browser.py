@@ -10,6 +10,8 @@ from l2rm_jax.audit.review import check_sample, read_decisions
 from tests.audit.gallery_page import click, decisions, open_page, rows, selected, text
 from tests.browser import find_browser
 
+pytestmark = pytest.mark.slow
+
 if find_browser() is None:
     pytest.skip("no Chromium on the path", allow_module_level=True)
 

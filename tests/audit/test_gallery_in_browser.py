@@ -20,6 +20,8 @@ from tests.audit.gallery_page import (
 )
 from tests.browser import find_browser
 
+pytestmark = pytest.mark.slow
+
 if find_browser() is None:
     pytest.skip("no Chromium on the path", allow_module_level=True)
 

@@ -7,6 +7,8 @@ from l2rm_jax.data import scenes
 from l2rm_jax.retriever.page import PageAlignment, PageHit, PageQuery, write_page
 from tests.browser import Browser, find_browser
 
+pytestmark = pytest.mark.slow
+
 if find_browser() is None:
     pytest.skip("no Chromium on the path", allow_module_level=True)
 

@@ -7,6 +7,8 @@ from l2rm_jax.main import MODES
 from tests.browser import Browser, find_browser
 from tests.retriever.runs import make_run
 
+pytestmark = pytest.mark.slow
+
 if find_browser() is None:
     pytest.skip("no Chromium on the path", allow_module_level=True)
 
