@@ -24,7 +24,6 @@ TESTS = Path(__file__).resolve().parent
 MOST_MEMORY_MAPS = 30_000  # Linux allows 65,530 in a process
 MOST_SECONDS = 8.0  # CPU time of a test that is not marked: five, and half as much on slow cores
 BEGAN = pytest.StashKey[float]()
-LONGEST_FILES = ()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,16 +35,6 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files with the longest tests first, or one worker ends long after the other."""
-    items.sort(key=lambda item: rank_of_file(item.path))
-
-
-def rank_of_file(path: Path) -> int:
-    name = path.relative_to(TESTS).as_posix()
-    return LONGEST_FILES.index(name) if name in LONGEST_FILES else len(LONGEST_FILES)
 
 
 def cpu_seconds() -> float:

@@ -131,7 +131,7 @@ class Placeholder(NamedTuple):
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit has found.
+    """The findings of an audit.
 
     Attributes:
       inputs: what was audited.

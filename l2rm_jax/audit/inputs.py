@@ -217,7 +217,7 @@ def _are_texts(captions: Any) -> bool:
 
 
 def _checked_texts(name: str, texts: Iterable[Any]) -> list[str]:
-    """Texts as a list; those of NumPy and pandas become Python's.
+    """Texts as a list of Python strings, from NumPy or pandas too.
 
     Raises:
       DataError: lists every entry that is no text.

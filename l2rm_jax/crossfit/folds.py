@@ -56,7 +56,7 @@ def check_folds(
 
 
 def _advice(groups: Int[np.ndarray, " images"]) -> str:
-    """What would help; fewer folds do not where there are hardly any groups."""
+    """Advice; fewer folds do not help where there are hardly any groups."""
     return "fewer folds or more images" if len(np.unique(groups)) > 6 else "more images that differ"
 
 

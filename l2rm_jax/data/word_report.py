@@ -1,4 +1,4 @@
-"""What captions became as words: examples, and warnings where most of it is lost."""
+"""Describe captions as words: examples, and warnings where most words are lost."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ _CHARACTERS = 100  # of an example
 
 
 class WordReport(NamedTuple):
-    """What captions became.
+    """Captions as words, by example.
 
     Attributes:
       examples: the first captions, each with its words.

@@ -63,7 +63,6 @@ def ranker(directory, tmp_path_factory) -> tuple[Path, dict]:
     return workdir, train(tiny_config(directory, "infonce", epochs=1), workdir, one_device())
 
 
-@pytest.mark.slow
 def test_a_run_learns_from_vectors(proposer):
     workdir, results = proposer
     assert results["rsum"] > 400  # chance is 233
@@ -73,7 +72,6 @@ def test_a_run_learns_from_vectors(proposer):
     assert not (workdir / "vocabulary.json").exists()
 
 
-@pytest.mark.slow
 def test_two_stages(proposer, ranker):
     """Of one run and of an ensemble; if all candidates are proposed, it is the full ranking."""
     (first, _), (second, full) = proposer, ranker
@@ -95,7 +93,6 @@ def test_two_stages(proposer, ranker):
     ]
 
 
-@pytest.mark.slow
 def test_dual_softmax_is_a_labelled_row(proposer):
     vse, results = proposer
     rows = evaluate_runs([vse], {"evaluation.dual_softmax": 0.1})

@@ -94,7 +94,7 @@ def test_videos_are_batched_checked_and_ranked(tmp_path):
     [
         ("dual_encoding", "vse"),
         ("experts", "vse"),
-        pytest.param("dual_encoding", "de", marks=pytest.mark.slow),
+        ("dual_encoding", "de"),
     ],
 )
 def test_a_run_trains_and_ranks_videos(tmp_path, layout, head):

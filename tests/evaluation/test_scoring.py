@@ -29,7 +29,7 @@ def make_captions(rng: np.random.Generator, vocabulary: int):
 @pytest.mark.parametrize(
     ("head", "vocabulary", "tile"),
     [
-        pytest.param("sgr", VOCABULARY, CPU_IMAGE_TILE, marks=pytest.mark.slow),
+        ("sgr", VOCABULARY, CPU_IMAGE_TILE),
         ("sgr", VOCABULARY, 1),
         ("vse", 0, 1),
     ],

@@ -18,24 +18,11 @@ TINY = (*DATA, "--embed_dim=8", "--sim_dim=8")
 @pytest.mark.parametrize(
     ("script", "flags", "quantity"),
     [
-        pytest.param(
-            *(step, (*TINY, "--head=vse", "--method=rcsl", "--batch=4"), "step_s"),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            *(compile, (*TINY, "--head=vse", "--method=infonce", "--batch=4"), "main_first_step_s"),
-            marks=pytest.mark.slow,
-        ),
+        (step, (*TINY, "--head=vse", "--method=rcsl", "--batch=4"), "step_s"),
+        (compile, (*TINY, "--head=vse", "--method=infonce", "--batch=4"), "main_first_step_s"),
         (score, (*TINY, "--head=saf", "--images=3", "--captions=6"), "score_s"),
         (input, (*DATA, "--batch=4", "--images=4", "--steps=2"), "pairs_per_s"),
-        pytest.param(
-            *(
-                epoch,
-                (*TINY, "--head=vse", "--method=triplet", "--batch=4", "--images=8"),
-                "step_s",
-            ),
-            marks=pytest.mark.slow,
-        ),
+        (epoch, (*TINY, "--head=vse", "--method=triplet", "--batch=4", "--images=8"), "step_s"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -27,7 +27,6 @@ def run(*words: str) -> None:
     command.mode.run(command)
 
 
-@pytest.mark.slow
 def test_search_prints_a_table_or_json(workdir, capsys):
     words = ("search", f"--workdir={workdir}", "--gallery=scenes:test", "--top_k=2")
     words += ("--query=a red ball", "--query", "a blue square")
@@ -50,7 +49,6 @@ def test_search_writes_a_page(workdir, tmp_path):
         run(*words, f"--html={page}")
 
 
-@pytest.mark.slow
 def test_embed_writes_what_other_tools_read(workdir, tmp_path, capsys):
     out = tmp_path / "vectors"
     run("embed", f"--workdir={workdir}", "--data=scenes:test", f"--out={out}")

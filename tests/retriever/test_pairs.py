@@ -111,7 +111,6 @@ def files(workdir: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in workdir.rglob("*") if path.is_file()}
 
 
-@pytest.mark.slow
 def test_a_stopped_run_has_the_split_that_was_made_by_its_best_model(
     stopped, tmp_path, monkeypatch
 ):
@@ -135,7 +134,6 @@ def test_a_stopped_run_has_the_split_that_was_made_by_its_best_model(
     assert [row["mismatched_on_purpose"] for row in rows] == truth
 
 
-@pytest.mark.slow
 def test_a_finished_run_has_its_last_split_and_proposals(finished, tmp_path):
     with np.load(finished / SPLIT_FILE) as kept:
         assert kept["epoch"] == 3
@@ -158,7 +156,6 @@ def test_a_finished_run_has_its_last_split_and_proposals(finished, tmp_path):
         assert shares == sorted(shares, reverse=True)
 
 
-@pytest.mark.slow
 def test_costs_are_those_of_the_run_and_groups_hold_every_image(finished, monkeypatch):
     """With plans of 400 entries, the images are divided into groups."""
     config = read_config(finished)
@@ -209,7 +206,6 @@ def cosines(run, pairs) -> np.ndarray:
     return means[0] @ means[1].T
 
 
-@pytest.mark.slow
 def test_a_run_split_by_cross_fitting(stopped, tmp_path, monkeypatch):
     """The run of the other tests, as if it had been split in this way: its model stays the same."""
     workdir, config = tmp_path / "run", tiny_config()
@@ -232,7 +228,6 @@ def test_a_run_split_by_cross_fitting(stopped, tmp_path, monkeypatch):
     assert np.isfinite(numbers(rows, "loss")).all() and len({row["loss"] for row in rows}) > 90
 
 
-@pytest.mark.slow
 def test_a_method_without_a_split_and_pairs_that_a_filter_dropped(tmp_path):
     """Nothing is mismatched on purpose, so the truth counts as unknown."""
     scores = tmp_path / "scores.npy"
@@ -254,7 +249,6 @@ def test_a_method_without_a_split_and_pairs_that_a_filter_dropped(tmp_path):
     assert not any(row[name] for row in rows for name in names)
 
 
-@pytest.mark.slow
 def test_the_flags_of_decl_are_shown_for_the_pairs_that_it_trains_on(tmp_path):
     """Its state has a number for each of these, not for each pair of the table."""
     scores = tmp_path / "scores.npy"
@@ -301,7 +295,6 @@ def test_what_is_known_of_pairs_that_are_left_out_or_filtered(tmp_path):
     assert verdict.mismatched_posterior[filtered].min() >= 0.5 and not (verdict.called != "").any()
 
 
-@pytest.mark.slow
 def test_errors(finished, tmp_path):
     def refused(error: type, message: str, workdir=finished, out="a.csv", **changes):
         with pytest.raises(error, match=message) as caught:

@@ -55,7 +55,6 @@ def best(scores: np.ndarray, k: int) -> np.ndarray:
     return np.argsort(-scores, axis=1, kind="stable")[:, :k]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_similarities_are_those_of_evaluation_bit_for_bit(head, runs, retrievers, encoded):
     sims = retrievers[head].similarity(*encoded[head])
@@ -123,7 +122,6 @@ def drop_last_row(file: Path) -> None:
     np.save(file, np.load(file)[:-1])
 
 
-@pytest.mark.slow
 def test_an_ensemble_is_the_mean(runs, tmp_path):
     make_run(tmp_path / "other", "vse", seed=1, score=False)
     both = [runs["vse"][0], tmp_path / "other"]
@@ -153,7 +151,6 @@ def test_vectors_reproduce_the_scores(runs, encoded):
         encoded["saf"][0].vectors()
 
 
-@pytest.mark.slow
 def test_a_proposer_leaves_the_rest_out(runs, retrievers):
     test = runs["saf"][2]
     slow, fast = retrievers["saf"], retrievers["vse"]
@@ -287,7 +284,6 @@ def test_only_what_was_trained_is_loaded(runs, tmp_path):
     assert "(last)" in repr(l2rm_jax.load(runs["vse"][0], checkpoint="last"))
 
 
-@pytest.mark.slow
 def test_the_log_of_a_killed_run_ends_in_half_a_line(runs, tmp_path):
     workdir = tmp_path / "killed"
     shutil.copytree(runs["vse"][0], workdir)
