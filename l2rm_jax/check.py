@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.loading import open_pairs, open_train_pairs, split_names
 from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.data.pieces import Pieces
+from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.repeats import raise_if_blocks_differ
 from l2rm_jax.data.stored import check_feature_shapes, open_caption_vectors, open_images
 from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
@@ -28,6 +30,7 @@ from l2rm_jax.run.inputs import (
     check_train_size,
     load_run_data,
 )
+from l2rm_jax.run.pretrained import IMAGES
 
 SHOWN = 5  # examples that a line of the report lists
 _COPIES = 5  # images with the same picture from which on it is named
@@ -57,10 +60,10 @@ def check(config: Any) -> str:
     given, config = config, with_valid_fields(config)
     data = attempt(load_run_data, config, workdir=None)
     if data is None:  # some part cannot be read; check the others all the same
-        names = split_names(config.data)
-        train = attempt(open_train_pairs, config.data, config.mismatch)
-        test = attempt(open_pairs, config.data, names[-1])
-        images = [attempt(open_images, config.data, name) for name in names]
+        names, kind = split_names(config.data), {"in_pixels": IMAGES.is_used(config)}
+        train = attempt(open_train_pairs, config.data, config.mismatch, **kind)
+        test = attempt(open_pairs, config.data, names[-1], **kind)
+        images = [attempt(open_images, config.data, name, **kind) for name in names]
         vectors = [attempt(open_caption_vectors, config.data, name) for name in names]
     else:
         train, _, test = data.splits
@@ -77,7 +80,7 @@ def check(config: Any) -> str:
         attempt(_check_words, report)
     attempt(check_feature_shapes, [features for features in images if features is not None])
     scans = [
-        SplitScan(attempt(scan_features, ims), attempt(scan_features, caps))
+        SplitScan(attempt(_scan_images, ims), attempt(scan_features, caps))
         for ims, caps in zip(images, vectors, strict=True)
     ]
     if problems.messages:
@@ -123,6 +126,33 @@ class SplitScan:
 
     images: FeatureScan
     captions: FeatureScan | None
+
+
+def _scan_images(images: RegionFeatures | Pixels) -> FeatureScan:
+    return scan_pixels(images) if isinstance(images, Pixels) else scan_features(images)
+
+
+def scan_pixels(images: Pixels) -> FeatureScan:
+    """Compute statistics of all pictures; reads each once, block by block.
+
+    Constant images are of one colour. Dimensions are not looked at: frames of pictures are.
+    """
+    total = squares = 0.0
+    constant_images, repeated, image_of = [], [], {}
+    for block in images.blocks():
+        pictures = images.rows(block)
+        total += pictures.sum(dtype=np.float64)
+        squares += np.square(pictures, dtype=np.float64).sum()
+        for image, picture in zip(block, pictures, strict=True):
+            if (picture == picture[0, 0]).all():
+                constant_images.append((image, picture[0, 0].mean()))
+            first = image_of.setdefault(hashlib.blake2b(picture, digest_size=16).digest(), image)
+            if first != image:
+                repeated.append((image, first))
+    numbers = math.prod(images.shape)
+    mean = total / numbers
+    deviation = max(0.0, squares / numbers - mean**2) ** 0.5
+    return FeatureScan(mean, deviation, constant_images, [], repeated, image_of)
 
 
 def scan_features(images: RegionFeatures) -> FeatureScan:
@@ -175,8 +205,8 @@ def _report(
 ) -> Iterator[str]:
     size = len(data.vocabulary)
     if data.pretrained is not None:
-        yield f"text encoder: {data.pretrained}"
-    else:
+        yield f"pretrained: {data.pretrained}"
+    if not isinstance(data.vocabulary, Pieces):
         yield f"vocabulary: {size} words" if size else "vocabulary: none, captions are vectors"
     described = list(zip(data.splits, scans, strict=True))
     for (split, features), report in zip(described, words, strict=True):
@@ -194,10 +224,7 @@ def _describe(
     data_config: Any,
 ) -> list[str]:
     features = scans.images
-    images, _, dimensions = split.images.shape
-    counts = split.images.region_counts(np.arange(images))
-    fewest, most = counts.min(), counts.max()
-    regions = f"{fewest} to {most}" if fewest < most else f"{most}"
+    images = len(split.images)
     stored = "once" if split.images.stride == 1 else f"{split.images.stride} times"
     broken = [n for n, caption in enumerate(split.captions, 1) if _BROKEN.search(caption)]
     if isinstance(vocabulary, Pieces):
@@ -207,7 +234,7 @@ def _describe(
     else:
         captions = _describe_vectors(split, scans.captions, data_config.max_words)
     title = (
-        f"{split.split}: {images} images of {regions} regions x {dimensions} features, "
+        f"{split.split}: {images} images of {_describe_sizes(split.images)}, "
         f"{len(split)} captions, {describe_counts(split.captions_per_image)} an image"
     )
     return _section(
@@ -225,6 +252,15 @@ def _describe(
             "broken characters": _summary(f"caption {n}" for n in broken),
         },
     )
+
+
+def _describe_sizes(images: RegionFeatures | Pixels) -> str:
+    if isinstance(images, Pixels):
+        return "{} x {} pixels".format(*images.shape[1:3])
+    counts = images.region_counts(np.arange(len(images)))
+    fewest, most = counts.min(), counts.max()
+    regions = f"{fewest} to {most}" if fewest < most else f"{most}"
+    return f"{regions} regions x {images.shape[2]} features"
 
 
 def _frequent_pictures(split: PairDataset, repeated: list[tuple[int, int]]) -> list[str]:

@@ -54,6 +54,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     data.min_count = 4  # a word that occurs less often becomes <unk>
     data.split_sentences = False  # split sentences before words, as the authors do (NLTK punkt)
     data.max_words = 64  # tokens kept of a training caption, <start> and <end> included
+    # Smallest side, relative to the picture, of random crops in training on pixels; 0 crops none.
+    data.pixel_crop = 0.0
     data.train_images = 0  # train on the first n images (0 = all)
     data.dev_images = 0  # validate on the first n images (0 = all; the authors' code: 200)
     data.test_split = "test"  # "testall" for COCO's 5000 images
@@ -88,7 +90,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # sgr, saf, omit, cam (SCAN), imram, chan, naaf, vse, pem, aggregate (RCSL's model), de (for
     # videos), linear (for cca), or a plug-in's
     model.head = "sgr"
-    model.embed_dim = 1024  # size of region, word and global vectors
+    # Size of region, word and global vectors; 0 takes the states of pretrained encoders as they are.
+    model.embed_dim = 1024
     model.word_dim = 300  # size of word embeddings, before the GRU
     model.sim_dim = 256  # sgr, saf: size of similarity vectors
     model.sgr_steps = 3  # sgr: rounds of reasoning
@@ -103,8 +106,12 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # What reads captions: gru (or vectors, if they are given), or a transformer of
     # model.pretrained: bert, clip, siglip.
     model.text_encoder = "gru"
+    # What reads images: regions (features), or a transformer that reads pixels: clip, siglip.
+    model.image_encoder = "regions"
     model.pretrained = ""  # directory with config.json, tokenizer.json, model.safetensors
+    model.pretrained_images = ""  # another directory for the transformer of images; "" is the same
     model.text_states = "all"  # of a pretrained encoder: all (each token is a word) or vector
+    model.image_states = "all"  # likewise: all (each patch is a region) or vector
     model.base_dropout = -1.0  # dropout of a pretrained encoder; -1 is what its config.json says
     model.adapter_rank = 0  # adapters, trained in place of a pretrained encoder; 0: none
     model.remat = False  # compute each pretrained layer again in the backward pass, to save memory
@@ -238,6 +245,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     optim.weight_decay = 0.0  # weight decay of AdamW
     # Rate of a pretrained text encoder, relative to optim.learning_rate; 0 freezes it for the run.
     optim.text_rate = 0.1
+    optim.image_rate = 0.01  # the same of a pretrained image encoder
     optim.base_epochs = 0  # first epochs of the run in which no pretrained encoder moves
 
     config.train = train = ConfigDict()

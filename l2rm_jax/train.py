@@ -29,7 +29,7 @@ from l2rm_jax.run.log import RunLog, require_tensorboard
 from l2rm_jax.run.loss_split import keep_split
 from l2rm_jax.run.means import Means
 from l2rm_jax.run.opening import open_run
-from l2rm_jax.run.pretrained import has_changed, with_judged_captions
+from l2rm_jax.run.pretrained import changed_directories, with_judged_vectors
 from l2rm_jax.run.results import chance_of, result_rows, versions, write_results
 from l2rm_jax.run.run import Run
 from l2rm_jax.run.screen import describe, epoch_table
@@ -77,7 +77,7 @@ def train(
     check_values(data.dev, data.test)  # a run of days must not fail at its end
     replicas = replicas or Replicas()
     replicas.check_batch(config.train.batch_size)
-    data = with_judged_captions(config, data)
+    data = with_judged_vectors(config, data)
     runs = {"workdir": workdir, "replicas": replicas, "train": train}
     judge = partial(
         judge_data, config, workdir=workdir, detect=partial(judge_by_runs, config, **runs)
@@ -121,11 +121,9 @@ def train(
                     log.warn(run.step, **warning)
             if resume_step is not None:
                 log.say(f"continuing at {_place(run)}")
-                if is_primary() and has_changed(data.pretrained, config.model.pretrained):
-                    log.say(
-                        f"{config.model.pretrained} has other weights now; the run goes on with "
-                        "its own"
-                    )
+                if is_primary():
+                    for original in changed_directories(data.pretrained, config):
+                        log.say(f"{original} has other weights now; the run goes on with its own")
             try:
                 if resume_step is None and run.method.fit and run.method.plan:
                     with stop.interruptible():

@@ -145,9 +145,39 @@ class TextBase:
     ids: PieceIds | None = None
 
     @property
+    def width(self) -> int:
+        """Numbers in a state."""
+        return self.projection or self.stack.width
+
+    @property
     def pads_to_limit(self) -> bool:
         """Whether every caption is padded to `positions` tokens, which all count."""
         return self.kind == "siglip"
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How a picture becomes a square of pixels, and pixels become numbers.
+
+    Attributes:
+      image_size: S, height and width of the square in pixels.
+      short_side: length in pixels that the short side is resized to before the square is cut from
+        the centre; 0 resizes both sides to S, whatever the shape.
+      resample: number of Pillow's filter for resizing.
+      mean: of each channel, in the range 0 to 1 of a pixel's value divided by 255.
+      std: likewise; a number is (value / 255 - mean) / std.
+    """
+
+    image_size: int
+    short_side: int
+    resample: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+    @property
+    def resizing(self) -> dict[str, int]:
+        """The part of it that the pixels depend on, as values that JSON can hold."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in ("mean", "std")}
 
 
 @dataclass(frozen=True)
@@ -160,6 +190,9 @@ class ImageBase:
       image_size: S, height and width of a picture in pixels.
       patch_size: height and width of a patch in pixels; it divides S.
       projection: numbers in the vector of a picture, if a last linear map makes it; 0 without.
+      preparation: how it wants its pictures; None if that is not read.
+      smallest_crop: smallest side, relative to the whole, of the random crops of training; 0 crops
+        none.
     """
 
     kind: str
@@ -167,6 +200,13 @@ class ImageBase:
     image_size: int
     patch_size: int
     projection: int
+    preparation: Preparation | None = None
+    smallest_crop: float = 0.0
+
+    @property
+    def width(self) -> int:
+        """Numbers in a state."""
+        return self.projection or self.stack.width
 
     @property
     def patches(self) -> int:

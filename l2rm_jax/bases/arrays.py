@@ -126,6 +126,16 @@ def _pooling(base: ImageBase) -> Iterator[Place]:
     yield from _linear(f"{head}.mlp.fc2", base.stack.inner, width, "pooling", "outer")
 
 
+def group_places(bases: Bases) -> dict[str, list[Place]]:
+    """The arrays of each base, by the name of its group of parameters."""
+    places = {}
+    if bases.text:
+        places["text_base"] = text_places(bases.text)
+    if bases.image:
+        places["image_base"] = image_places(bases.image)
+    return places
+
+
 def place_arrays(
     places: Iterable[Place], read: Callable[[str], np.ndarray]
 ) -> dict[str, np.ndarray | dict]:

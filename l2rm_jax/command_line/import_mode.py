@@ -16,8 +16,10 @@ def _import(command: Command) -> None:
     request = Request(**{**flags, "out": Path(flags["out"])}, caption_columns=columns)
     request.check()  # before libraries are loaded
     from l2rm_jax.data.importing.importer import describe_import, import_data
+    from l2rm_jax.run.encoders import make_encoder
 
-    print(describe_import(import_data(request), request.out))
+    encoder = make_encoder(request.encoder, request.tokens or None) if request.is_encoded else None
+    print(describe_import(import_data(request, encoder), request.out))
 
 
 _FLAGS = (
@@ -41,7 +43,7 @@ _FLAGS = (
         many=True,
         default="guessed",
     ),
-    Flag("encoder", "KIND:NAME", "what turns pictures and captions into vectors; none with arrays"),
+    Flag("encoder", "KIND:NAME", "what turns pictures and captions into vectors (pixels:DIR keeps pixels)"),
     Flag("tokens", "patches", "take the states of patches and tokens instead of one vector each"),
     Flag("image_vectors", "FILE.npy", "instead of an encoder: one row an image"),
     Flag("caption_vectors", "FILE.npy", "with --image_vectors: one row a caption"),

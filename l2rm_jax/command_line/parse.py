@@ -22,6 +22,7 @@ from l2rm_jax.command_line.words import Words, split_words, with_new_mode
 from l2rm_jax.config import flat
 from l2rm_jax.data.importing import fit
 from l2rm_jax.data.pretrained import read_kind
+from l2rm_jax.data.stored import has_pixels
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.run.config_file import CONFIG_FILE, load_config, read_config, with_changes
 
@@ -30,7 +31,10 @@ _log = logging.getLogger(__name__)
 _PREFIX = "config."
 # Fields by which a user names models of their own, which the recipe's sizes do not fit.
 _MODEL_FIELDS = frozenset(
-    ("method", "model.head", "model.text_encoder", "split.detector", "audit.scorer")
+    (
+        *("method", "model.head", "model.text_encoder", "model.image_encoder"),
+        *("split.detector", "audit.scorer"),
+    )
 )
 _KINDS: dict[type, tuple[absl_flags.ArgumentParser, str]] = {
     bool: (absl_flags.BooleanParser(), "true or false"),
@@ -62,8 +66,8 @@ def parse(words: Sequence[str], modes: Sequence[Mode]) -> Command:
     if mode.flag(FIELD.name) is None:
         return Command(mode, values, None, {}, None, given.flags)
     located = _locate_data(values.pop("data", None))
-    encoder = _pretrained_fields(values.pop("pretrained", None))
     path = located.get("data.path", fields.get("data.path", [None])[-1])
+    encoder = _pretrained_fields(values.pop("pretrained", None), path)
     named = {**fields, **{key: [text] for key, text in encoder.items()}}
     base, is_built_in = _base_config(config_name, values.get("workdir"), named, path)
     changes = _merge(_field_values(fields, flat(base)), located, "data")
@@ -118,11 +122,18 @@ def _locate_data(value: str | None) -> dict[str, str]:
     return {"data.path": directory, "data.test_split": split}
 
 
-def _pretrained_fields(directory: str | None) -> dict[str, str]:
-    """The fields that `--pretrained=DIR` sets: the directory, and who reads captions."""
+def _pretrained_fields(directory: str | None, data: str | None) -> dict[str, str]:
+    """The fields that `--pretrained=DIR` sets: the directory, and what reads captions and images.
+
+    A CLIP or SigLIP reads the images where the data have pictures.
+    """
     if directory is None:
         return {}
-    return {"model.pretrained": directory, "model.text_encoder": read_kind(directory)}
+    kind = read_kind(directory)
+    fields = {"model.pretrained": directory, "model.text_encoder": kind}
+    if kind != "bert" and data and has_pixels(data):
+        fields["model.image_encoder"] = kind
+    return fields
 
 
 def _merge(fields: dict[str, Any], located: Mapping[str, str], flag: str) -> dict[str, Any]:

@@ -40,6 +40,8 @@ def image_vectors(dataset: PairDataset) -> Fitted:
     Raises:
       DataError: a feature is not finite; of single vectors only when they are read.
     """
+    if dataset.judged_images is not None:
+        return _vectors(dataset.judged_images)
     return _vectors(dataset.images)
 
 

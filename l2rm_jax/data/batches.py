@@ -12,11 +12,12 @@ from typing import NamedTuple, TypeVar
 
 import grain
 import numpy as np
-from jaxtyping import Float32, Int, Int32
+from jaxtyping import Float32, Int, Int32, UInt8
 
 from l2rm_jax.data import pairs
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.devices.hosts import Share, usable_cores
 from l2rm_jax.errors import ConfigError
 
@@ -26,6 +27,7 @@ WHOLE_BATCH = Share()  # of a single host
 
 T = TypeVar("T")
 Tokens = Int32[np.ndarray, "B L"] | Float32[np.ndarray, "B L Dt"]
+ImageArrays = Float32[np.ndarray, "Q R Dv"] | UInt8[np.ndarray, "Q S S 3"]
 
 
 class Batch(NamedTuple):
@@ -35,7 +37,7 @@ class Batch(NamedTuple):
     `TrainStream`).
     """
 
-    images: Float32[np.ndarray, "Q R Dv"]  # features of the stored images
+    images: ImageArrays  # features of the stored images, or their pixels
     regions: Int32[np.ndarray, " Q"]  # number of regions of each image; rows after them are zeros
     tokens: Tokens  # word indices or word vectors; zeros after the end of a caption
     lengths: Int32[np.ndarray, " B"]  # number of words of each caption
@@ -86,13 +88,13 @@ def scoring_batches(
 
 
 def image_batches(
-    images: RegionFeatures, batch_size: int, rows: Int[np.ndarray, " n"] | None = None
-) -> Iterator[tuple[Float32[np.ndarray, "B R Dv"], Int32[np.ndarray, " B"], int]]:
+    images: RegionFeatures | Pixels, batch_size: int, rows: Int[np.ndarray, " n"] | None = None
+) -> Iterator[tuple[ImageArrays, Int32[np.ndarray, " B"], int]]:
     """Iterate over the images of the given rows, in that order; over all images without `rows`.
 
     Yields:
-      Features, region counts, and how many images count: the last batch is filled up with images of
-      one region of zeros.
+      Features or pixels, region counts, and how many images count: the last batch is filled up with
+      images of one region of zeros.
 
     Raises:
       DataError: while iterating, if a feature is not finite.
@@ -101,9 +103,10 @@ def image_batches(
 
     def build(step: int) -> tuple[np.ndarray, np.ndarray, int]:
         part = order[step * batch_size : (step + 1) * batch_size]
-        batch = np.zeros((batch_size, *images.shape[1:]), np.float32)
+        features = images.rows(part)
+        batch = np.zeros((batch_size, *features.shape[1:]), features.dtype)
         regions = np.ones(batch_size, np.int32)
-        batch[: len(part)], regions[: len(part)] = images.rows(part), images.region_counts(part)
+        batch[: len(part)], regions[: len(part)] = features, images.region_counts(part)
         return batch, regions, len(part)
 
     return read_ahead(build, range(-(-len(order) // batch_size)))

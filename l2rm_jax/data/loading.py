@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from l2rm_jax.bases import Bases
 from l2rm_jax.data import filters, mismatch
 from l2rm_jax.data.files import replace_file
+from l2rm_jax.data.importing.fit import read_record
 from l2rm_jax.data.mismatch import Mismatch
 from l2rm_jax.data.pairs import Data, PairDataset, Tokens
-from l2rm_jax.data.pretrained import Pretrained
+from l2rm_jax.data.pretrained import Encoders
 from l2rm_jax.data.stored import (
     StoredSplit,
     check_caption_kinds,
@@ -26,7 +28,8 @@ from l2rm_jax.errors import ConfigError, DataError, Problems
 
 VOCABULARY_FILE, INDEX_FILE = "vocabulary.json", "mismatch_index.npy"
 WORD_VECTORS_FILE = "word_vectors.npy"
-PRETRAINED = "pretrained"  # directory of a run's copy of its pretrained weights
+# Directories of a run's copies of its pretrained weights; the second for a model of pictures alone.
+PRETRAINED, PRETRAINED_IMAGES = "pretrained", "pretrained_images"
 
 
 def read_split(
@@ -56,7 +59,7 @@ def load_data(
     mismatch_config: Any,
     *,
     workdir: str | Path | None,
-    pretrained: Pretrained | None = None,
+    pretrained: Encoders | None = None,
 ) -> Data:
     """Read (or generate) the three splits of a run, its vocabulary and its mismatch.
 
@@ -68,8 +71,8 @@ def load_data(
       data_config: the `data` part of the config.
       mismatch_config: the `mismatch` part of the config.
       workdir: work directory of the run; None reads the data without one.
-      pretrained: pretrained weights whose tokenizer reads the captions; None for a vocabulary or
-        vectors.
+      pretrained: the pretrained encoders. A text encoder's tokenizer reads the captions, and an
+        image encoder reads pictures in place of features.
 
     Raises:
       DataError: a file is missing or invalid, or contradicts another file or the work directory.
@@ -80,11 +83,11 @@ def load_data(
     problems = Problems()
     attempt = problems.attempt
     pieces = None if pretrained is None else pretrained.pieces
-    words_only = pieces is not None
-    stored = [
-        attempt(open_split, data_config, split, in_words=words_only)
-        for split in split_names(data_config)
-    ]
+    bases = Bases() if pretrained is None else pretrained.bases
+    kinds = {"in_words": pieces is not None, "in_pixels": bases.image is not None}
+    stored = [attempt(open_split, data_config, split, **kinds) for split in split_names(data_config)]
+    for split in stored:
+        attempt(_check_pictures, split, bases=bases, path=data_config.path)
     if stored[0]:  # the other splits are compared with the first
         attempt(check_feature_shapes, [split.images for split in stored if split])
     attempt(check_caption_kinds, [split for split in stored if split])
@@ -166,13 +169,13 @@ def split_names(data_config: Any) -> tuple[str, str, str]:
     return "train", "dev", data_config.test_split
 
 
-def open_pairs(data_config: Any, split: str) -> PairDataset:
-    """Open the images and captions of one split, without tokens.
+def open_pairs(data_config: Any, split: str, in_pixels: bool = False) -> PairDataset:
+    """Open the images (or the pictures) and captions of one split, without tokens.
 
     Raises:
       DataError, ConfigError: as `stored.open_split`.
     """
-    return _matched_pairs(open_split(data_config, split), tokens=[])
+    return _matched_pairs(open_split(data_config, split, in_pixels=in_pixels), tokens=[])
 
 
 def open_vector_pairs(data_config: Any, split: str) -> PairDataset:
@@ -191,7 +194,9 @@ def open_vector_pairs(data_config: Any, split: str) -> PairDataset:
     return _matched_pairs(stored, stored.vectors)
 
 
-def open_train_pairs(data_config: Any, mismatch_config: Any) -> PairDataset:
+def open_train_pairs(
+    data_config: Any, mismatch_config: Any, in_pixels: bool = False
+) -> PairDataset:
     """Open the training pairs that a run would use: of the first images, and filtered.
 
     It is used to check sizes after `load_data` has failed. If the number of images or the filter is
@@ -201,7 +206,7 @@ def open_train_pairs(data_config: Any, mismatch_config: Any) -> PairDataset:
       DataError, ConfigError: the images or captions cannot be read.
     """
     attempt = Problems().attempt  # `load_data` has reported these problems
-    stored = open_split(data_config, "train")
+    stored = open_split(data_config, "train", in_pixels=in_pixels)
     stored = (
         attempt(_first_images, stored, data_config.train_images, field="data.train_images")
         or stored
@@ -215,7 +220,8 @@ def open_train_pairs(data_config: Any, mismatch_config: Any) -> PairDataset:
 def save_vocabulary_and_index(data: Data, workdir: str | Path) -> None:
     """Write the run's vocabulary, word vectors and mismatch index; existing files are kept.
 
-    With pretrained weights, a copy of their directory takes the place of the vocabulary.
+    With pretrained weights, a copy of their directory is kept too; its tokenizer takes the place of
+    the vocabulary.
     """
     vocabulary, index = Path(workdir) / VOCABULARY_FILE, Path(workdir) / INDEX_FILE
     vectors = Path(workdir) / WORD_VECTORS_FILE
@@ -224,8 +230,8 @@ def save_vocabulary_and_index(data: Data, workdir: str | Path) -> None:
         np.save(content, data.word_vectors)
         replace_file(vectors, content.getvalue())
     if data.pretrained is not None:
-        data.pretrained.keep(Path(workdir) / PRETRAINED)
-    elif len(data.vocabulary) and not vocabulary.exists():
+        data.pretrained.keep(Path(workdir))
+    if isinstance(data.vocabulary, Vocabulary) and len(data.vocabulary) and not vocabulary.exists():
         data.vocabulary.write(vocabulary)
     if not index.exists():
         mismatch.write(data.mismatch, index)
@@ -299,6 +305,25 @@ def _empty_vocabulary(file: str, workdir: Path | None) -> Vocabulary:
             "vectors ({split}_caps.npy); use another workdir or move the vectors away"
         )
     return Vocabulary({})
+
+
+def _check_pictures(stored: StoredSplit, bases: Bases, path: str) -> None:
+    """Check that pictures have the size and form that the vision transformer takes."""
+    if bases.image is None:
+        return
+    side, found = bases.image.image_size, stored.images.shape[1]
+    record = read_record(path) or {}
+    imported = ((record.get("encoder") or {}).get("images") or {}) if record else {}
+    expected = bases.image.preparation.resizing
+    other = {name: imported[name] for name in expected if name in imported}
+    if found == side and (not other or other == expected):
+        return
+    differs = "" if found != side else f", made by {other}, expected {expected}"
+    raise DataError(
+        f"{stored.images.name}: found pictures of {found} x {found} pixels{differs}; the "
+        f"{bases.image.kind} of the run takes {side} x {side}",
+        hint="l2rm import --encoder=pixels:DIR with the same directory of weights",
+    )
 
 
 def _check_no_words(config: Any, workdir: Path | None) -> None:

@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float, Int, Int32
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.mismatch import Mismatch
 from l2rm_jax.data.pieces import Pieces
-from l2rm_jax.data.pretrained import Pretrained
+from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.pretrained import Encoders
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError
 
@@ -43,7 +44,7 @@ class PairDataset:
 
     Attributes:
       split: name of the split.
-      images: features, each image once.
+      images: features, or pictures for a pretrained encoder, each image once.
       captions: [pairs] raw text, captions of the same image next to each other. If only the vectors
         of a caption exist, the text names its place in the file.
       tokens: [pairs] word indices of each caption, including `<start>` and `<end>`, or its word
@@ -57,10 +58,11 @@ class PairDataset:
       rematched: the doubted pairs, combined anew by cross-fitting; None if they were not.
       judged_captions: one vector of each caption, by which pairs are judged and models fitted in
         closed form; None takes the tokens.
+      judged_images: likewise one vector of each image; None takes the features.
     """
 
     split: str
-    images: RegionFeatures
+    images: RegionFeatures | Pixels
     captions: list[str]
     tokens: Tokens
     caption_image: Int[np.ndarray, " pairs"]
@@ -69,6 +71,7 @@ class PairDataset:
     posterior: Float[np.ndarray, " pairs"] | None = None
     rematched: Rematched | None = None
     judged_captions: RegionFeatures | None = None
+    judged_images: RegionFeatures | None = None
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -103,7 +106,12 @@ class PairDataset:
         if not self.matched.all():
             raise DataError(f"{self.split}: take the first images before mismatching captions")
         pairs = np.arange(np.searchsorted(self.caption_image, images))
-        return replace(self.take(pairs), images=self.images.head(images))
+        judged = self.judged_images
+        return replace(
+            self.take(pairs),
+            images=self.images.head(images),
+            judged_images=None if judged is None else judged.head(images),
+        )
 
     def take(self, pairs: Int[np.ndarray, " taken"]) -> "PairDataset":
         """Return some of the pairs. All images stay, even those left without a caption.
@@ -135,10 +143,11 @@ class PairDataset:
         self, images: Int[np.ndarray, " I"], captions: Int[np.ndarray, " M"]
     ) -> "PairDataset":
         """Return some images and some captions, without saying which belong together."""
-        nothing = np.zeros(len(captions), np.int64)
+        nothing, judged = np.zeros(len(captions), np.int64), self.judged_images
         return replace(
             self.take(captions),
             images=self.images.take(images),
+            judged_images=None if judged is None else judged.take(images),
             caption_image=nothing,
             stored_image=nothing,
             known=None,
@@ -167,7 +176,7 @@ class Data:
 
     Attributes:
       word_vectors: start of the word embeddings; rows of words without a vector are NaN.
-      pretrained: the directory of the pretrained weights; None without any.
+      pretrained: the pretrained encoders; None without any.
     """
 
     train: PairDataset
@@ -176,7 +185,7 @@ class Data:
     vocabulary: Vocabulary | Pieces
     mismatch: Mismatch
     word_vectors: Float[np.ndarray, "words W"] | None = None
-    pretrained: Pretrained | None = None
+    pretrained: Encoders | None = None
 
     @property
     def splits(self) -> tuple[PairDataset, PairDataset, PairDataset]:

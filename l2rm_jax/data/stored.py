@@ -12,9 +12,11 @@ from l2rm_jax.data import scenes, video
 from l2rm_jax.data.captions import CaptionFile, caption_files, open_captions, parse_captions
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import open_array
+from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.repeats import undo_repeats
 from l2rm_jax.errors import ConfigError, DataError, Problems
 
+Images = RegionFeatures | Pixels
 _VIDEO_LAYOUTS = {"dual_encoding": video.read_dual_encoding, "experts": video.read_experts}
 
 
@@ -23,7 +25,7 @@ class StoredSplit:
     """Images and captions of a split; the captions are still text."""
 
     split: str  # name of the split
-    images: RegionFeatures
+    images: Images
     captions: list[str]
     caption_image: Int[np.ndarray, " pairs"]  # image row of each caption, ascending
     vectors: RegionFeatures | None = None  # word vectors of the captions, if the data have them
@@ -40,25 +42,36 @@ class StoredSplit:
         )
 
 
-def open_split(data_config: Any, split: str, in_words: bool = False) -> StoredSplit:
+def open_split(
+    data_config: Any, split: str, in_words: bool = False, in_pixels: bool = False
+) -> StoredSplit:
     """Open a split of the data set that the `data` part of a config describes.
 
-    Features stay on disk. With `in_words`, caption vectors are ignored where there are any.
+    Features stay on disk. With `in_words`, caption vectors are ignored where there are any. With
+    `in_pixels`, the images are pictures, and features are ignored.
 
     Raises:
       DataError: a file is missing or invalid.
       ConfigError: a field does not fit the data set.
     """
+    if in_pixels and not _has_precomp_layout(data_config):
+        raise ConfigError(
+            f"data.name: {data_config.name!r}, data.layout: {data_config.layout!r}: its images are "
+            "features, expected a directory with pictures (train_pixels.npy), as a pretrained image "
+            "encoder reads them"
+        )
     if data_config.name == "scenes":
         return _generate_scenes(data_config, split)
     if _has_precomp_layout(data_config):
-        return read_files(data_config.path, split, in_words)
+        return read_files(data_config.path, split, in_words, in_pixels)
     read = _VIDEO_LAYOUTS[data_config.layout]
     videos = read(data_config.path, split, data_config.features, data_config.max_frames)
     return StoredSplit(split, videos.videos, videos.captions, videos.caption_video)
 
 
-def read_files(path: str | Path, split: str, in_words: bool = False) -> StoredSplit:
+def read_files(
+    path: str | Path, split: str, in_words: bool = False, in_pixels: bool = False
+) -> StoredSplit:
     """Open a split in the layout of SCAN and NCR: `{split}_ims.npy` and its captions.
 
     Captions are `{split}_caps.npy` (vectors), if that file exists, else `{split}_caps.txt` or
@@ -69,6 +82,7 @@ def read_files(path: str | Path, split: str, in_words: bool = False) -> StoredSp
       path: directory of the files.
       split: "train", "dev", "test", "testall".
       in_words: ignore caption vectors.
+      in_pixels: read `{split}_pixels.npy` in place of the features.
 
     Raises:
       DataError, ConfigError: as `open_split`; lists every problem of the split's files.
@@ -76,7 +90,7 @@ def read_files(path: str | Path, split: str, in_words: bool = False) -> StoredSp
     problems = Problems()
     attempt = problems.attempt
     directory = _check_directory(path)
-    images = attempt(RegionFeatures.read, _image_file(directory, split))
+    images = attempt(read_images, directory, split, in_pixels)
     vector_file, vectors = _caption_vector_file(directory, split), None
     as_vectors = vector_file.exists() and not in_words
     if as_vectors:
@@ -98,8 +112,8 @@ def read_files(path: str | Path, split: str, in_words: bool = False) -> StoredSp
     return StoredSplit(split, images, captions, caption_image, vectors)
 
 
-def open_images(data_config: Any, split: str) -> RegionFeatures:
-    """Open only the image features of a split, to check them when the captions cannot be read.
+def open_images(data_config: Any, split: str, in_pixels: bool = False) -> Images:
+    """Open only the images of a split, to check them when the captions cannot be read.
 
     Repeated rows are kept, and region counts that are out of range are clipped.
 
@@ -107,9 +121,41 @@ def open_images(data_config: Any, split: str) -> RegionFeatures:
       DataError, ConfigError: as `open_split`.
     """
     if _has_precomp_layout(data_config):
-        file = _image_file(_check_directory(data_config.path), split)
-        return RegionFeatures.read(file, clip_counts=True)
-    return open_split(data_config, split).images
+        directory = _check_directory(data_config.path)
+        return read_images(directory, split, in_pixels, clip_counts=True)
+    return open_split(data_config, split, in_pixels=in_pixels).images
+
+
+def read_images(
+    directory: str | Path, split: str, in_pixels: bool, clip_counts: bool = False
+) -> Images:
+    """Open the features of a split, or its pictures.
+
+    Args:
+      directory: directory of the files.
+      split: name of the split.
+      in_pixels: whether to open the pictures.
+      clip_counts: as in `RegionFeatures.read`.
+
+    Raises:
+      DataError: the file is missing or invalid.
+    """
+    features, pixels = (Path(directory) / f"{split}_{kind}.npy" for kind in ("ims", "pixels"))
+    wanted, other = (pixels, features) if in_pixels else (features, pixels)
+    if other.exists() and not wanted.exists():
+        needs = "pictures (l2rm import --encoder=pixels:DIR)" if in_pixels else "features"
+        raise DataError(
+            f"{wanted}: no such file, but {other.name}; expected {needs}",
+            hint=None if in_pixels else "--pretrained=DIR of a model that encodes pictures",
+        )
+    if in_pixels:
+        return Pixels.read(pixels)
+    return RegionFeatures.read(features, clip_counts=clip_counts)
+
+
+def has_pixels(directory: str | Path, split: str = "train") -> bool:
+    """Whether a directory has pictures for a split."""
+    return (Path(directory) / f"{split}_pixels.npy").is_file()
 
 
 def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
@@ -129,20 +175,25 @@ def caption_placeholder(vectors: RegionFeatures, row: int) -> str:
     return f"{Path(vectors.name).name} row {row}"
 
 
-def check_feature_shapes(images: Sequence[RegionFeatures]) -> None:
-    """Check that all splits have the same number of regions and dimensions.
+def check_feature_shapes(images: Sequence[Images]) -> None:
+    """Check that all splits have the same number of regions and dimensions, or size of pictures.
 
     Raises:
       DataError: lists every file that differs from the first.
     """
     problems = [
-        f"{other.name}: found {other.shape[1]} regions x {other.shape[2]} features, expected "
-        f"{images[0].shape[1]} x {images[0].shape[2]} as in {images[0].name}"
+        f"{other.name}: found {other.shape[1]} {_units(other)}, expected {images[0].shape[1]} x "
+        f"{images[0].shape[2]} as in {images[0].name}"
         for other in images[1:]
         if other.shape[1:] != images[0].shape[1:]
     ]
     if problems:
         raise DataError(*problems)
+
+
+def _units(images: Images) -> str:
+    of, unit = ("", "pixels") if isinstance(images, Pixels) else ("regions ", "features")
+    return f"{of}x {images.shape[2]} {unit}"
 
 
 def check_caption_kinds(splits: Sequence[StoredSplit]) -> None:
@@ -206,10 +257,6 @@ def _check_directory(path: str | Path) -> Path:
     return Path(path)
 
 
-def _image_file(directory: Path, split: str) -> Path:
-    return directory / f"{split}_ims.npy"
-
-
 def _caption_vector_file(directory: Path, split: str) -> Path:
     return directory / f"{split}_caps.npy"
 
@@ -227,12 +274,14 @@ def _check_vector_count(file: CaptionFile, vectors: RegionFeatures) -> None:
         )
 
 
-def _described_images(file: CaptionFile, images: RegionFeatures) -> RegionFeatures:
+def _described_images(file: CaptionFile, images: Images) -> Images:
     """Return the images that the captions describe, each once."""
     captions = len(file.lines)
     # Rows may repeat an image if there is one caption for each row. Not with a .tsv: that format
     # has one caption an image.
-    if captions == len(images) and file.path.suffix != ".tsv":
+    # Pictures are never repeated: no published files have them.
+    may_repeat = captions == len(images) and file.path.suffix != ".tsv"
+    if may_repeat and isinstance(images, RegionFeatures):
         return undo_repeats(images)
     if captions % len(images):
         raise DataError(
@@ -242,12 +291,12 @@ def _described_images(file: CaptionFile, images: RegionFeatures) -> RegionFeatur
     return images
 
 
-def _equal_blocks(file: CaptionFile, images: RegionFeatures) -> Int[np.ndarray, " pairs"]:
+def _equal_blocks(file: CaptionFile, images: Images) -> Int[np.ndarray, " pairs"]:
     """Image row of each caption, if all images have the same number of captions."""
     return np.arange(len(file.lines)) // (len(file.lines) // len(images))
 
 
-def _read_pairs(file: CaptionFile, images: RegionFeatures, path: Path) -> Int[np.ndarray, " pairs"]:
+def _read_pairs(file: CaptionFile, images: Images, path: Path) -> Int[np.ndarray, " pairs"]:
     """Read the image row of each caption from `{split}_pairs.npy`.
 
     Raises:

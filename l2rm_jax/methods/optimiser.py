@@ -11,6 +11,8 @@ import optax
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jaxtyping import Array, Float, Int
 
+from l2rm_jax.models import REGIONS, WORDS
+
 STEP, COSINE = "step", "cosine"
 ADAPTER, ADAPTER_KEYS = "adapter", ("lower", "raise")
 
@@ -127,9 +129,13 @@ def model_optimiser(config: Any, starts: tuple[int, ...] | None = None) -> Optim
       starts: as in `Optimiser`; None for the end of the warm-up.
     """
     optim, train = config.optim, config.train
-    groups = {"text_base": optim.text_rate} if config.model.pretrained else {}
+    groups = {}
+    if config.model.text_encoder != WORDS:
+        groups["text_base"] = optim.text_rate
+    if config.model.image_encoder != REGIONS:
+        groups["image_base"] = optim.image_rate
     if config.model.adapter_rank:
-        groups = {"text_base": 0.0, ADAPTER: 1.0}
+        groups = {**dict.fromkeys(groups, 0.0), ADAPTER: 1.0}
     return Optimiser(
         learning_rate=optim.learning_rate,
         decay_epochs=optim.decay_epochs,

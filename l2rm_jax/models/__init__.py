@@ -12,7 +12,7 @@ from typing import Any
 
 from ml_collections import ConfigDict, FrozenConfigDict
 
-from l2rm_jax.bases import KINDS, Bases, TextBase, with_dropout
+from l2rm_jax.bases import KINDS, Bases, ImageBase, TextBase, with_dropout
 from l2rm_jax.errors import ConfigError, Problems, check_names
 
 # Each of these files registers its head on import.
@@ -35,7 +35,8 @@ from l2rm_jax.models.head import HEADS, SECTIONS, SimilarityHead, register_head
 from l2rm_jax.models.retrieval import RetrievalModel
 
 WORDS = "gru"  # `model.text_encoder` without a pretrained one
-TEXT_STATES = ("all", "vector")
+REGIONS = "regions"  # `model.image_encoder` likewise
+STATES = ("all", "vector")
 
 
 def make_model(
@@ -60,23 +61,35 @@ def make_model(
     problems = Problems()
     problems.attempt(check_names, "model", config.model, {"head": HEADS})
     problems.attempt(check_names, "model", config.model, _choices(config))
-    known = {"text_encoder": (WORDS, *KINDS), "text_states": TEXT_STATES}
+    known = {"text_encoder": (WORDS, *KINDS), "image_encoder": (REGIONS, "clip", "siglip")}
+    known |= {"text_states": STATES, "image_states": STATES}
     problems.attempt(check_names, "model", config.model, known)
     problems.attempt(check_names, "cam", config.cam, {"direction": cam.DIRECTIONS})
     thresholds = {"threshold": naaf_threshold.THRESHOLDS}
     problems.attempt(check_names, "naaf", config.naaf, thresholds)
     problems.attempt(check_word_noise, config.model, in_words=vocabulary_size > 0, bases=bases)
     problems.attempt(_check_region_mask, config)
+    problems.attempt(_check_no_projection, config, bases or Bases())
     problems.raise_all()
     sections = FrozenConfigDict({name: config[name] for name in SECTIONS})
-    if bases is not None and bases.text is not None:
-        bases = dataclasses.replace(bases, text=_text_base(config, bases.text))
+    bases = None if bases is None else _run_bases(config, bases)
     return RetrievalModel(sections, vocabulary_size, axis_name, bases=bases)
 
 
-def _text_base(config: Any, base: TextBase) -> TextBase:
+def _run_bases(config: Any, bases: Bases) -> Bases:
+    """The bases with the dropout, adapters and crops of the config."""
+    text, image, optim = bases.text, bases.image, config.optim
+    if text is not None:
+        text = _run_base(config, text, is_frozen=optim.text_rate == 0)
+    if image is not None:
+        image = _run_base(config, image, is_frozen=optim.image_rate == 0)
+        image = dataclasses.replace(image, smallest_crop=config.data.pixel_crop)
+    return Bases(text, image)
+
+
+def _run_base(config: Any, base: TextBase | ImageBase, is_frozen: bool) -> TextBase | ImageBase:
     """The base with the dropout and the adapters of the config; no dropout if it is frozen."""
-    if config.optim.text_rate == 0:
+    if is_frozen:
         return with_dropout(base, 0.0)
     rate = config.model.base_dropout
     base = base if rate < 0 else with_dropout(base, rate)
@@ -115,6 +128,30 @@ def check_word_noise(config: ConfigDict, in_words: bool, bases: Bases | None = N
         raise ConfigError(
             f"model.word_noise: {noise}, expected 0 with model.text_encoder={base.kind}, whose "
             "tokenizer has no mask token"
+        )
+
+
+def _check_no_projection(config: Any, bases: Bases) -> None:
+    """Check `model.embed_dim=0`, which takes the states of the bases as they are."""
+    model = config.model
+    if model.embed_dim:
+        return
+    if WORDS == model.text_encoder or REGIONS == model.image_encoder:
+        raise ConfigError(
+            "model.embed_dim: 0, expected at least 1 without pretrained encoders of both captions "
+            "and images"
+        )
+    make = HEADS.get(model.head)
+    head = None if make is None else make(config)
+    if head and type(head).make_encoders.__func__ is not SimilarityHead.make_encoders.__func__:
+        raise ConfigError(
+            f"model.embed_dim: 0, expected at least 1 with model.head={model.head}, whose encoders "
+            "have sizes of their own"
+        )
+    if bases.text and bases.image and bases.text.width != bases.image.width:
+        raise ConfigError(
+            f"model.embed_dim: 0, expected at least 1, as a state of a caption has "
+            f"{bases.text.width} numbers and one of an image {bases.image.width}"
         )
 
 

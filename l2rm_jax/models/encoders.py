@@ -69,7 +69,8 @@ class TextCode:
 class RegionEncoder(nn.Module):
     """Linear projection, scaled to unit length if `normalise`: `[I, R, Dv] -> [I, R, D]`.
 
-    It also projects captions that are given as vectors.
+    It also projects captions that are given as vectors. With `embed_dim` 0, vectors stay as they
+    are.
     """
 
     embed_dim: int
@@ -77,7 +78,7 @@ class RegionEncoder(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "I R Dv"]) -> Float[Array, "I R D"]:
-        regions = Linear(self.embed_dim, name="projection")(images)
+        regions = Linear(self.embed_dim, name="projection")(images) if self.embed_dim else images
         return l2_normalise(regions) if self.normalise else regions
 
 

@@ -1,12 +1,13 @@
 """The retrieval model: image encoder, text encoder and a similarity head."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt8
 from ml_collections import FrozenConfigDict
 
 from l2rm_jax.bases import Bases
@@ -14,9 +15,11 @@ from l2rm_jax.models.augment import keep_regions, perturb_words
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import make_head
 from l2rm_jax.models.layers import l2_normalise, masked_mean, sample_keys
-from l2rm_jax.models.pretrained import TextTransformer
+from l2rm_jax.models.pretrained import TextTransformer, VisionTransformer
+from l2rm_jax.models.pretrained.pixels import random_crop, to_numbers
 
 Tokens = Int[Array, "J L"] | Float[Array, "J L Dt"]
+Images = Float[Array, "I R Dv"] | UInt8[Array, "I S S 3"]  # region features, or pixels
 
 
 class RetrievalModel(nn.Module):
@@ -32,7 +35,7 @@ class RetrievalModel(nn.Module):
         hardest negatives does. Heads that score each pair independently then run the backward
         pass only through the pairs with a nonzero gradient. All gradients stay the same.
       bases: pretrained transformers in front of the encoders, which read their states as they read
-        captions given as vectors; None without any.
+        region features, or captions given as vectors; None without any.
     """
 
     config: FrozenConfigDict
@@ -43,11 +46,13 @@ class RetrievalModel(nn.Module):
 
     def setup(self):
         head, model = make_head(self.config), self.config.model
-        text = None if self.bases is None else self.bases.text
-        self.text_base = None
+        text, image = (self.bases.text, self.bases.image) if self.bases else (None, None)
+        self.text_base = self.image_base = None
+        shared = (model.remat, self.axis_name)
         if text is not None:
-            states = model.text_states == "vector"
-            self.text_base = TextTransformer(text, states, model.remat, self.axis_name)
+            self.text_base = TextTransformer(text, model.text_states == "vector", *shared)
+        if image is not None:
+            self.image_base = VisionTransformer(image, model.image_states == "vector", *shared)
         sizes = (model, 0 if text else self.vocabulary_size, self.axis_name)
         self.image_encoder, self.text_encoder = head.make_encoders(*sizes)
         self.similarity_head = head.clone(
@@ -78,23 +83,38 @@ class RetrievalModel(nn.Module):
 
     def encode_images(
         self,
-        images: Float[Array, "I R Dv"],
+        images: Images,
         regions: Int[Array, " I"] | None = None,
         train: bool = False,
     ) -> ImageCode:
         """Encode images; in training, after augmentation by `model.region_mask`.
 
         Args:
-          images: region features.
+          images: region features; or pixels, if the model has a base for images.
           regions: number of regions of each image, 1 to R; None for R each. Rows after the last
-            region are padding and may hold anything.
+            region are padding and may hold anything. Not used with pixels.
           train: whether to use dropout, and batch statistics in place of running averages.
         """
+        if self.image_base is not None:
+            states = self._picture_states(images, train)
+            return self.image_encoder(states, jnp.full(len(states), states.shape[1]), train)
         if regions is None:
             regions = jnp.full(len(images), images.shape[1])
         if train and (share := self.config.model.region_mask):
             images, regions = self._augment(keep_regions, images, regions, share)
         return self.image_encoder(images, regions, train)
+
+    def _picture_states(
+        self, pixels: UInt8[Array, "I S S 3"], train: bool
+    ) -> Float[Array, "I R D"]:
+        """States of the vision transformer; in training, of random crops and patches."""
+        base = self.bases.image
+        if train and base.smallest_crop:
+            keys = sample_keys(self.make_rng("dropout"), len(pixels), self.axis_name)
+            crop = partial(random_crop, smallest=base.smallest_crop)
+            pixels = jax.vmap(crop)(keys, pixels)
+        left_out = self.config.model.region_mask if train else 0.0
+        return self.image_base(to_numbers(pixels, base.preparation), train, left_out)
 
     def encode_captions(
         self, tokens: Tokens, lengths: Int[Array, " J"], train: bool = False
@@ -120,7 +140,7 @@ class RetrievalModel(nn.Module):
         return jax.vmap(lambda *sample: change(*sample, *settings))(keys, samples, counts)
 
     def embed_images(
-        self, images: Float[Array, "I R Dv"], regions: Int[Array, " I"]
+        self, images: Images, regions: Int[Array, " I"]
     ) -> Float[Array, "I D"]:
         """Image vectors in evaluation mode; needs a head with a `metric`."""
         return self.similarity_head.embed_images(self.encode_images(images, regions))
@@ -144,7 +164,7 @@ class RetrievalModel(nn.Module):
 
     def global_similarity(
         self,
-        images: Float[Array, "I/n R Dv"],
+        images: Images,
         tokens: Tokens,
         lengths: Int[Array, " J/n"],
         regions: Int[Array, " I/n"] | None = None,
@@ -173,7 +193,7 @@ class RetrievalModel(nn.Module):
 
     def global_cosine(
         self,
-        images: Float[Array, "I/n R Dv"],
+        images: Images,
         tokens: Tokens,
         lengths: Int[Array, " J/n"],
         regions: Int[Array, " I/n"] | None = None,
@@ -188,7 +208,7 @@ class RetrievalModel(nn.Module):
 
     def mean_vectors(
         self,
-        images: Float[Array, "I/n R Dv"],
+        images: Images,
         tokens: Tokens,
         lengths: Int[Array, " J/n"],
         regions: Int[Array, " I/n"] | None = None,

@@ -16,7 +16,7 @@ from l2rm_jax.methods import make_method
 from l2rm_jax.methods.base import FRESH
 from l2rm_jax.methods.cost import resize_cost
 from l2rm_jax.methods.networks import stack
-from l2rm_jax.models import WORDS, make_model
+from l2rm_jax.models import REGIONS, WORDS, make_model
 from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabulary, weights_for_data
 from l2rm_jax.published.conversion import (
     cost_from_state_dict,
@@ -57,11 +57,12 @@ def adopt_checkpoint(
     workdir = Path(workdir)
     if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
         raise ConfigError(f"{workdir}: already exists, expected a new or an empty directory")
-    if config.model.text_encoder != WORDS:
-        raise ConfigError(
-            f"model.text_encoder: {config.model.text_encoder!r}, expected {WORDS!r}, which "
-            "published checkpoints have"
-        )
+    for field, expected in (("text_encoder", WORDS), ("image_encoder", REGIONS)):
+        if config.model[field] != expected:
+            raise ConfigError(
+                f"model.{field}: {config.model[field]!r}, expected {expected!r}, which published "
+                "checkpoints have"
+            )
     vocabulary = read_trained_vocabulary(config.data)
     networks, cost = read_checkpoint(path)
     images = RegionFeatures.read(Path(config.data.path) / "train_ims.npy")

@@ -87,7 +87,8 @@ def embed(workdirs: Sequence[str], data: str, out: str | Path) -> str:
     retriever = load(workdirs)
     retriever.maker.require_vectors()
     images = retriever.encode_images(data)
-    stored = open_named_split(data, retriever.data_config)
+    in_pixels = retriever.preparation is not None
+    stored = open_named_split(data, retriever.data_config, in_pixels)
     vectors, count = images.vectors(), len(stored.captions)
     if count:
         texts = stored.captions if retriever.in_words or not stored.vectors else stored.vectors

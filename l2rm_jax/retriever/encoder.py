@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.importing.encoders.pixels import PIXELS
 from l2rm_jax.errors import DataError
 
 
@@ -21,11 +22,18 @@ def check_encoder(gallery: str, record: Mapping[str, Any] | None, own: Any, run:
     """
     found = record and record["encoder"] and record["encoder"].get("images")
     expected = own and own.get("images")
-    if found and expected and found["weights"] != expected["weights"]:
+    if found and expected and _identity(found) != _identity(expected):
         raise DataError(
             f"{gallery}: its pictures were encoded by {found['model']}, expected the encoder of "
             f"{run}, {expected['model']}"
         )
+
+
+def _identity(described: Mapping[str, Any]) -> Any:
+    """The part of an encoder's description that the features depend on."""
+    if described.get("kind") == PIXELS:
+        return {name: value for name, value in described.items() if name != "model"}
+    return described["weights"]
 
 
 def encode_texts(encoder: Mapping[str, Any], texts: Sequence[str], run: str) -> RegionFeatures:
@@ -40,7 +48,7 @@ def encode_texts(encoder: Mapping[str, Any], texts: Sequence[str], run: str) -> 
       DataError: there is no such encoder for captions, or its weights are others now.
       L2RMError: the encoder cannot be loaded.
     """
-    from l2rm_jax.data.importing.encoders import make_encoder
+    from l2rm_jax.run.encoders import make_encoder
 
     known = encoder.get("captions")
     if known is None:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import ConfigError, DataError, first_line
 from l2rm_jax.evaluation.codes import CodedCaptions
 from l2rm_jax.retriever import saved
@@ -78,7 +79,7 @@ class Encodings:
     parts: tuple[Any, ...]
     ids: Sequence[str]
     texts: Sequence[str] | None = None
-    source: RegionFeatures | Sequence[str] | None = None
+    source: RegionFeatures | Pixels | Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -129,7 +130,7 @@ class Encodings:
     def __getitem__(self: E, rows: Rows) -> E:
         taken = np.atleast_1d(np.arange(len(self))[rows])
         source = self.source
-        if isinstance(source, RegionFeatures):
+        if isinstance(source, RegionFeatures | Pixels):
             source = source.take(taken)
         elif source is not None:
             source = [source[row] for row in taken]

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import Tokens
 from l2rm_jax.data.pieces import Pieces
+from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import UNKNOWN, Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.devices.hosts import advise_on_memory
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
@@ -68,6 +69,9 @@ class Network:
         self._model, self._host_variables = model.clone(axis_name=None), variables
         self._variables = replicas.replicate(variables)
         self._scorer = CodeScorer(model, replicas, batch_size)
+        image_base = model.bases.image if model.bases else None
+        # How it wants pictures; None if it takes features.
+        self.preparation = None if image_base is None else image_base.preparation
         self._precision = precision
         self._splitter = load_sentence_splitter() if split_sentences and vocabulary else None
 
@@ -85,18 +89,23 @@ class Network:
             digest.update("\n".join(words).encode())
         return digest.hexdigest()
 
-    def encode_images(self, images: RegionFeatures, done: Callable[[int], None]) -> ImagePart:
+    def encode_images(
+        self, images: RegionFeatures | Pixels, done: Callable[[int], None]
+    ) -> ImagePart:
         """Encode images.
 
         Args:
-          images: their features.
+          images: their features, or their pixels.
           done: called with the number of images that were encoded.
 
         Raises:
           DataError: the features are not of the shape that the network was trained on, or not
             finite.
         """
-        self._check_shape("encode_images", images, ("regions", "features"))
+        if isinstance(images, Pixels) or self.preparation is not None:
+            self._check_pictures(images)
+        else:
+            self._check_shape("encode_images", images, ("regions", "features"))
         encode = self._scorer.image_vectors if self.metric else self._scorer.image_codes
         with self._context("encoding images"):
             return encode(self._variables, images, done)
@@ -190,6 +199,17 @@ class Network:
     def _context(self, work: str) -> Iterator[None]:
         with matmul_precision(self._precision), advise_on_memory(work, []):
             yield
+
+    def _check_pictures(self, images: RegionFeatures | Pixels) -> None:
+        """Check that these are pictures of the size that the network takes."""
+        side = self.preparation and self.preparation.image_size
+        if not isinstance(images, Pixels) or images.shape[1] != side:
+            is_pixels = isinstance(images, Pixels)
+            found = "pictures of {} x {} pixels".format(*images.shape[1:]) if is_pixels else "features"
+            expected = f"pictures of {side} x {side} pixels" if side else "features"
+            raise DataError(
+                f"{images.name}: found {found}, expected {expected}, as {self.name} was trained on"
+            )
 
     def _check_shape(self, method: str, features: RegionFeatures, units: tuple[str, str]) -> None:
         """Check that the network accepts sets of this size and width."""

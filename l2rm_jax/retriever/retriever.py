@@ -10,8 +10,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from ml_collections import ConfigDict
 
+from l2rm_jax.bases import Preparation
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.evaluation.scoring import ignore_progress
 from l2rm_jax.retriever import finding, sources
@@ -73,6 +75,11 @@ class Retriever:
         """Whether it takes captions as text, not as vectors."""
         return all(network.vocabulary is not None for network in self._networks)
 
+    @property
+    def preparation(self) -> Preparation | None:
+        """How its models want pictures; None if they take features."""
+        return self._networks[0].preparation
+
     def encode_images(
         self,
         images: Images,
@@ -85,10 +92,13 @@ class Retriever:
 
         Args:
           images: features `[N, R, D]` or `[N, D]`, float16, float32 or float64, in memory or
-            memory-mapped; or `"DIR:split"`, a split on disk (`DIR` alone is its split "test").
+            memory-mapped; or `"DIR:split"`, a split on disk (`DIR` alone is its split "test"). For
+            a model with a pretrained image encoder: pictures of Pillow, names of picture files, or
+            pixels `[N, S, S, 3]` as `l2rm import --encoder=pixels:DIR` writes them.
           region_counts: number of regions of each image, 1 to R, where sets differ; rows after them
             are ignored. None: R each.
-          ids: what you call each image; None: the number of its row. A directory has its own.
+          ids: what you call each image; None: the number of its row, or the name of its file. A
+            directory has its own.
           progress: False shows none; else a bar on a terminal after 2 seconds, lines elsewhere.
 
         Raises:
@@ -99,7 +109,9 @@ class Retriever:
           >>> retriever.encode_images(np.load("regions.npy"), ids=paths)
           EncodedImages(1,000 images, vse, 256 numbers)
         """
-        source = sources.image_source(images, region_counts, ids, self.data_config)
+        source = sources.image_source(
+            images, region_counts, ids, self.data_config, self.preparation
+        )
         check_encoder(source.items.name, source.record, self._encoder, self.name)
         parts = self._encode_images(source.items, progress)
         shown = {"texts": source.texts, "folder": source.folder}
@@ -263,7 +275,7 @@ class Retriever:
         parts = self._encode_captions(encodings.source, None)
         return EncodedCaptions(self.maker, parts, encodings.ids)
 
-    def _encode_images(self, images: RegionFeatures, shown: bool | None) -> tuple[ImagePart, ...]:
+    def _encode_images(self, images: RegionFeatures | Pixels, shown: bool | None) -> tuple[ImagePart, ...]:
         with self._progress(len(images), "encoding images", shown) as done:
             return tuple(network.encode_images(images, done) for network in self._networks)
 

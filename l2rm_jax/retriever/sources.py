@@ -9,19 +9,22 @@ import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
+from l2rm_jax.bases import Preparation
 from l2rm_jax.data import scenes
 from l2rm_jax.data.captions import caption_files
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.importing.fit import read_record
+from l2rm_jax.data.pictures import prepare_all
+from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.scenes.drawing import write_png
-from l2rm_jax.data.stored import StoredSplit, open_split
+from l2rm_jax.data.stored import StoredSplit, open_split, read_images
 from l2rm_jax.errors import ConfigError, DataError
 
 SPLIT = "test"  # of a directory that is named alone
 SCENES = "scenes"
 
-Images = str | Path | np.ndarray
+Images = str | Path | np.ndarray | Sequence[Any]
 Captions = str | Sequence[str] | np.ndarray | RegionFeatures
 
 
@@ -30,13 +33,13 @@ class Source:
     """Images or captions to encode.
 
     Attributes:
-      items: features of images, vectors of captions, or texts.
+      items: features or pixels of images, vectors of captions, or texts.
       ids: what the user calls each.
       texts: a text to show for each; None without.
       record: the `dataset.json` of the directory of images; None without.
     """
 
-    items: RegionFeatures | list[str]
+    items: RegionFeatures | Pixels | list[str]
     ids: Sequence[str]
     texts: Sequence[str] | None = None
     record: Mapping[str, Any] | None = None
@@ -52,19 +55,27 @@ def image_source(
     region_counts: Int[np.ndarray, " N"] | None,
     ids: Sequence[str] | None,
     data_config: ConfigDict,
+    preparation: Preparation | None = None,
 ) -> Source:
-    """Images from an array, or from the split of a directory that a string or path names.
+    """Images from an array, from pictures, or from the split of a directory that a name gives.
 
     Args:
-      images: features `[N, R, D]` or `[N, D]`, or `DIR:split`; `DIR` alone is its split "test".
+      images: features `[N, R, D]` or `[N, D]`, or `DIR:split`; `DIR` alone is its split "test". For
+        a model that encodes pictures: pixels `[N, S, S, 3]`, or pictures of Pillow or names of
+        files, whose ids are then these names.
       region_counts: number of regions of each image, where sets differ.
       ids: what the user calls each image; None: the number of its row.
       data_config: the section `data` of the run, which says how its data are laid out.
+      preparation: how the model wants pictures; None if it takes features.
 
     Raises:
       DataError: no rows, a wrong shape or dtype, another number of ids, or unreadable files.
       ConfigError: `region_counts` or `ids` for a directory.
     """
+    if isinstance(images, str | Path) and Path(images).is_file():
+        images = [images]
+    if preparation is not None and not isinstance(images, str | Path):
+        return _picture_source(images, ids, preparation)
     if not isinstance(images, str | Path):
         array = np.asanyarray(images)
         _check_rows("images", array)
@@ -73,7 +84,7 @@ def image_source(
         return Source(features, _checked_ids(ids, len(features), "images"))
     if region_counts is not None or ids is not None:
         raise ConfigError(f"{images}: found region_counts or ids, expected none with a directory")
-    stored = open_named_split(str(images), data_config)
+    stored = open_named_split(str(images), data_config, in_pixels=preparation is not None)
     texts = None
     if stored.captions:
         first = np.searchsorted(stored.caption_image, np.arange(len(stored.images)))
@@ -82,6 +93,20 @@ def image_source(
     count = len(stored.images)
     ids = read_image_ids(directory, split, count) or row_numbers(count)
     return Source(stored.images, ids, texts, read_record(directory))
+
+
+def _picture_source(
+    images: Any, ids: Sequence[str] | None, preparation: Preparation
+) -> Source:
+    """Images from pixels, pictures of Pillow, or names of files."""
+    if isinstance(images, np.ndarray) and images.dtype.kind != "U":
+        pixels = Pixels.from_array(images, "images")
+    else:
+        images = list(images) if isinstance(images, Sequence | np.ndarray) else [images]
+        pixels = Pixels.from_array(prepare_all(images, preparation), "images")
+        if ids is None and all(isinstance(image, str | Path) for image in images):
+            ids = [*map(str, images)]
+    return Source(pixels, _checked_ids(ids, len(pixels), "images"))
 
 
 def caption_source(captions: Captions, ids: Sequence[str] | None) -> Source:
@@ -105,7 +130,9 @@ def caption_source(captions: Captions, ids: Sequence[str] | None) -> Source:
     return Source(texts, _checked_ids(ids, len(texts), "captions"), texts)
 
 
-def open_named_split(name: str, data_config: ConfigDict) -> StoredSplit:
+def open_named_split(
+    name: str, data_config: ConfigDict, in_pixels: bool = False
+) -> StoredSplit:
     """Open `DIR:split`, `DIR` (its split "test"), or `scenes:split`, the built-in data set.
 
     A directory needs no captions.
@@ -113,6 +140,7 @@ def open_named_split(name: str, data_config: ConfigDict) -> StoredSplit:
     Args:
       name: the name.
       data_config: the section `data` of the run, which says how its data are laid out.
+      in_pixels: whether to read its pictures in place of features.
 
     Raises:
       DataError: there is no such split, or its files cannot be read.
@@ -123,7 +151,7 @@ def open_named_split(name: str, data_config: ConfigDict) -> StoredSplit:
         if split not in scenes.SPLITS:
             raise DataError(f"{name}: expected scenes:{{{','.join(scenes.SPLITS)}}}")
         config.update({"name": SCENES, "path": ""})
-        return open_split(config, split)
+        return open_split(config, split, in_pixels=in_pixels)
     if not Path(directory).is_dir():
         raise DataError(f"{name}: {directory} is no directory, expected DIR:split")
     if config.name == SCENES:
@@ -132,9 +160,9 @@ def open_named_split(name: str, data_config: ConfigDict) -> StoredSplit:
     path = Path(directory)
     has_captions = caption_files(path, split) or (path / f"{split}_caps.npy").exists()
     if config.layout == "precomp" and not has_captions:
-        images = RegionFeatures.read(path / f"{split}_ims.npy")
+        images = read_images(path, split, in_pixels)
         return StoredSplit(split, images, [], np.zeros(0, np.int64))
-    return open_split(config, split)
+    return open_split(config, split, in_pixels=in_pixels)
 
 
 def scene_pictures(

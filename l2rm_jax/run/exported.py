@@ -18,21 +18,22 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.data.files import new_directory
 from l2rm_jax.data.importing.fit import DATASET_FILE
-from l2rm_jax.data.loading import PRETRAINED, VOCABULARY_FILE
-from l2rm_jax.data.pieces import TOKENIZER_FILE, missing_package
-from l2rm_jax.data.pretrained import CONFIG_FILE as ARCHITECTURE_FILE
-from l2rm_jax.data.pretrained import POOLING_FILE, WEIGHT_FILE
+from l2rm_jax.data.loading import PRETRAINED, PRETRAINED_IMAGES, VOCABULARY_FILE
+from l2rm_jax.data.pieces import missing_package
+from l2rm_jax.data.pretrained import SMALL_FILES
+from l2rm_jax.data.weights import WEIGHT_FILE
 from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.evaluation.recall import DIRECTIONS, RECALL_AT
 from l2rm_jax.methods.base import TrainState
 from l2rm_jax.run.config_file import CONFIG_FILE
+from l2rm_jax.run.pretrained import CAPTIONS, IMAGES, Side
 from l2rm_jax.run.results import RESULTS_FILE, versions
 
 CARD = "README.md"
 _PARTS = ("params", "batch_stats")
 _FILES = (
     *(CONFIG_FILE, VOCABULARY_FILE, RESULTS_FILE, DATASET_FILE),
-    *(f"{PRETRAINED}/{name}" for name in (ARCHITECTURE_FILE, TOKENIZER_FILE, POOLING_FILE)),
+    *(f"{own}/{name}" for own in (PRETRAINED, PRETRAINED_IMAGES) for name in SMALL_FILES),
 )
 
 
@@ -124,12 +125,11 @@ def _card(config: ConfigDict, progress: dict[str, Any], results: dict[str, Any])
     yield 'retriever = l2rm_jax.load("DIR")  # this directory'
     yield "```"
     yield ""
-    encoder = model.text_encoder
+    weights, pictures = model.pretrained, model.pretrained_images or model.pretrained
     rows = {
         "data": config.data.name,
-        "captions read by": (
-            f"{encoder} ({Path(model.pretrained).name})" if model.pretrained else encoder
-        ),
+        "captions read by": _reader(CAPTIONS, config, weights),
+        "images read by": _reader(IMAGES, config, pictures),
         "mismatch protocol": mismatch.protocol,
         "mismatch rate, asked": f"{mismatch.rate:g}",
         "method": config.method,
@@ -157,6 +157,11 @@ def _card(config: ConfigDict, progress: dict[str, Any], results: dict[str, Any])
     used = results.get("versions") or versions()
     yield ""
     yield f"Versions: {', '.join(f'{name} {value}' for name, value in used.items())}."
+
+
+def _reader(side: Side, config: ConfigDict, directory: str) -> str:
+    encoder = config.model[side.encoder]
+    return f"{encoder} ({Path(directory).name})" if side.is_used(config) else encoder
 
 
 def _number(value: float | None) -> str:

@@ -23,12 +23,13 @@ _LIMITS = (  # fields, test of the value, the expected range in words
     # Above the next limits, any machine runs out of memory or a program never ends.
     (
         (
-            *("model.embed_dim", "model.word_dim", "model.sim_dim", "evaluation.batch_size"),
+            *("model.word_dim", "model.sim_dim", "evaluation.batch_size"),
             *("de.image_gru", "de.text_gru", "de.filters"),
         ),
         lambda x: 1 <= x <= 65536,
         "1 to 65536",
     ),
+    (("model.embed_dim",), lambda x: 0 <= x <= 65536, "0 to 65536"),
     # Below, evidence overflows.
     (("decl.tau",), lambda x: x >= 0.02, "at least 0.02"),
     (("split.folds", "audit.folds"), lambda x: 3 <= x <= 100, "3 to 100"),
@@ -69,6 +70,7 @@ _LIMITS = (  # fields, test of the value, the expected range in words
             "l2rm.cost_learning_rate",
             "optim.weight_decay",
             "optim.text_rate",
+            "optim.image_rate",
             "optim.base_epochs",
             "optim.warmup_steps",
         ),
@@ -89,6 +91,7 @@ _LIMITS = (  # fields, test of the value, the expected range in words
         "more than 0",
     ),
     (("evaluation.dual_softmax",), lambda x: 0 <= x < math.inf, "a temperature, or 0 for none"),
+    (("data.pixel_crop",), lambda x: 0 <= x <= 1, "a share of the side, 0 to 1"),
     (("rcsl.learning_share", "l2rm.rho", "audit.max_share"), lambda x: 0 <= x <= 1, "0 to 1"),
     (
         ("model.dropout", "model.region_mask", "model.word_noise"),

@@ -1,30 +1,48 @@
 """The pretrained weights of a run: found, checked, and put into its first state."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
-from jaxtyping import Float16
 from ml_collections import ConfigDict
 
-from l2rm_jax.console import progress_bar
-from l2rm_jax.data.batches import caption_batches
-from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.loading import PRETRAINED
-from l2rm_jax.data.pairs import Data, PairDataset
-from l2rm_jax.data.pretrained import SOURCE_FILE, Pretrained, open_pretrained
+from l2rm_jax.data.loading import PRETRAINED, PRETRAINED_IMAGES
+from l2rm_jax.data.pairs import Data
+from l2rm_jax.data.pretrained import SOURCE_FILE, Encoders, Pretrained, open_pretrained
 from l2rm_jax.devices.parallel import matmul_precision
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import ConfigError, DataError, Problems
 from l2rm_jax.methods.base import TrainState
 from l2rm_jax.methods.closed_form import FITTED_HEAD
-from l2rm_jax.models import WORDS
-from l2rm_jax.models.pretrained import TextTransformer
+from l2rm_jax.models import REGIONS, WORDS
 from l2rm_jax.run.config_file import with_changes
+from l2rm_jax.run.frozen import judged_vectors
 from l2rm_jax.run.judgement import uses_crossfit
+
+
+class Side(NamedTuple):
+    """A side of the model that may have a pretrained encoder, by the fields of the config.
+
+    Attributes:
+      encoder: field of `model` that names the encoder, and its value without a pretrained one.
+      states: field of `model` with the states that the encoder gives.
+      rate: field of `optim`.
+    """
+
+    encoder: str
+    without: str
+    states: str
+    rate: str
+
+    def is_used(self, config: ConfigDict) -> bool:
+        """Whether the run has a pretrained encoder on this side."""
+        return config.model[self.encoder] != self.without
+
+
+CAPTIONS = Side("text_encoder", WORDS, "text_states", "text_rate")
+IMAGES = Side("image_encoder", REGIONS, "image_states", "image_rate")
 
 
 def check_pretrained_fields(config: ConfigDict) -> None:
@@ -33,83 +51,176 @@ def check_pretrained_fields(config: ConfigDict) -> None:
     Raises:
       ConfigError: one message for each field that does not fit.
     """
-    model, wrong = config.model, []
-    if model.text_encoder == WORDS and model.pretrained:
-        wrong.append(
-            f"model.text_encoder: {WORDS!r}, expected bert, clip or siglip, as model.pretrained is "
-            f"{model.pretrained!r}"
-        )
-    if model.adapter_rank and model.text_encoder == WORDS:
-        wrong.append(
-            f"model.adapter_rank: {model.adapter_rank}, expected 0 without a pretrained encoder"
-        )
-    if config.optim.base_epochs and model.text_encoder == WORDS:
-        wrong.append(
-            f"optim.base_epochs: {config.optim.base_epochs}, expected 0 without a pretrained "
-            "encoder"
-        )
-    if model.text_encoder != WORDS:
-        if not model.pretrained:
+    model, optim = config.model, config.optim
+    used = [side for side in (CAPTIONS, IMAGES) if side.is_used(config)]
+    wrong = [*_wrong_directories(config)]
+    if not used:
+        needless = {"model.adapter_rank": model.adapter_rank, "optim.base_epochs": optim.base_epochs}
+        wrong += [
+            f"{name}: {value}, expected 0 without a pretrained encoder"
+            for name, value in needless.items()
+            if value
+        ]
+    elif not any(optim[side.rate] for side in used):
+        rates = " and ".join(f"optim.{side.rate}=0" for side in used)
+        if model.adapter_rank:
             wrong.append(
-                f"model.pretrained: empty, expected the directory of the weights for "
-                f"model.text_encoder={model.text_encoder}"
+                f"model.adapter_rank: {model.adapter_rank}, expected 0 with {rates}, which freezes "
+                "all that could be adapted"
             )
-        if model.adapter_rank and config.optim.text_rate == 0:
+        if not model.embed_dim:
             wrong.append(
-                f"model.adapter_rank: {model.adapter_rank}, expected 0 with optim.text_rate=0, "
-                "which freezes the whole encoder"
+                f"model.embed_dim: 0, expected at least 1 with {rates}, as nothing would be trained"
             )
-        if model.head == FITTED_HEAD and model.text_states != "vector":
-            wrong.append(
-                f"model.text_states: {model.text_states!r}, expected 'vector' with model.head="
-                f"{FITTED_HEAD} and a pretrained encoder"
-            )
+    if model.head == FITTED_HEAD:
+        wrong += [
+            f"model.{side.states}: {model[side.states]!r}, expected 'vector' with model.head="
+            f"{FITTED_HEAD} and a pretrained encoder"
+            for side in used
+            if model[side.states] != "vector"
+        ]
+    if config.data.pixel_crop and not IMAGES.is_used(config):
+        wrong.append(
+            f"data.pixel_crop: {config.data.pixel_crop}, expected 0 without a pretrained image "
+            "encoder, as features cannot be cropped"
+        )
     if wrong:
         raise ConfigError(*wrong)
 
 
-def find_pretrained(config: ConfigDict, workdir: str | Path | None) -> Pretrained | None:
-    """Open the pretrained weights of a run; None if it has none.
+def _wrong_directories(config: ConfigDict) -> list[str]:
+    """What is wrong with the fields that name directories."""
+    model, wrong = config.model, []
+    if model.pretrained and not (CAPTIONS.is_used(config) or IMAGES.is_used(config)):
+        wrong.append(
+            f"model.text_encoder: {WORDS!r}, expected bert, clip or siglip, as model.pretrained is "
+            f"{model.pretrained!r}"
+        )
+    if model.pretrained_images and not IMAGES.is_used(config):
+        wrong.append(
+            f"model.image_encoder: {REGIONS!r}, expected clip or siglip, as "
+            f"model.pretrained_images is {model.pretrained_images!r}"
+        )
+    if "" in {use.directory for use in directories(config).values()}:
+        field = next(side.encoder for side in (CAPTIONS, IMAGES) if side.is_used(config))
+        wrong.append(
+            f"model.pretrained: empty, expected the directory of the weights for model.{field}="
+            f"{model[field]}"
+        )
+    return wrong
 
-    A run that has started has a copy of its own, and never needs `model.pretrained` again.
+
+class Use(NamedTuple):
+    """A directory of weights, and what a run uses of it: the `model_type`, or None."""
+
+    directory: str
+    text_encoder: str | None
+    image_encoder: str | None
+
+
+def directories(config: ConfigDict) -> dict[str, Use]:
+    """The directories that a run uses, by the name of its copy in the work directory."""
+    model = config.model
+    text, image = (
+        model[side.encoder] if side.is_used(config) else None for side in (CAPTIONS, IMAGES)
+    )
+    if model.pretrained_images:
+        uses = {
+            PRETRAINED: Use(model.pretrained, text, None),
+            PRETRAINED_IMAGES: Use(model.pretrained_images, None, image),
+        }
+    else:
+        uses = {PRETRAINED: Use(model.pretrained, text, image)}
+    return {name: use for name, use in uses.items() if use.text_encoder or use.image_encoder}
+
+
+def find_pretrained(config: ConfigDict, workdir: str | Path | None) -> Encoders | None:
+    """Open the pretrained encoders of a run; None if it has none.
+
+    A run that has started has copies of its own, and never needs the directories again.
 
     Args:
       config: config of the run.
       workdir: its work directory; None for one that has not started.
 
     Raises:
-      ConfigError, DataError: as `open_pretrained`.
+      ConfigError, DataError: as `open_pretrained`; lists the faults of all directories.
     """
-    if config.model.text_encoder == WORDS or not config.model.pretrained:
+    uses = {}
+    for name, use in directories(config).items():
+        own = None if workdir is None else Path(workdir) / name
+        started = own is not None and (own / SOURCE_FILE).exists()
+        uses[name] = use._replace(directory=str(own)) if started else use
+    if any(not use.directory for use in uses.values()):  # `check_pretrained_fields` says so
         return None
-    own = None if workdir is None else Path(workdir) / PRETRAINED
-    directory = own if own and (own / SOURCE_FILE).exists() else config.model.pretrained
-    return open_pretrained(directory, config.model.text_encoder, max_words=config.data.max_words)
+    return _open(uses, config)
+
+
+def open_own(config: ConfigDict, workdir: str | Path) -> Encoders | None:
+    """Open a trained run's own copies, whose weight files are not needed; None if it has none.
+
+    Raises:
+      DataError: a copy is missing or damaged.
+    """
+    uses = {
+        name: use._replace(directory=str(Path(workdir) / name))
+        for name, use in directories(config).items()
+    }
+    return _open(uses, config, with_weights=False)
+
+
+def _open(uses: Mapping[str, Use], config: ConfigDict, with_weights: bool = True) -> Encoders | None:
+    problems = Problems()
+    settings = {"max_words": config.data.max_words, "with_weights": with_weights}
+    opened = {
+        name: problems.attempt(
+            open_pretrained,
+            use.directory,
+            text_encoder=use.text_encoder,
+            image_encoder=use.image_encoder,
+            **settings,
+        )
+        for name, use in uses.items()
+    }
+    problems.raise_all()
+    return Encoders(opened) if opened else None
 
 
 def with_own_weights(config: ConfigDict, workdir: str | Path) -> ConfigDict:
-    """The config of a run, to start other runs like it from the run's copy of the weights."""
-    own = Path(workdir) / PRETRAINED
-    if not config.model.pretrained or not (own / SOURCE_FILE).exists():
-        return config
-    return with_changes(config, {"model.pretrained": str(own)})
+    """The config of a run, to start other runs like it from the run's copies of the weights."""
+    own = {
+        f"model.{name}": str(Path(workdir) / name)
+        for name in directories(config)
+        if (Path(workdir) / name / SOURCE_FILE).exists()
+    }
+    return with_changes(config, own)
 
 
-def has_changed(pretrained: Pretrained | None, original: str | Path) -> bool:
-    """Whether the original directory is still there and holds other weights than the run's copy."""
-    if pretrained is None or not Path(original).is_dir() or pretrained.directory == Path(original):
+def changed_directories(encoders: Encoders | None, config: ConfigDict) -> list[str]:
+    """Original directories that are still there and hold other weights than the run's copies."""
+    if encoders is None:
+        return []
+    return [
+        use.directory
+        for name, use in directories(config).items()
+        if _has_changed(encoders.directories[name], Path(use.directory))
+    ]
+
+
+def _has_changed(pretrained: Pretrained, original: Path) -> bool:
+    if not original.is_dir() or pretrained.directory == original:
         return False
     try:
-        return Pretrained(Path(original), pretrained.bases, None).hashes() != pretrained.hashes()
+        return Pretrained(original, pretrained.bases, None).hashes() != pretrained.hashes()
     except (DataError, OSError):  # nothing there that could be compared
         return True
 
 
-def with_judged_captions(config: ConfigDict, data: Data) -> Data:
-    """Add vectors of the training captions by the pretrained encoder, where something needs them.
+def with_judged_vectors(config: ConfigDict, data: Data) -> Data:
+    """Add vectors of the training pairs by the pretrained encoders, where something needs them.
 
-    Cross-fitting judges pairs, and the head `linear` is fitted, by the vectors of the encoder as it
-    was pretrained: those of a trained one would know the pairs. They are rounded to float16.
+    Cross-fitting judges pairs, and the head `linear` is fitted, by the vectors of the encoders as
+    they were pretrained: those of trained ones would know the pairs.
 
     Args:
       config: config of the run.
@@ -119,25 +230,8 @@ def with_judged_captions(config: ConfigDict, data: Data) -> Data:
     if data.pretrained is None or not needed:
         return data
     with matmul_precision(config.precision):
-        vectors = _vectors(data.pretrained, data.train, config.evaluation.batch_size)
-    judged = RegionFeatures.from_array(vectors[:, None], "vectors of the training captions")
-    return replace(data, train=replace(data.train, judged_captions=judged))
-
-
-def _vectors(
-    pretrained: Pretrained, pairs: PairDataset, batch_size: int
-) -> Float16[np.ndarray, "captions D"]:
-    """The vector of each caption, by the weights of the directory."""
-    base = pretrained.bases.text
-    params = jax.device_put(pretrained.parameters()["text_base"])
-    model = TextTransformer(base, vector=True)
-    encode = jax.jit(lambda params, *inputs: model.apply({"params": params}, *inputs, False)[0])
-    vectors = np.empty((len(pairs), base.projection or base.stack.width), np.float16)
-    with progress_bar(len(pairs), f"vectors of {pairs.split}") as bar:
-        for tokens, lengths, rows, count in caption_batches(pairs.tokens, batch_size):
-            vectors[rows[:count]] = encode(params, tokens, lengths)[:count, 0]
-            bar.update(count)
-    return vectors
+        judged = judged_vectors(data.pretrained, data.train, config.evaluation.batch_size)
+    return replace(data, train=replace(data.train, **judged))
 
 
 def with_pretrained(state: TrainState, parameters: dict[str, Any]) -> TrainState:

@@ -10,17 +10,16 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.bases import Bases
 from l2rm_jax.data.importing.fit import read_record
-from l2rm_jax.data.loading import PRETRAINED, VOCABULARY_FILE
+from l2rm_jax.data.loading import VOCABULARY_FILE
 from l2rm_jax.data.pieces import Pieces
-from l2rm_jax.data.pretrained import open_pretrained
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.methods.base import TrainState
-from l2rm_jax.models import WORDS
 from l2rm_jax.run.checkpoints import read_checkpoint
 from l2rm_jax.run.config_file import read_config
 from l2rm_jax.run.exported import export, is_exported, read_exported
 from l2rm_jax.run.log import VALIDATIONS
+from l2rm_jax.run.pretrained import open_own
 
 
 class Trained(NamedTuple):
@@ -55,7 +54,7 @@ def read_trained(workdir: str | Path, which: str = "best") -> Trained:
 
     Raises:
       ConfigError: there is no run.
-      DataError: its copy of a pretrained tokenizer is missing or damaged.
+      DataError: its copy of a pretrained encoder's files is missing or damaged.
       CheckpointError: no epoch is finished yet, or the checkpoint is damaged.
     """
     config = read_config(workdir)
@@ -66,14 +65,8 @@ def read_trained(workdir: str | Path, which: str = "best") -> Trained:
         epoch = _epoch_record(workdir, int(state.step))
     file, bases = Path(workdir) / VOCABULARY_FILE, None
     vocabulary = Vocabulary.read(file) if file.exists() else None
-    if config.model.text_encoder != WORDS:
-        pretrained = open_pretrained(
-            Path(workdir) / PRETRAINED,
-            config.model.text_encoder,
-            max_words=config.data.max_words,
-            with_weights=False,
-        )
-        vocabulary, bases = pretrained.pieces, pretrained.bases
+    if encoders := open_own(config, workdir):
+        vocabulary, bases = encoders.pieces or vocabulary, encoders.bases
     record = read_record(workdir)
     encoder = record["encoder"] if record else None
     progress = (epoch.get("epoch", 0), epoch.get("rsum"))

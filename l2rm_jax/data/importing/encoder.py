@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from jaxtyping import Float16, Int32
+from jaxtyping import Float16, Int32, UInt8
 
 if TYPE_CHECKING:  # Pillow and NumPy are imported by the encoders themselves
     import numpy as np
@@ -34,8 +34,13 @@ class Encoder(Protocol):
 
     def encode_images(
         self, pictures: Sequence["Image"]
-    ) -> 'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"]':
-        """Encode pictures, which are upright and in mode RGB, as one vector or R regions each."""
+    ) -> (
+        'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"] | UInt8[np.ndarray, "n S S 3"]'
+    ):
+        """Encode pictures, which are upright and in mode RGB, as one vector or R regions each.
+
+        An encoder without a model gives their pixels.
+        """
         ...
 
     def encode_captions(

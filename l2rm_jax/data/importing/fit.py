@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from l2rm_jax.data.files import replace_file
+from l2rm_jax.data.importing.encoders.pixels import PIXELS
 from l2rm_jax.errors import DataError, first_line
 
 DATASET_FILE = "dataset.json"
@@ -24,7 +25,9 @@ def read_record(directory: str | Path) -> dict[str, Any] | None:
         return None
     try:
         record = json.loads(file.read_bytes())
-        if record["splits"]["train"]["captions"] >= 0 and record["images"]["dimensions"] > 0:
+        images = record["images"]
+        size = images["size"] if images.get("kind") == PIXELS else images["dimensions"]
+        if record["splits"]["train"]["captions"] >= 0 and size > 0:
             return record
         raise ValueError("sizes below 0")
     except (ValueError, KeyError, TypeError) as error:
@@ -43,10 +46,10 @@ def keep_record(directory: str | Path, workdir: str | Path) -> None:
 def fitting_fields(record: dict[str, Any]) -> dict[str, Any]:
     """Config fields for a method or a head of the user's own, by the kind and size of the data.
 
-    A caption of one vector has no words to compare with regions, so the head is `vse`; words get
-    `saf`. Sizes suit a CPU.
+    A caption of one vector has no words to compare with regions, so the head is `vse`, as for
+    pictures, whose encoder has a vector of its own; words get `saf`. Sizes suit a CPU.
     """
-    is_single = record["captions"].get("vectors") == 1
+    is_single = record["captions"].get("vectors") == 1 or record["images"].get("kind") == PIXELS
     return {
         "model.head": "vse" if is_single else "saf",
         "model.embed_dim": 256,
@@ -75,9 +78,14 @@ def describe_fit(record: dict[str, Any], choice: str, batch: int) -> str:
     images, captions = record["images"], record["captions"]
     words = f"{_sets(captions)} a caption" if "vectors" in captions else "captions of words"
     return (
-        f"{_sets(images)} of {images['dimensions']} an image, {words}: {choice}, batches of "
-        f"{batch}; --config=NAME chooses otherwise"
+        f"{_images(images)}, {words}: {choice}, batches of {batch}; --config=NAME chooses otherwise"
     )
+
+
+def _images(form: dict[str, Any]) -> str:
+    if form.get("kind") == PIXELS:
+        return f"pictures of {form['size']} x {form['size']} pixels"
+    return f"{_sets(form)} of {form['dimensions']} an image"
 
 
 def _sets(form: dict[str, Any]) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from l2rm_jax.data.files import locked_directory, replace_file
+from l2rm_jax.data.files import locked_directory, open_array, replace_file
 from l2rm_jax.data.importing import splits, writing
 from l2rm_jax.data.importing.encoder import Encoder
+from l2rm_jax.data.importing.encoders.pixels import PIXELS
 from l2rm_jax.data.importing.features import (
     finite_captions,
     image_features,
@@ -31,8 +32,12 @@ from l2rm_jax.version import __version__
 _WORK, _IDENTITY = "work", "import.json"
 
 
-def import_data(request: Request) -> dict[str, Any]:
+def import_data(request: Request, encoder: Encoder | None = None) -> dict[str, Any]:
     """Import the user's data into a new directory; an import that was stopped is continued.
+
+    Args:
+      request: what to import.
+      encoder: what encodes pictures; None loads the encoder that the request names.
 
     Returns:
       The content of `dataset.json`.
@@ -45,7 +50,7 @@ def import_data(request: Request) -> dict[str, Any]:
     work = request.partial / _WORK
     work.mkdir(parents=True, exist_ok=True)
     with locked_directory(request.partial, "imports into"):
-        encoder = _load_encoder(request)
+        encoder = encoder or _load_encoder(request)
         rejected = Rejected(request.partial, request.max_rejected)
         plan = read_plan(request, work, rejected)
         identity = _identity(request, plan, encoder)
@@ -143,7 +148,8 @@ def _write(
     layout = writing.make_layout(pairs, split)
     _check_split_sizes(layout, request, how)
 
-    files = [out / f"{name}_ims.npy" for name in SPLITS]
+    in_pixels = bool(encoder) and _image_kind(identity["encoder"]) == PIXELS
+    files = [out / f"{name}_{'pixels' if in_pixels else 'ims'}.npy" for name in SPLITS]
     writing.write_rows(files, layout.image_split, layout.image_row, images.blocks)
     captions = write_caption_vectors(out, work, plan, encoder, pairs, layout)
     writing.write_texts(out, pairs, layout, with_rows=plan.source is not None)
@@ -165,7 +171,7 @@ def _write(
             name: {"images": count, "captions": len(own)}
             for name, count, own in zip(SPLITS, layout.image_counts, layout.pairs, strict=True)
         },
-        "images": _describe_array(files),
+        "images": _describe_pixels(files) if in_pixels else _describe_array(files),
         "captions": {**captions, **_describe_array([out / f"{n}_caps.npy" for n in SPLITS])},
         "same_content": _count_copies(images.digest, layout),
         "rows": rows,
@@ -251,6 +257,17 @@ def _check_split_sizes(layout: writing.Layout, request: Request, how: dict[str, 
             )
 
 
+def _image_kind(described: dict[str, Any]) -> str | None:
+    """What kind of features an encoder makes of pictures, as far as it says."""
+    return (described.get("images") or {}).get("kind")
+
+
+def _describe_pixels(files: list[Path]) -> dict[str, Any]:
+    """Form of a file of pictures."""
+    array = open_array(next(file for file in files if file.exists()))
+    return {"kind": PIXELS, "size": array.shape[1], "dtype": str(array.dtype)}
+
+
 def _describe_array(files: list[Path]) -> dict[str, Any]:
     """Form of a feature file: number of vectors a row, dimensions and type; empty without one."""
     for file in files:
@@ -287,9 +304,10 @@ def describe_import(record: dict[str, Any], out: Path) -> str:
             f"{record['captions']['cut']:,}"
         )
     if len(parts) == len(SPLITS):
+        model = " --pretrained=DIR" if record["images"].get("kind") == PIXELS else ""
         lines += [
-            f"read them through: l2rm check --data={out}",
-            f"train on them:     l2rm --data={out}",
+            f"read them through: l2rm check --data={out}{model}",
+            f"train on them:     l2rm --data={out}{model}",
         ]
     rows = record["rows"]
     more = f" with {rows['captions']:,} captions" if rows["captions"] != rows["read"] else ""

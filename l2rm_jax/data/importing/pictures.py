@@ -1,10 +1,9 @@
-"""Photographs: where they are, and how each kind becomes an upright RGB picture."""
+"""Photographs: where they are, and what identifies each."""
 
 import hashlib
-import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,19 +21,10 @@ from l2rm_jax.data.importing.names import (
 from l2rm_jax.data.importing.pairs import Runs, row_numbers
 from l2rm_jax.data.importing.samples import Member
 from l2rm_jax.data.importing.sources import Part, Source
+from l2rm_jax.data.pictures import UnreadableError
 from l2rm_jax.errors import first_line
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-LARGEST_SIDE = 2048  # of a picture that an encoder sees; larger ones are reduced
-LARGEST_RATIO = 50  # of the sides; CLIP makes the short one 224, so that the long one has 11,200
 DIGEST_BYTES = 16
-_GREY_BITS = (8, 10, 12, 14, 16)  # that cameras and scanners fill, of the 16 or 32 in the file
-
-
-class UnreadableError(Exception):
-    """A picture cannot be used; the message is its reason in `rejected.csv`."""
 
 
 class Pictures(NamedTuple):
@@ -216,69 +206,3 @@ def cells_of_rows(source: Source, rows: np.ndarray) -> np.ndarray:
 def digest_of(content: bytes) -> bytes:
     """Hash of the bytes of a picture."""
     return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
-
-
-def open_picture(content: bytes) -> tuple["Image", list[str]]:
-    """Decode a picture to upright RGB.
-
-    * The EXIF orientation is applied.
-    * Of an animated picture, the first frame is taken.
-    * Transparent parts become white.
-    * Grey of 16 or 32 bits is scaled to 8, by the number of bits that its values fill; CMYK and
-      palettes are converted.
-    * A picture with a side above `LARGEST_SIDE` is reduced to it.
-
-    Returns:
-      The picture, and what was done to it, in a word or two each.
-
-    Raises:
-      UnreadableError: it is no picture, damaged, too large, or much longer than wide.
-    """
-    from PIL import Image, ImageOps, UnidentifiedImageError
-
-    try:
-        picture = Image.open(io.BytesIO(content))
-        if max(picture.size) > LARGEST_RATIO * min(picture.size):
-            raise UnreadableError(
-                "extreme shape: {} x {} pixels, ".format(*picture.size)
-                + f"expected a side of at most {LARGEST_RATIO} times the other"
-            )
-        done = ["first frame"] if getattr(picture, "n_frames", 1) > 1 else []
-        is_large = max(picture.size) > LARGEST_SIDE
-        if is_large:
-            picture.draft(picture.mode, (LARGEST_SIDE, LARGEST_SIDE))  # JPEG: decoded smaller
-        picture.load()
-        if picture.getexif().get(0x0112, 1) in range(2, 9):
-            done.append("turned upright")
-        picture = _as_rgb(ImageOps.exif_transpose(picture), done)
-        if is_large:
-            picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
-            done.append("reduced")
-        return picture, done
-    except UnreadableError:
-        raise
-    except UnidentifiedImageError:
-        raise UnreadableError("damaged picture: of no kind that Pillow knows") from None
-    except Exception as error:  # decoders raise errors of many types
-        raise UnreadableError(f"damaged picture: {first_line(error, 200)}") from None
-
-
-def _as_rgb(picture: "Image", done: list[str]) -> "Image":
-    from PIL import Image
-
-    if picture.mode.startswith("I"):  # grey of 16 or 32 bits, which may fill but a part of them
-        values = np.asarray(picture).astype(np.int64).clip(min=0)
-        filled = int(values.max()).bit_length()
-        bits = next((each for each in _GREY_BITS if each >= filled), filled)
-        done.append(f"{bits} bits to 8" if bits > 8 else "8 bits of more")
-        return Image.fromarray((values >> (bits - 8)).astype(np.uint8)).convert("RGB")
-    if picture.mode == "F":
-        raise UnreadableError("damaged picture: found 32-bit numbers, expected a photograph")
-    if picture.has_transparency_data:
-        done.append("transparent to white")
-        picture = picture.convert("RGBA")
-        white = Image.new("RGBA", picture.size, "white")
-        return Image.alpha_composite(white, picture).convert("RGB")
-    if picture.mode not in ("RGB", "L"):
-        done.append(f"{picture.mode} to RGB")
-    return picture.convert("RGB")

@@ -14,13 +14,8 @@ from l2rm_jax.console import progress_bar
 from l2rm_jax.data.batches import read_ahead
 from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.importing.encoder import Encoder
-from l2rm_jax.data.importing.pictures import (
-    DIGEST_BYTES,
-    Pictures,
-    UnreadableError,
-    digest_of,
-    open_picture,
-)
+from l2rm_jax.data.importing.pictures import DIGEST_BYTES, Pictures, digest_of
+from l2rm_jax.data.pictures import UnreadableError, open_picture
 from l2rm_jax.errors import DataError
 
 _log = logging.getLogger(__name__)
@@ -212,7 +207,8 @@ def _encode_caption_shard(
 
 def _checked(encoder: Encoder, features: np.ndarray, rows: int) -> np.ndarray:
     """Features of a batch; they must be finite, one row for each input."""
-    if len(features) != rows or features.ndim not in (2, 3):
+    is_pixels = features.dtype == np.uint8 and features.ndim == 4
+    if len(features) != rows or not (is_pixels or features.ndim in (2, 3)):
         raise DataError(
             f"--encoder={encoder.name}: found features {list(features.shape)} for {rows} inputs, "
             f"expected [{rows}, dimensions] or [{rows}, vectors, dimensions]"

@@ -4,11 +4,12 @@ Dosovitskiy et al., "An Image is Worth 16x16 Words", ICLR 2021; CLIP and SigLIP 
 """
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from l2rm_jax.bases import ImageBase
-from l2rm_jax.models.layers import Linear, l2_normalise
+from l2rm_jax.models.layers import Linear, l2_normalise, sample_keys
 from l2rm_jax.models.pretrained.blocks import ACTIVATIONS, Attention, layer_norm, run_blocks
 
 _table_init = nn.initializers.normal(0.02)
@@ -17,8 +18,10 @@ _table_init = nn.initializers.normal(0.02)
 class VisionTransformer(nn.Module):
     """Pixels `[I, S, S, 3]` to states `[I, R, D]`: the picture's vector, then its patches.
 
-    Patches are in reading order and, in CLIP, go through the same last norm and projection as the
-    vector. All states have unit length. With `vector`, a picture has one state: its vector.
+    Pixels are numbers, as the base's `preparation` makes them. Patches are in reading order and, in
+    CLIP, go through the same last norm and projection as the vector. All states have unit length.
+    With `vector`, a picture has one state: its vector. With `left_out`, that share of a picture's
+    patches, drawn at random, is left out: after each got its position, and before the layers.
 
     Attributes:
       base: the architecture.
@@ -33,7 +36,9 @@ class VisionTransformer(nn.Module):
     axis_name: str | None = None
 
     @nn.compact
-    def __call__(self, pixels: Float[Array, "I S S 3"], train: bool) -> Float[Array, "I R D"]:
+    def __call__(
+        self, pixels: Float[Array, "I S S 3"], train: bool, left_out: float = 0.0
+    ) -> Float[Array, "I R D"]:
         base, stack = self.base, self.base.stack
         states = Linear(stack.width, name="patches", use_bias=base.kind == "siglip")(
             _flat_patches(pixels, base.patch_size)
@@ -44,6 +49,8 @@ class VisionTransformer(nn.Module):
             states = jnp.concatenate([first, states], axis=1)
         positions = self.param("positions", _table_init, (states.shape[1], stack.width))
         states = states + positions[None]
+        if left_out:
+            states = self._without_patches(states, left_out)
         if base.kind == "clip":
             states = layer_norm(stack.epsilon, "embedding_norm")(states)
         mask = jnp.ones((1, 1, 1, 1), bool)
@@ -55,6 +62,21 @@ class VisionTransformer(nn.Module):
             return l2_normalise(Linear(base.projection, use_bias=False, name="projection")(states))
         vectors = _AttentionPooling(base, name="pooling")(states)[:, None]
         return l2_normalise(vectors if self.vector else jnp.concatenate([vectors, states], axis=1))
+
+    def _without_patches(
+        self, states: Float[Array, "I N D"], share: float
+    ) -> Float[Array, "I K D"]:
+        """Keep random patches of each picture, at least one, and what stands before them."""
+        first = states.shape[1] - self.base.patches
+        kept = max(1, int(self.base.patches * (1 - share)))
+        keys = sample_keys(self.make_rng("dropout"), len(states), self.axis_name)
+
+        def keep(key: Array, patches: Float[Array, "P D"]) -> Float[Array, "K D"]:
+            noise = jax.random.uniform(key, patches.shape[:1])
+            return patches[jnp.sort(jnp.argsort(noise)[:kept])]
+
+        patches = jax.vmap(keep)(keys, states[:, first:])
+        return jnp.concatenate([states[:, :first], patches], axis=1)
 
 
 class _AttentionPooling(nn.Module):

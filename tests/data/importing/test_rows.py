@@ -12,9 +12,9 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax.data.importing import importer, shards
 from l2rm_jax.data.importing.importer import describe_import, import_data
-from l2rm_jax.data.importing.pictures import LARGEST_SIDE, UnreadableError, open_picture
 from l2rm_jax.data.importing.request import Request
 from l2rm_jax.data.importing.sources import open_source
+from l2rm_jax.data.pictures import LARGEST_SIDE, UnreadableError, open_picture
 from l2rm_jax.errors import DataError
 from tests.data.importing.made import (
     PixelEncoder,

@@ -1,19 +1,22 @@
-"""Encoders that `--encoder` names: photographs and captions become features, by PyTorch models.
+"""Encoders that `--encoder` names: photographs and captions become features.
 
 * `dual`: CLIP, SigLIP and other models of transformers that compare images with captions;
 * `sentence`: language models of transformers, for captions alone;
 * `backbone`: image models of timm;
 * `captions`: text models, which the first two use;
-* `weights`: the libraries, the weights and the device.
+* `weights`: the libraries, the weights and the device;
+* `pixels`: no model, but the pixels that one takes.
 
-They need the extra `encoders`. May import what `importing` may.
+All but `pixels` are PyTorch models and need the extra `encoders`. `run/encoders.py` adds our own
+transformers. May import what `importing` may.
 """
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Float16, Int32
+from jaxtyping import Float16, Int32, UInt8
 
 from l2rm_jax.data.importing.encoder import Encoder
 from l2rm_jax.errors import ConfigError
@@ -21,10 +24,6 @@ from l2rm_jax.errors import ConfigError
 if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
-
-_KINDS = ("transformers", "timm")
-_FORMS = "transformers:NAME, timm:NAME, or timm:NAME+transformers:NAME; NAME may be a directory"
-
 
 @runtime_checkable
 class ImageEncoder(Protocol):
@@ -34,7 +33,9 @@ class ImageEncoder(Protocol):
 
     def encode(
         self, pictures: Sequence["Image"]
-    ) -> 'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"]': ...
+    ) -> (
+        'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"] | UInt8[np.ndarray, "n S S 3"]'
+    ): ...
 
 
 @runtime_checkable
@@ -55,6 +56,18 @@ class CaptionEncoder(Protocol):
         'tuple[Float16[np.ndarray, "n D"], None] '
         '| tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]]'
     ): ...
+
+
+class Kind(NamedTuple):
+    """A kind of encoder: functions of a model's name, and of whether to give tokens too.
+
+    Attributes:
+      load: loads a model of pictures; with its side of captions, None if it has none.
+      load_captions: loads a model of captions alone; None if there is none of this kind.
+    """
+
+    load: Callable[[str, bool], tuple[ImageEncoder, CaptionEncoder | None]]
+    load_captions: Callable[[str, bool], CaptionEncoder] | None = None
 
 
 class _TwoHalves:
@@ -81,7 +94,9 @@ class _TwoHalves:
         return None if self._captions is None else self._captions.encode(texts)
 
 
-def make_encoder(spec: str, tokens: str | None = None) -> Encoder:
+def make_encoder(
+    spec: str, tokens: str | None = None, more: Mapping[str, Kind] = MappingProxyType({})
+) -> Encoder:
     """Load the encoder that `--encoder` names.
 
     `transformers:NAME` is a model that compares images with captions: CLIP, SigLIP, SigLIP 2 and
@@ -91,6 +106,8 @@ def make_encoder(spec: str, tokens: str | None = None) -> Encoder:
     `timm:NAME` is an image model. It gives regions, an average of its feature map in a grid of at
     most 6 x 6. Captions stay words.
 
+    `pixels:DIR` gives the pixels that the CLIP or SigLIP in DIR takes. Captions stay words.
+
     `A+B` takes pictures from A and captions from B. B may also be a sentence encoder:
     `timm:NAME+transformers:sentence-transformers/all-MiniLM-L6-v2`.
 
@@ -99,6 +116,7 @@ def make_encoder(spec: str, tokens: str | None = None) -> Encoder:
         Face hub; the files then come from the user's cache, or from the network if they are not in
         it.
       tokens: None, or "patches".
+      more: further kinds of encoders, by name.
 
     Raises:
       ConfigError: `spec` or `tokens` is invalid, or the model cannot do what they ask.
@@ -106,40 +124,68 @@ def make_encoder(spec: str, tokens: str | None = None) -> Encoder:
     """
     if tokens not in (None, "patches"):
         raise ConfigError(f"tokens: {tokens!r} is not patches", hint="--tokens=patches")
-    with_tokens = tokens == "patches"
-    kind, name, *of_captions = _parts(spec)
-    if kind == "timm":
-        from l2rm_jax.data.importing.encoders.backbone import load_backbone
-
-        images, captions = load_backbone(name), None
-    else:
-        from l2rm_jax.data.importing.encoders.dual import load_dual
-
-        images, captions = load_dual(name, with_tokens)
+    with_tokens, kinds = tokens == "patches", {**_KINDS, **more}
+    kind, name, *of_captions = _parts(spec, kinds)
+    images, captions = kinds[kind].load(name, with_tokens)
     if of_captions:
-        captions = _load_captions(*of_captions, with_tokens)
+        other, name = of_captions
+        load = kinds[other].load_captions
+        if load is None:
+            raise ConfigError(
+                f"encoder: {other}:{name} after + has no text side, expected transformers:NAME"
+            )
+        captions = load(name, with_tokens)
     return _TwoHalves(spec, images, captions)
 
 
-def _parts(spec: str) -> list[str]:
+def _parts(spec: str, kinds: Mapping[str, Kind]) -> list[str]:
     """Kind and name of the model of pictures, and then of that of captions if it is another."""
-    kinds = "|".join(_KINDS)
-    parts = re.split(rf"\+(?=(?:{kinds}):)", spec)
+    names = "|".join(kinds)
+    parts = re.split(rf"\+(?=(?:{names}):)", spec)
     pairs = [part.partition(":") for part in parts]
-    if len(pairs) > 2 or any(kind not in _KINDS or not name for kind, _, name in pairs):
-        raise ConfigError(f"encoder: {spec!r} is none of {_FORMS}")
+    if len(pairs) > 2 or any(kind not in kinds or not name for kind, _, name in pairs):
+        forms = ", ".join(f"{kind}:NAME" for kind in kinds)
+        raise ConfigError(
+            f"encoder: {spec!r} is none of {forms}, or timm:NAME+transformers:NAME; NAME may be a "
+            "directory"
+        )
     return [word for kind, _, name in pairs for word in (kind, name)]
 
 
-def _load_captions(kind: str, name: str, with_tokens: bool) -> CaptionEncoder:
-    """Load the model of captions that stands after `+`."""
-    if kind == "timm":
-        raise ConfigError(
-            f"encoder: timm:{name} after + has no text side, expected transformers:NAME"
-        )
+# Each imports its libraries only when it is called.
+
+
+def _load_dual(name: str, with_tokens: bool) -> tuple[ImageEncoder, CaptionEncoder]:
+    from l2rm_jax.data.importing.encoders.dual import load_dual
+
+    return load_dual(name, with_tokens)
+
+
+def _load_text_side(name: str, with_tokens: bool) -> CaptionEncoder:
     from l2rm_jax.data.importing.encoders.dual import is_dual, load_dual
     from l2rm_jax.data.importing.encoders.sentence import load_sentence_encoder
 
     if is_dual(name):
         return load_dual(name, with_tokens)[1]
     return load_sentence_encoder(name, with_tokens)
+
+
+def _load_backbone(name: str, with_tokens: bool) -> tuple[ImageEncoder, None]:
+    from l2rm_jax.data.importing.encoders.backbone import load_backbone
+
+    return load_backbone(name), None
+
+
+def _load_pixels(name: str, with_tokens: bool) -> tuple[ImageEncoder, None]:
+    from l2rm_jax.data.importing.encoders.pixels import load_pixels
+
+    if with_tokens:
+        raise ConfigError("tokens: patches, expected none with pixels, which a run encodes")
+    return load_pixels(name), None
+
+
+_KINDS = {
+    "transformers": Kind(_load_dual, _load_text_side),
+    "timm": Kind(_load_backbone),
+    "pixels": Kind(_load_pixels),
+}

@@ -1,0 +1,98 @@
+"""How a vision transformer wants its pictures, from the `preprocessor_config.json` beside it.
+
+A file leaves out fields that have the default of Hugging Face's transformers, so those defaults are
+here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from l2rm_jax.bases.architecture import ImageBase, Preparation
+from l2rm_jax.errors import DataError
+
+FILTERS = range(6)  # numbers of Pillow's filters for resizing
+_BICUBIC = 3
+_DEFAULTS = {
+    "clip": {
+        "size": {"shortest_edge": 224},
+        "do_center_crop": True,
+        "image_mean": [0.48145466, 0.4578275, 0.40821073],
+        "image_std": [0.26862954, 0.26130258, 0.27577711],
+    },
+    "siglip": {
+        "size": {"height": 224, "width": 224},
+        "do_center_crop": False,
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+    },
+}
+_STEPS = ("do_resize", "do_rescale", "do_normalize")  # all must be taken
+
+
+def read_preparation(settings: Mapping[str, Any], base: ImageBase) -> Preparation:
+    """Read a parsed preprocessor_config.json.
+
+    Args:
+      settings: the object in the file.
+      base: the vision transformer that the pictures are for.
+
+    Raises:
+      DataError: fields ask for steps that are not supported, are no valid numbers, or give pictures
+        of another size than the model takes; lists every one.
+    """
+    settings = {**_DEFAULTS[base.kind], **settings}
+    problems = [
+        f"{step} is {settings[step]!r}, expected true" for step in _STEPS if not _is_on(settings, step)
+    ]
+    factor = settings.get("rescale_factor", 1 / 255)
+    if not _is_number(factor) or abs(255 * factor - 1) > 1e-4:
+        problems.append(f"rescale_factor is {factor!r}, expected 1/255")
+    resample = settings.get("resample", _BICUBIC)
+    if type(resample) is not int or resample not in FILTERS:
+        problems.append(f"resample is {resample!r}, expected one of Pillow's filters, 0 to 5")
+    mean, std = (_channels(settings, name, problems) for name in ("image_mean", "image_std"))
+    if min(std) <= 0:
+        problems.append(f"image_std is {list(std)}, expected numbers above 0")
+    short_side = _short_side(settings, base, problems)
+    if problems:
+        raise DataError(*problems)
+    return Preparation(base.image_size, short_side, resample, mean, std)
+
+
+def _is_on(settings: Mapping[str, Any], step: str) -> bool:
+    return settings.get(step, True) is True
+
+
+def _short_side(settings: Mapping[str, Any], base: ImageBase, problems: list[str]) -> int:
+    """`Preparation.short_side`; what does not lead to pictures of the model's size is a problem."""
+    size, side = settings["size"], base.image_size
+    if type(size) is int:  # as older versions wrote it
+        size = {"shortest_edge": size} if base.kind == "clip" else {"height": size, "width": size}
+    square = {"height": side, "width": side}
+    if size == square:
+        return 0
+    crops = settings["do_center_crop"] is True
+    crop = settings.get("crop_size", side)
+    is_cut = crops and crop in (side, square)
+    short = size.get("shortest_edge") if isinstance(size, Mapping) and len(size) == 1 else None
+    if type(short) is int and short >= side and is_cut:
+        return short
+    cut = f"crop_size {crop!r}" if crops else "without do_center_crop"
+    problems.append(
+        f"size is {size!r} {cut}, expected pictures of {side} x {side} pixels, as the model takes"
+    )
+    return 0
+
+
+def _channels(
+    settings: Mapping[str, Any], name: str, problems: list[str]
+) -> tuple[float, float, float]:
+    values = settings[name]
+    if isinstance(values, list) and len(values) == 3 and all(map(_is_number, values)):
+        return tuple(map(float, values))
+    problems.append(f"{name} is {values!r}, expected three numbers")
+    return (1.0, 1.0, 1.0)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,45 @@
+"""No model: pictures as the pixels that a pretrained model takes, which a run then encodes itself.
+
+A directory in the form of Hugging Face says how: its `config.json` has the size, and its
+`preprocessor_config.json` how pictures are resized. Weights are not needed.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import UInt8
+
+from l2rm_jax.bases import Preparation
+from l2rm_jax.data.pictures import prepare
+from l2rm_jax.data.pretrained import open_pretrained, read_kind
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+PIXELS = "pixels"  # the value of `kind` in `dataset.json`
+
+
+class PixelImages:
+    """Pictures as the pixels that a model takes."""
+
+    def __init__(self, name: str, preparation: Preparation):
+        self._name, self._preparation = name, preparation
+
+    def describe(self) -> dict[str, Any]:
+        """How pictures become pixels, for `dataset.json`."""
+        return {"model": f"pixels:{self._name}", "kind": PIXELS, **self._preparation.resizing}
+
+    def encode(self, pictures: "Sequence[Image]") -> UInt8[np.ndarray, "n S S 3"]:
+        """Pixels of pictures, resized and cut."""
+        return np.stack([prepare(picture, self._preparation) for picture in pictures])
+
+
+def load_pixels(directory: str) -> PixelImages:
+    """Read how the model of a directory wants its pictures.
+
+    Raises:
+      DataError: the directory lacks a file, or its model takes no pictures; lists every fault.
+    """
+    opened = open_pretrained(directory, image_encoder=read_kind(directory), with_weights=False)
+    return PixelImages(directory, opened.bases.image.preparation)

@@ -1,0 +1,170 @@
+"""Pictures: how each kind of file becomes upright RGB, and that the square a model takes.
+
+Pillow is imported where it is needed, as only pictures need it.
+"""
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import UInt8
+
+from l2rm_jax.bases import Preparation
+from l2rm_jax.errors import DataError, first_line
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+LARGEST_SIDE = 2048  # of a picture that an encoder sees; larger ones are reduced
+LARGEST_RATIO = 50  # of the sides; CLIP makes the short one 224, so that the long one has 11,200
+_GREY_BITS = (8, 10, 12, 14, 16)  # that cameras and scanners fill, of the 16 or 32 in the file
+
+
+class UnreadableError(Exception):
+    """A picture cannot be used; the message says why, as `rejected.csv` has it."""
+
+
+def prepare(picture: "Image", preparation: Preparation) -> UInt8[np.ndarray, "S S 3"]:
+    """Resize an upright RGB picture, and cut the square out of its centre, as a model takes it.
+
+    The pixels are those of the image processors of Hugging Face's transformers.
+
+    Args:
+      picture: the picture.
+      preparation: how the model wants it.
+    """
+    side, short = preparation.image_size, preparation.short_side
+    width, height = picture.size
+    if not short:
+        resized = picture.resize((side, side), resample=preparation.resample)
+        return np.asarray(resized, np.uint8)
+    scale = short / min(width, height)
+    size = tuple(short if x == min(width, height) else int(scale * x) for x in (width, height))
+    pixels = np.asarray(picture.resize(size, resample=preparation.resample), np.uint8)
+    top, left = ((length - side) // 2 for length in pixels.shape[:2])
+    return pixels[top : top + side, left : left + side]
+
+
+def prepare_all(
+    pictures: "Sequence[str | Path | Image]", preparation: Preparation
+) -> UInt8[np.ndarray, "n S S 3"]:
+    """Prepare pictures, which Pillow has opened or files hold.
+
+    Raises:
+      DataError: there is none, or one cannot be used; lists every one.
+    """
+    if not len(pictures):
+        raise DataError("images: found none, expected at least one")
+    prepared, problems = [], []
+    for row, picture in enumerate(pictures):
+        name = picture if isinstance(picture, str | Path) else f"images: number {row}"
+        try:
+            upright = upright_picture(picture) if _is_opened(picture) else _read_picture(picture)
+            prepared.append(prepare(upright[0], preparation))
+        except UnreadableError as error:
+            problems.append(f"{name}: {error}")
+    if problems:
+        raise DataError(*problems)
+    return np.stack(prepared)
+
+
+def _is_opened(picture: object) -> bool:
+    """Whether it is a picture of Pillow."""
+    from PIL import Image
+
+    return isinstance(picture, Image.Image)
+
+
+def _read_picture(file: "str | Path") -> "tuple[Image, list[str]]":
+    if not isinstance(file, str | Path):
+        raise UnreadableError(f"is a {type(file).__name__}, expected a picture of Pillow or a file")
+    try:
+        content = Path(file).read_bytes()
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {first_line(error, 200)}") from None
+    return open_picture(content)
+
+
+def open_picture(content: bytes) -> tuple["Image", list[str]]:
+    """Decode the bytes of a picture to upright RGB; result and errors as `upright_picture`."""
+    from PIL import Image
+
+    with _reasons():
+        return upright_picture(Image.open(io.BytesIO(content)))
+
+
+def upright_picture(picture: "Image") -> tuple["Image", list[str]]:
+    """Turn a picture of Pillow into upright RGB.
+
+    * The EXIF orientation is applied.
+    * Of an animated picture, the first frame is taken.
+    * Transparent parts become white.
+    * Grey of 16 or 32 bits is scaled to 8, by the number of bits that its values fill; CMYK and
+      palettes are converted.
+    * A picture with a side above `LARGEST_SIDE` is reduced to it.
+
+    Returns:
+      The picture, and what was done to it, in a word or two each.
+
+    Raises:
+      UnreadableError: it is no picture, damaged, too large, or much longer than wide.
+    """
+    from PIL import ImageOps
+
+    with _reasons():
+        if max(picture.size) > LARGEST_RATIO * min(picture.size):
+            raise UnreadableError(
+                "extreme shape: {} x {} pixels, ".format(*picture.size)
+                + f"expected a side of at most {LARGEST_RATIO} times the other"
+            )
+        done = ["first frame"] if getattr(picture, "n_frames", 1) > 1 else []
+        is_large = max(picture.size) > LARGEST_SIDE
+        if is_large:
+            picture.draft(picture.mode, (LARGEST_SIDE, LARGEST_SIDE))  # JPEG: decoded smaller
+        picture.load()
+        if picture.getexif().get(0x0112, 1) in range(2, 9):
+            done.append("turned upright")
+        picture = _as_rgb(ImageOps.exif_transpose(picture), done)
+        if is_large:
+            picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+            done.append("reduced")
+        return picture, done
+
+
+@contextmanager
+def _reasons() -> Iterator[None]:
+    """Raise an `UnreadableError` in place of the errors of Pillow."""
+    from PIL import UnidentifiedImageError
+
+    try:
+        yield
+    except UnreadableError:
+        raise
+    except UnidentifiedImageError:
+        raise UnreadableError("damaged picture: of no kind that Pillow knows") from None
+    except Exception as error:  # decoders raise errors of many types
+        raise UnreadableError(f"damaged picture: {first_line(error, 200)}") from None
+
+
+def _as_rgb(picture: "Image", done: list[str]) -> "Image":
+    from PIL import Image
+
+    if picture.mode.startswith("I"):  # grey of 16 or 32 bits, which may fill but a part of them
+        values = np.asarray(picture).astype(np.int64).clip(min=0)
+        filled = int(values.max()).bit_length()
+        bits = next((each for each in _GREY_BITS if each >= filled), filled)
+        done.append(f"{bits} bits to 8" if bits > 8 else "8 bits of more")
+        return Image.fromarray((values >> (bits - 8)).astype(np.uint8)).convert("RGB")
+    if picture.mode == "F":
+        raise UnreadableError("damaged picture: found 32-bit numbers, expected a photograph")
+    if picture.has_transparency_data:
+        done.append("transparent to white")
+        picture = picture.convert("RGBA")
+        white = Image.new("RGBA", picture.size, "white")
+        return Image.alpha_composite(white, picture).convert("RGB")
+    if picture.mode not in ("RGB", "L"):
+        done.append(f"{picture.mode} to RGB")
+    return picture.convert("RGB")

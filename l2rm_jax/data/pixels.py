@@ -1,0 +1,123 @@
+"""Pictures as pixels, `{split}_pixels.npy`, read row by row from a memory-mapped file."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int, Int32, UInt8
+
+from l2rm_jax.console import progress_bar
+from l2rm_jax.data.features import LazyRows
+from l2rm_jax.data.files import open_array
+from l2rm_jax.errors import DataError
+
+_BLOCK_BYTES = 1 << 25
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Pictures [images, S, S, 3] of bytes, which a vision transformer encodes within the model.
+
+    It has the members of `RegionFeatures` that others use. A picture counts as one region.
+
+    Attributes:
+      name: path of the file, or another name for error messages.
+      array: the pictures, memory-mapped or in memory.
+    """
+
+    name: str
+    array: np.ndarray | LazyRows
+    labels: None = None
+    stride: int = 1
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Pixels":
+        """Open `{split}_pixels.npy`.
+
+        Raises:
+          DataError: a missing or truncated file, or a wrong rank or dtype.
+        """
+        return cls.from_array(open_array(Path(path)), str(path))
+
+    @classmethod
+    def from_array(cls, array: UInt8[np.ndarray, "images S S 3"], name: str) -> "Pixels":
+        """Wrap pictures that are already in memory.
+
+        Raises:
+          DataError: a wrong rank or dtype, or no square pictures.
+        """
+        shape = array.shape
+        is_square = array.ndim == 4 and shape[1] == shape[2] and shape[3] == 3
+        if array.dtype != np.uint8 or not is_square or 0 in shape:
+            raise DataError(
+                f"{name}: found {array.dtype} {list(shape)}, expected pictures, uint8 [images, "
+                "size, size, 3]"
+            )
+        return cls(name, array)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Number of images, their height, width and channels."""
+        return self.array.shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def head(self, images: int) -> "Pixels":
+        """Return the first `images` images.
+
+        Raises:
+          DataError: there are fewer images, or `images` is less than 1.
+        """
+        if not 1 <= images <= len(self):
+            raise DataError(f"{self.name}: asked for the first {images} of {len(self)} images")
+        return replace(self, array=self.array[:images])
+
+    def take(self, images: Int[np.ndarray, " taken"]) -> "Pixels":
+        """Return the images of the given rows, in that order, without reading their pixels.
+
+        Raises:
+          DataError: a row is out of range.
+        """
+        return replace(self, array=LazyRows(self.array, self._checked(images)))
+
+    def blocks(self) -> Iterator[Int[np.ndarray, " block"]]:
+        """Image numbers in order, in blocks of about 32 MB. A progress bar shows how many are done."""
+        size = max(1, _BLOCK_BYTES // int(np.prod(self.shape[1:])))
+        with progress_bar(len(self), f"reading {self.name}", unit="rows") as bar:
+            for start in range(0, len(self), size):
+                block = np.arange(start, min(start + size, len(self)))
+                yield block
+                bar.update(len(block))
+
+    def check_values(self) -> None:
+        """Do nothing: every byte is the value of a pixel."""
+
+    def rows(self, indices: Sequence[int] | np.ndarray) -> UInt8[np.ndarray, "rows S S 3"]:
+        """Read some pictures.
+
+        Args:
+          indices: [rows] image numbers, 0 to images - 1.
+
+        Raises:
+          DataError: a number is out of range.
+        """
+        return np.ascontiguousarray(self.array[self._checked(indices)])
+
+    def region_counts(self, indices: Sequence[int] | np.ndarray) -> Int32[np.ndarray, " rows"]:
+        """One for each picture; the model knows how many patches it has.
+
+        Raises:
+          DataError: a number is out of range.
+        """
+        return np.ones(len(self._checked(indices)), np.int32)
+
+    def _checked(self, indices: Sequence[int] | np.ndarray) -> Int[np.ndarray, " rows"]:
+        indices = np.asarray(indices)
+        outside = np.flatnonzero((indices < 0) | (indices >= len(self)))
+        if len(outside):
+            raise DataError(
+                f"{self.name}: asked for image {indices[outside[0]]}, expected 0 to {len(self) - 1}"
+            )
+        return indices

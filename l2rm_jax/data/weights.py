@@ -1,0 +1,168 @@
+"""The files of a directory of pretrained weights, in the form of Hugging Face, without PyTorch."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from l2rm_jax.bases import Bases
+from l2rm_jax.bases.arrays import group_places, may_be_left_over, our_name
+from l2rm_jax.data.pieces import missing_package
+from l2rm_jax.errors import DataError, Problems, first_line
+
+WEIGHT_FILE = "model.safetensors"
+INDEX_FILE = f"{WEIGHT_FILE}.index.json"
+_PICKLES = ("*.bin", "*.ckpt", "*.pt", "*.pth", "*.pkl", "*.h5", "*.msgpack")
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_NAMED = 3  # arrays that a message names
+
+
+def check_file(directory: Path, name: str) -> bool:
+    """Check that a file is there; the message names those that are."""
+    if (directory / name).is_file():
+        return True
+    found = sorted(path.name for path in directory.iterdir())
+    raise DataError(f"{directory}: no {name}; found {', '.join(found) or 'nothing'}")
+
+
+def read_object(directory: Path, name: str) -> dict[str, Any]:
+    """Read a JSON file that holds an object.
+
+    Raises:
+      DataError: it is missing or damaged, or holds something else.
+    """
+    check_file(directory, name)
+    try:
+        content = json.loads((directory / name).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{directory / name}: is not JSON ({first_line(error)})") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{directory / name}: found a {type(content).__name__}, expected an object")
+    return content
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """The files of the weights: one, or the shards of an index.
+
+    Raises:
+      DataError: there are none, or a shard is missing.
+    """
+    if (directory / WEIGHT_FILE).is_file():
+        return [directory / WEIGHT_FILE]
+    if (directory / INDEX_FILE).is_file():
+        shards = read_object(directory, INDEX_FILE).get("weight_map")
+        names = set(shards.values()) if isinstance(shards, dict) else set()
+        if not names or any(Path(str(name)).name != name for name in names):
+            raise DataError(
+                f"{directory / INDEX_FILE}: no weight_map, expected the name of a file beside it "
+                "for each array"
+            )
+        files = [directory / name for name in sorted(names)]
+        missing = [file.name for file in files if not file.is_file()]
+        if missing:
+            raise DataError(
+                *(f"{directory}: no {name}, which {INDEX_FILE} names" for name in missing)
+            )
+        return files
+    pickles = sorted(path.name for pattern in _PICKLES for path in directory.glob(pattern))
+    if pickles:
+        convert = "import transformers as t; t.AutoModel.from_pretrained('A').save_pretrained('B')"
+        raise DataError(
+            f"{directory}: {pickles[0]} holds pickled weights, which are not read; expected "
+            f'{WEIGHT_FILE}. Convert them: python -c "{convert}"'
+        )
+    check_file(directory, WEIGHT_FILE)
+    return []
+
+
+class Weights:
+    """The arrays of the weight files of a directory, by the names that `bases.arrays` uses.
+
+    Raises:
+      DataError: there are no weights, a file is damaged, or safetensors is not installed.
+    """
+
+    def __init__(self, directory: Path, kind: str):
+        try:
+            from safetensors import safe_open
+        except ImportError as error:
+            raise missing_package("safetensors", error) from error
+        self._directory, self._kind, self._open = directory, kind, safe_open
+        self._places: dict[str, tuple[Any, str]] = {}  # an open file, and the name in it
+        problems = Problems()
+        for file in weight_files(directory):
+            problems.attempt(self._add, file)
+        problems.raise_all()
+
+    def _add(self, file: Path) -> None:
+        try:
+            opened = self._open(file, framework="numpy")
+        except Exception as error:  # of the library, of any kind
+            raise DataError(
+                f"{file}: cannot be read ({first_line(error, 200)}), expected a whole file of "
+                "safetensors"
+            ) from error
+        self._places |= {our_name(self._kind, name): (opened, name) for name in opened.keys()}  # noqa: SIM118
+
+    def check(self, bases: Bases) -> None:
+        """Check names, shapes and types of the arrays.
+
+        Raises:
+          DataError: one message for missing, unknown, misshapen and mistyped arrays each.
+        """
+        expected = {
+            place.name: place.shape for places in group_places(bases).values() for place in places
+        }
+        slices = {
+            name: opened.get_slice(own)
+            for name, (opened, own) in self._places.items()
+            if name in expected
+        }
+        shapes = {name: tuple(found.get_shape()) for name, found in slices.items()}
+        types = {name: found.get_dtype() for name, found in slices.items()}
+        unknown = self._places.keys() - expected.keys()
+        self._raise_all(
+            {
+                "arrays are missing": sorted(expected.keys() - self._places.keys()),
+                "arrays are unknown": sorted(
+                    name for name in unknown if not may_be_left_over(bases, name)
+                ),
+                "arrays have a wrong shape": [
+                    f"{name} {list(shape)}, expected {list(expected[name])}"
+                    for name, shape in shapes.items()
+                    if shape != expected[name]
+                ],
+                "arrays are not float32, float16 or bfloat16": [
+                    f"{name} {kind}" for name, kind in types.items() if kind not in _DTYPES
+                ],
+            }
+        )
+
+    def read(self, name: str) -> np.ndarray:
+        """An array in float32.
+
+        Raises:
+          DataError: it holds a number that is not finite.
+        """
+        opened, own = self._places[name]
+        array = opened.get_tensor(own).astype(np.float32)
+        if not np.isfinite(array).all():
+            raise DataError(f"{self._directory}: {name} is not finite, expected finite numbers")
+        return array
+
+    def _raise_all(self, faults: Mapping[str, list[str]]) -> None:
+        messages = [
+            f"{self._directory}: {len(names)} {fault}: {_some(names)}"
+            for fault, names in faults.items()
+            if names
+        ]
+        if messages:
+            raise DataError(*messages)
+
+
+def _some(names: Iterable[str]) -> str:
+    names = list(names)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

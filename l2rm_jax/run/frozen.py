@@ -1,0 +1,113 @@
+"""Pretrained encoders as their directories have them: pictures and captions to vectors or states.
+
+Cross-fitting judges pairs by such vectors, and `l2rm import --encoder=jax:DIR` writes them.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Float16, Int32
+
+from l2rm_jax.bases import ImageBase, TextBase
+from l2rm_jax.console import progress_bar
+from l2rm_jax.data.batches import caption_batches, image_batches
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.pairs import PairDataset, Tokens
+from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.pretrained import Encoders
+from l2rm_jax.models.pretrained import TextTransformer, VisionTransformer
+from l2rm_jax.models.pretrained.pixels import to_numbers
+
+# Blocks of states [n, S, D], the rows that they belong to, and how many states each has.
+Blocks = Iterator[tuple[np.ndarray, Float[np.ndarray, "n S D"], Int32[np.ndarray, " n"]]]
+
+
+class FrozenCaptions:
+    """A pretrained text encoder.
+
+    Args:
+      base: its architecture.
+      params: its arrays.
+      vector: whether to make one vector a caption, or a state of every token.
+    """
+
+    def __init__(self, base: TextBase, params: Any, vector: bool):
+        model = TextTransformer(base, vector)
+        self._params = jax.device_put(params)
+        self._encode = jax.jit(lambda params, *inputs: model.apply({"params": params}, *inputs, False))
+
+    def blocks(self, tokens: Tokens, batch_size: int) -> Blocks:
+        """Encode captions, given as the ids of the directory's tokenizer, sorted by length."""
+        for ids, lengths, rows, count in caption_batches(tokens, batch_size):
+            states, counts = self._encode(self._params, ids, lengths)
+            yield rows[:count], np.asarray(states)[:count], np.asarray(counts)[:count]
+
+
+class FrozenImages:
+    """A pretrained image encoder.
+
+    Args:
+      base: its architecture.
+      params: its arrays.
+      vector: whether to make one vector a picture, or also a state of every patch.
+    """
+
+    def __init__(self, base: ImageBase, params: Any, vector: bool):
+        model = VisionTransformer(base, vector)
+        self._params = jax.device_put(params)
+
+        def encode(params: Any, pixels: jax.Array) -> jax.Array:
+            numbers = to_numbers(pixels, base.preparation)
+            return model.apply({"params": params}, numbers, False)
+
+        self._encode = jax.jit(encode)
+
+    def blocks(self, pixels: Pixels, batch_size: int) -> Blocks:
+        """Encode pictures, in their order."""
+        start = 0
+        for batch, _, count in image_batches(pixels, batch_size):
+            states = np.asarray(self._encode(self._params, batch))[:count]
+            yield np.arange(start, start + count), states, np.full(count, states.shape[1], np.int32)
+            start += count
+
+
+def judged_vectors(
+    encoders: Encoders, pairs: PairDataset, batch_size: int
+) -> dict[str, RegionFeatures]:
+    """One vector of each caption and of each image, by the pretrained encoders that there are.
+
+    They are rounded to float16.
+
+    Args:
+      encoders: the encoders.
+      pairs: the captions and the images.
+      batch_size: captions or images encoded at once.
+
+    Returns:
+      The vectors, by their field of `PairDataset`: `judged_captions`, `judged_images`.
+    """
+    bases, params, judged = encoders.bases, encoders.parameters(), {}
+
+    def collect(name: str, blocks: Callable[[Any, int], Blocks], items: Any, width: int) -> None:
+        title = f"vectors of the {name} of {pairs.split}"
+        vectors = _collected(blocks(items, batch_size), (len(items), width), title)
+        judged[f"judged_{name}"] = RegionFeatures.from_array(vectors[:, None], title)
+
+    if bases.text is not None:
+        captions = FrozenCaptions(bases.text, params["text_base"], vector=True)
+        collect("captions", captions.blocks, pairs.tokens, bases.text.width)
+    if bases.image is not None:
+        images = FrozenImages(bases.image, params["image_base"], vector=True)
+        collect("images", images.blocks, pairs.images, bases.image.width)
+    return judged
+
+
+def _collected(blocks: Blocks, shape: tuple[int, int], title: str) -> Float16[np.ndarray, "n D"]:
+    vectors = np.empty(shape, np.float16)
+    with progress_bar(len(vectors), title) as bar:
+        for rows, states, _ in blocks:
+            vectors[rows] = states[:, 0]
+            bar.update(len(rows))
+    return vectors
