@@ -90,7 +90,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # sgr, saf, omit, cam (SCAN), imram, chan, naaf, vse, pem, aggregate (RCSL's model), de (for
     # videos), linear (for cca), or a plug-in's
     model.head = "sgr"
-    # Size of region, word and global vectors; 0 takes the states of pretrained encoders as they are.
+    # Size of region, word and global vectors; 0 keeps the states of pretrained encoders.
     model.embed_dim = 1024
     model.word_dim = 300  # size of word embeddings, before the GRU
     model.sim_dim = 256  # sgr, saf: size of similarity vectors

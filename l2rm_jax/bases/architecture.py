@@ -177,7 +177,11 @@ class Preparation:
     @property
     def resizing(self) -> dict[str, int]:
         """The part of it that the pixels depend on, as values that JSON can hold."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in ("mean", "std")}
+        return {
+            name: value
+            for name, value in dataclasses.asdict(self).items()
+            if name not in ("mean", "std")
+        }
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,9 @@ def read_preparation(settings: Mapping[str, Any], base: ImageBase) -> Preparatio
     """
     settings = {**_DEFAULTS[base.kind], **settings}
     problems = [
-        f"{step} is {settings[step]!r}, expected true" for step in _STEPS if not _is_on(settings, step)
+        f"{step} is {settings[step]!r}, expected true"
+        for step in _STEPS
+        if not _is_on(settings, step)
     ]
     factor = settings.get("rescale_factor", 1 / 255)
     if not _is_number(factor) or abs(255 * factor - 1) > 1e-4:

@@ -43,7 +43,11 @@ _FLAGS = (
         many=True,
         default="guessed",
     ),
-    Flag("encoder", "KIND:NAME", "what turns pictures and captions into vectors (pixels:DIR keeps pixels)"),
+    Flag(
+        "encoder",
+        "KIND:NAME",
+        "what turns pictures and captions into vectors (pixels:DIR keeps pixels)",
+    ),
     Flag("tokens", "patches", "take the states of patches and tokens instead of one vector each"),
     Flag("image_vectors", "FILE.npy", "instead of an encoder: one row an image"),
     Flag("caption_vectors", "FILE.npy", "with --image_vectors: one row a caption"),

@@ -85,7 +85,9 @@ def load_data(
     pieces = None if pretrained is None else pretrained.pieces
     bases = Bases() if pretrained is None else pretrained.bases
     kinds = {"in_words": pieces is not None, "in_pixels": bases.image is not None}
-    stored = [attempt(open_split, data_config, split, **kinds) for split in split_names(data_config)]
+    stored = [
+        attempt(open_split, data_config, split, **kinds) for split in split_names(data_config)
+    ]
     for split in stored:
         attempt(_check_pictures, split, bases=bases, path=data_config.path)
     if stored[0]:  # the other splits are compared with the first

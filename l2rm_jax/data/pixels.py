@@ -83,7 +83,7 @@ class Pixels:
         return replace(self, array=LazyRows(self.array, self._checked(images)))
 
     def blocks(self) -> Iterator[Int[np.ndarray, " block"]]:
-        """Image numbers in order, in blocks of about 32 MB. A progress bar shows how many are done."""
+        """Image numbers in order, in blocks of about 32 MB; a progress bar shows the progress."""
         size = max(1, _BLOCK_BYTES // int(np.prod(self.shape[1:])))
         with progress_bar(len(self), f"reading {self.name}", unit="rows") as bar:
             for start in range(0, len(self), size):

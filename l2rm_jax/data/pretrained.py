@@ -225,9 +225,7 @@ def _kind(bases: Bases) -> str:
     return (bases.text or bases.image).kind
 
 
-def _check_kind(
-    config: Mapping[str, Any], file: Path, **encoders: str | None
-) -> Mapping[str, Any]:
+def _check_kind(config: Mapping[str, Any], file: Path, **encoders: str | None) -> Mapping[str, Any]:
     kind = config.get("model_type")
     for field, expected in encoders.items():
         if expected and kind != expected:

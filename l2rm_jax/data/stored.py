@@ -57,8 +57,8 @@ def open_split(
     if in_pixels and not _has_precomp_layout(data_config):
         raise ConfigError(
             f"data.name: {data_config.name!r}, data.layout: {data_config.layout!r}: its images are "
-            "features, expected a directory with pictures (train_pixels.npy), as a pretrained image "
-            "encoder reads them"
+            "features, expected a directory with pictures (train_pixels.npy) for the pretrained "
+            "image encoder"
         )
     if data_config.name == "scenes":
         return _generate_scenes(data_config, split)

@@ -136,7 +136,7 @@ def _check_no_projection(config: Any, bases: Bases) -> None:
     model = config.model
     if model.embed_dim:
         return
-    if WORDS == model.text_encoder or REGIONS == model.image_encoder:
+    if model.text_encoder == WORDS or model.image_encoder == REGIONS:
         raise ConfigError(
             "model.embed_dim: 0, expected at least 1 without pretrained encoders of both captions "
             "and images"

@@ -139,9 +139,7 @@ class RetrievalModel(nn.Module):
         keys = sample_keys(self.make_rng("dropout"), len(samples), self.axis_name)
         return jax.vmap(lambda *sample: change(*sample, *settings))(keys, samples, counts)
 
-    def embed_images(
-        self, images: Images, regions: Int[Array, " I"]
-    ) -> Float[Array, "I D"]:
+    def embed_images(self, images: Images, regions: Int[Array, " I"]) -> Float[Array, "I D"]:
         """Image vectors in evaluation mode; needs a head with a `metric`."""
         return self.similarity_head.embed_images(self.encode_images(images, regions))
 

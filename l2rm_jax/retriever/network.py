@@ -205,7 +205,9 @@ class Network:
         side = self.preparation and self.preparation.image_size
         if not isinstance(images, Pixels) or images.shape[1] != side:
             is_pixels = isinstance(images, Pixels)
-            found = "pictures of {} x {} pixels".format(*images.shape[1:]) if is_pixels else "features"
+            found = (
+                "pictures of {} x {} pixels".format(*images.shape[1:]) if is_pixels else "features"
+            )
             expected = f"pictures of {side} x {side} pixels" if side else "features"
             raise DataError(
                 f"{images.name}: found {found}, expected {expected}, as {self.name} was trained on"

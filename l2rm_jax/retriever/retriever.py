@@ -275,7 +275,9 @@ class Retriever:
         parts = self._encode_captions(encodings.source, None)
         return EncodedCaptions(self.maker, parts, encodings.ids)
 
-    def _encode_images(self, images: RegionFeatures | Pixels, shown: bool | None) -> tuple[ImagePart, ...]:
+    def _encode_images(
+        self, images: RegionFeatures | Pixels, shown: bool | None
+    ) -> tuple[ImagePart, ...]:
         with self._progress(len(images), "encoding images", shown) as done:
             return tuple(network.encode_images(images, done) for network in self._networks)
 

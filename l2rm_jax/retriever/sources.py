@@ -95,9 +95,7 @@ def image_source(
     return Source(stored.images, ids, texts, read_record(directory))
 
 
-def _picture_source(
-    images: Any, ids: Sequence[str] | None, preparation: Preparation
-) -> Source:
+def _picture_source(images: Any, ids: Sequence[str] | None, preparation: Preparation) -> Source:
     """Images from pixels, pictures of Pillow, or names of files."""
     if isinstance(images, np.ndarray) and images.dtype.kind != "U":
         pixels = Pixels.from_array(images, "images")
@@ -130,9 +128,7 @@ def caption_source(captions: Captions, ids: Sequence[str] | None) -> Source:
     return Source(texts, _checked_ids(ids, len(texts), "captions"), texts)
 
 
-def open_named_split(
-    name: str, data_config: ConfigDict, in_pixels: bool = False
-) -> StoredSplit:
+def open_named_split(name: str, data_config: ConfigDict, in_pixels: bool = False) -> StoredSplit:
     """Open `DIR:split`, `DIR` (its split "test"), or `scenes:split`, the built-in data set.
 
     A directory needs no captions.

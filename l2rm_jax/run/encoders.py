@@ -33,9 +33,9 @@ _MAX_TOKENS = 64  # of a caption given as words; training uses no more
 
 
 def make_encoder(spec: str, tokens: str | None = None) -> Encoder:
-    """Load the encoder that `--encoder` names; as `importing.encoders.make_encoder`, with `jax:DIR`.
+    """Load the encoder that `--encoder` names, as `importing.encoders.make_encoder` does.
 
-    `jax:DIR` is a CLIP or SigLIP, or after `+` also a BERT, in a directory.
+    `jax:DIR` is added: a CLIP or SigLIP in a directory, or after `+` also a BERT.
     """
     return make_imported(spec, tokens, {"jax": Kind(_load, _load_captions)})
 

@@ -36,7 +36,9 @@ class FrozenCaptions:
     def __init__(self, base: TextBase, params: Any, vector: bool):
         model = TextTransformer(base, vector)
         self._params = jax.device_put(params)
-        self._encode = jax.jit(lambda params, *inputs: model.apply({"params": params}, *inputs, False))
+        self._encode = jax.jit(
+            lambda params, *inputs: model.apply({"params": params}, *inputs, False)
+        )
 
     def blocks(self, tokens: Tokens, batch_size: int) -> Blocks:
         """Encode captions, given as the ids of the directory's tokenizer, sorted by length."""

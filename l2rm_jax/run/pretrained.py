@@ -55,7 +55,10 @@ def check_pretrained_fields(config: ConfigDict) -> None:
     used = [side for side in (CAPTIONS, IMAGES) if side.is_used(config)]
     wrong = [*_wrong_directories(config)]
     if not used:
-        needless = {"model.adapter_rank": model.adapter_rank, "optim.base_epochs": optim.base_epochs}
+        needless = {
+            "model.adapter_rank": model.adapter_rank,
+            "optim.base_epochs": optim.base_epochs,
+        }
         wrong += [
             f"{name}: {value}, expected 0 without a pretrained encoder"
             for name, value in needless.items()
@@ -169,7 +172,9 @@ def open_own(config: ConfigDict, workdir: str | Path) -> Encoders | None:
     return _open(uses, config, with_weights=False)
 
 
-def _open(uses: Mapping[str, Use], config: ConfigDict, with_weights: bool = True) -> Encoders | None:
+def _open(
+    uses: Mapping[str, Use], config: ConfigDict, with_weights: bool = True
+) -> Encoders | None:
     problems = Problems()
     settings = {"max_words": config.data.max_words, "with_weights": with_weights}
     opened = {

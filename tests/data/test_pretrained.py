@@ -249,5 +249,6 @@ def test_a_copy_is_whole_and_is_read_alike(directory, tmp_path):
 def test_sizes_in_a_line(directory):
     numbers = sum(leaf.size for leaf in jax.tree.leaves(read(directory))) / 1e6
     text = str(open_pretrained(directory, KIND, max_words=32))
-    assert text == f"bert, 2 layers of 12 numbers, {numbers:.1f} million parameters ({directory})"
+    size = f"2 layers of 12 numbers, {numbers:.1f} million parameters"
+    assert text == f"bert for captions, {size} ({directory})"
     assert read_bases(KIND).image is None

@@ -22,7 +22,12 @@ from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.models import WORDS
 from l2rm_jax.models.pretrained import TextTransformer
 from l2rm_jax.run.inputs import check_settings, read_data
-from l2rm_jax.run.pretrained import has_changed, with_judged_captions, with_own_weights
+from l2rm_jax.run.pretrained import (
+    changed_directories,
+    find_pretrained,
+    with_judged_vectors,
+    with_own_weights,
+)
 from l2rm_jax.run.trained import read_trained
 from tests.models.pretrained.golden import GOLDEN, read_parameters
 from tests.run.pretrained_runs import (
@@ -167,7 +172,7 @@ def test_the_words_of_an_alignment_are_those_of_the_caption(tmp_path):
 def test_judged_captions_are_the_vectors_of_the_pretrained_encoder(tmp_path):
     """For cross-fitting and the linear head alone; in float16, and taken with their pairs."""
     config = bert_config(train__draw="posterior")
-    data = with_judged_captions(config, read_data(config, tmp_path))
+    data = with_judged_vectors(config, read_data(config, tmp_path))
     expected, _ = states_of(data.pretrained, data.train.captions, vector=True)
     rows = np.arange(len(data.train))
     found = data.train.judged_captions
@@ -178,7 +183,7 @@ def test_judged_captions_are_the_vectors_of_the_pretrained_encoder(tmp_path):
     np.testing.assert_array_equal(part.rows(np.arange(2)), found.rows(np.array([7, 3])))
     for fields in ({}, {"model__head": "linear", "model__text_states": "vector"}):
         config = bert_config(**fields)
-        data = with_judged_captions(config, read_data(config, tmp_path))
+        data = with_judged_vectors(config, read_data(config, tmp_path))
         assert (data.train.judged_captions is None) == (not fields)
 
 
@@ -198,16 +203,18 @@ def test_the_linear_head_is_fitted_to_frozen_vectors(tmp_path, few_draws):
 def test_changed_originals_are_noticed(tmp_path):
     """Not one that is gone, or the same under another name."""
     original = copy_model(tmp_path / "model")
-    own = open_pretrained(original, "bert", max_words=32)
-    own.keep(tmp_path / "own")
-    own = open_pretrained(tmp_path / "own", "bert", max_words=32)
-    assert not has_changed(None, original) and not has_changed(own, original)
-    assert not has_changed(own, tmp_path / "nowhere") and not has_changed(own, tmp_path / "own")
+    config = bert_config(original)
+    find_pretrained(config, None).keep(tmp_path / "run")
+    own = find_pretrained(config, tmp_path / "run")
+    assert own.directories["pretrained"].directory == tmp_path / "run/pretrained"
+    assert changed_directories(None, config) == changed_directories(own, config) == []
+    for directory in (tmp_path / "nowhere", tmp_path / "run/pretrained"):
+        assert changed_directories(own, bert_config(directory)) == []
     file = original / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-4] + b"1234")
-    assert has_changed(own, original)
+    assert changed_directories(own, config) == [str(original)]
     file.unlink()
-    assert has_changed(own, original)
+    assert changed_directories(own, config) == [str(original)]
 
 
 def test_other_runs_start_from_the_copy_of_the_weights(tmp_path):
@@ -221,7 +228,8 @@ def test_other_runs_start_from_the_copy_of_the_weights(tmp_path):
 
 def test_check_describes_the_encoder_and_the_captions(tmp_path):
     report = check(bert_config(model__text_states="vector"))
-    assert f"text encoder: bert, 2 layers of 12 numbers, 0.0 million parameters ({GOLDEN}" in report
+    described = "bert for captions, 2 layers of 12 numbers, 0.0 million parameters"
+    assert f"pretrained: {described} ({GOLDEN}" in report
     assert "tokens of a caption  8 to 32, median" in report and "26 cut at 32" in report
     assert re.search(r"unknown pieces       \d\.\d\d% of all", report)
     with pytest.raises(DataError, match=r"no such directory, expected config\.json"):

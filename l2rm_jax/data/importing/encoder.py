@@ -34,9 +34,7 @@ class Encoder(Protocol):
 
     def encode_images(
         self, pictures: Sequence["Image"]
-    ) -> (
-        'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"] | UInt8[np.ndarray, "n S S 3"]'
-    ):
+    ) -> 'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"] | UInt8[np.ndarray, "n S S 3"]':
         """Encode pictures, which are upright and in mode RGB, as one vector or R regions each.
 
         An encoder without a model gives their pixels.

@@ -3,8 +3,8 @@
     python tests/golden/pretrained/make.py
 
 It needs `transformers` and `torch`; the tests do not. Each folder is a directory in the form of
-Hugging Face: config.json, tokenizer.json, model.safetensors. `expected.npz` beside them holds, by
-float64:
+Hugging Face: config.json, tokenizer.json, model.safetensors, and preprocessor_config.json where the
+model has pictures. `expected.npz` beside them holds, by float64:
 
 * `ids`, `lengths`: captions by the tokenizer of transformers, padded; `pixels` of pictures;
 * `states`, `vectors`, `image_states`, `image_vectors`: outputs of the model;
@@ -123,6 +123,12 @@ def read_tokenizer(name: str, train: Callable[[], Tokenizer]) -> Tokenizer:
 STACK = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 12}
 TEXT = {**STACK, "intermediate_size": 20}
 IMAGE = {**STACK, "num_attention_heads": 3, "intermediate_size": 16, "image_size": 24}
+
+SIDE = {"height": IMAGE["image_size"], "width": IMAGE["image_size"]}
+PREPARATIONS = {
+    "clip": {"size": {"shortest_edge": IMAGE["image_size"]}, "crop_size": SIDE},
+    "siglip": {"size": SIDE},
+}
 
 
 def make_models() -> dict[str, tuple[transformers.PreTrainedModel, Tokenizer]]:
@@ -311,6 +317,9 @@ def main() -> None:
         randomise(model)
         directory = HERE / name
         model.save_pretrained(directory)
+        if name in PREPARATIONS:
+            text = json.dumps(PREPARATIONS[name], indent=2)
+            (directory / "preprocessor_config.json").write_text(f"{text}\n")
         (directory / "generation_config.json").unlink(missing_ok=True)
         (directory / "model.safetensors").chmod(0o644)
         arrays = expected(name, model, tokenizer)

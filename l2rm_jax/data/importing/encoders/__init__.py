@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
+
 @runtime_checkable
 class ImageEncoder(Protocol):
     """The half of an encoder that turns pictures into features."""

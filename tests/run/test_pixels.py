@@ -1,0 +1,300 @@
+"""Runs on pixels with a pretrained image encoder."""
+
+import re
+import shutil
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+import l2rm_jax
+from l2rm_jax.check import check
+from l2rm_jax.crossfit.features import image_vectors
+from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.errors import ConfigError, DataError, StoppedError
+from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.evaluation.recall import recalls
+from l2rm_jax.models import REGIONS
+from l2rm_jax.run.frozen import FrozenImages, judged_vectors
+from l2rm_jax.run.inputs import check_settings, read_data
+from l2rm_jax.run.pretrained import find_pretrained, with_judged_vectors
+from l2rm_jax.run.trained import read_trained
+from tests.models.pretrained.golden import GOLDEN, read_parameters
+from tests.run.pixel_runs import SIZES, clip_config, open_model, pictures, write_pixels
+from tests.run.pretrained_runs import copy_model, make_run, run
+from tests.run.test_pretrained import assert_equal, differs
+from tests.run.test_resume import asked_to_stop
+from tests.run.tiny_runs import records
+from tests.shared_programs import shared_programs
+
+
+def image_states(pixels, kind, vector):
+    opened = open_model(kind)
+    params = opened.parameters()["image_base"]
+    encoder = FrozenImages(opened.bases.image, params, vector)
+    return np.concatenate([states for _, states, _ in encoder.blocks(pixels, 8)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "states"), [("clip", "all"), ("clip", "vector"), ("siglip", "all")]
+)
+def test_a_frozen_image_base_equals_imported_features(tmp_path, kind, states):
+    """Train on pixels with the frozen base, and on the states of the same base as features."""
+    data = write_pixels(tmp_path / "pixels", kind)
+    fields = {"model__image_states": states, "train__epochs": 1, "train__batch_size": 12}
+    pixel_results = run(
+        clip_config(data, kind=kind, optim__image_rate=0.0, **fields), tmp_path / "pixel run"
+    )
+    shutil.copytree(data, tmp_path / "features")
+    for split in SIZES:
+        pixels = Pixels.read(data / f"{split}_pixels.npy")
+        np.save(
+            tmp_path / f"features/{split}_ims.npy", image_states(pixels, kind, states == "vector")
+        )
+    config = clip_config(tmp_path / "features", kind=kind, **fields)
+    config.model.image_encoder = REGIONS
+    feature_results = run(config, tmp_path / "feature run")
+    for field in ("test", "best_validation_rsum"):
+        assert pixel_results[field] == feature_results[field]
+    found, expected = (
+        [line for line in records(tmp_path / f"{name} run") if line["kind"] == "epoch"]
+        for name in ("pixel", "feature")
+    )
+    assert [line["loss"] for line in found] == pytest.approx(
+        [line["loss"] for line in expected], rel=1e-5
+    )
+    frozen = read_trained(tmp_path / "pixel run", "last").state
+    assert_equal(frozen.params["image_base"], read_parameters(kind)["image_base"])
+    assert differs(frozen.params["text_base"], read_parameters(kind)["text_base"])
+    moments = [
+        jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(frozen.opt_state)
+    ]
+    assert not any("image_base" in name for name in moments)
+
+
+@pytest.mark.slow
+@shared_programs()
+def test_a_run_on_pixels_goes_on_without_its_original_directory(tmp_path):
+    """Stopped in the middle of an epoch, resumed, evaluated, loaded and searched; bit for bit.
+
+    With crops, a region mask, dropout and length groups. Photographs are searched by their files.
+    """
+    data = write_pixels(tmp_path / "data")
+    fields = {
+        "data__pixel_crop": 0.6,
+        "model__region_mask": 0.3,
+        "model__base_dropout": 0.1,
+        "train__length_groups": 2,
+        "train__checkpoint_steps": 3,
+    }
+    original = copy_model(tmp_path / "model", "clip")
+    whole = run(clip_config(data, original, **fields), tmp_path / "whole")
+    config = clip_config(data, original, **fields)
+    with asked_to_stop(15, "train_step"), pytest.raises(StoppedError):
+        run(config, tmp_path / "stopped")
+    shutil.rmtree(original)
+    assert run(config, tmp_path / "stopped")["test"] == whole["test"]
+    one, other = (read_trained(tmp_path / name, "last") for name in ("whole", "stopped"))
+    for part in ("params", "opt_state", "step"):
+        assert_equal(getattr(one.state, part), getattr(other.state, part))
+    assert records(tmp_path / "whole") == records(tmp_path / "stopped")
+    assert differs(one.state.params["image_base"], read_parameters("clip")["image_base"])
+    row = evaluate_runs([tmp_path / "stopped"])
+    assert next(iter(row.values()))["rsum"] == pytest.approx(whole["rsum"])
+
+    retriever = l2rm_jax.load(tmp_path / "stopped")
+    images = retriever.encode_images(f"{data}:test")
+    captions = retriever.encode_captions((data / "test_caps.txt").read_text().splitlines())
+    sims = retriever.similarity(images, captions)
+    assert recalls(sims, 5)["rsum"] == pytest.approx(whole["rsum"])
+    files = []
+    for number, picture in enumerate(pictures("test")):
+        files.append(tmp_path / f"{number}.png")
+        picture.save(files[-1])
+    by_file = retriever.encode_images(files)
+    assert by_file.ids == [*map(str, files)] and by_file.picture(1) == files[1]
+    np.testing.assert_allclose(by_file.vectors(), images.vectors(), atol=1e-6)
+    np.testing.assert_array_equal(
+        retriever.encode_images(pictures("test")).vectors(), by_file.vectors()
+    )
+    single = retriever.encode_images(str(files[2]))
+    np.testing.assert_allclose(single.vectors()[0], images.vectors()[2], atol=1e-6)
+    hits = retriever.search(captions, by_file, top_k=3)
+    np.testing.assert_array_equal(hits.rows, np.argsort(-sims.T, kind="stable")[:, :3])
+    hits.to_html(tmp_path / "page.html")
+    assert "data:image" in (tmp_path / "page.html").read_text()
+
+    saved = tmp_path / "saved"
+    retriever.save_pretrained(saved)
+    assert "clip (model)" in (saved / "README.md").read_text()
+    np.testing.assert_array_equal(
+        l2rm_jax.load(saved).encode_images(files).vectors(), by_file.vectors()
+    )
+
+
+@pytest.mark.slow
+def test_captions_and_images_may_have_models_of_their_own(tmp_path):
+    """BERT reads captions, CLIP pictures; the run keeps both."""
+    data = write_pixels(tmp_path / "data")
+    models = {name: copy_model(tmp_path / name, name) for name in ("bert", "clip")}
+    fields = {"model__image_encoder": "clip", "model__pretrained_images": str(models["clip"])}
+    config = clip_config(data, models["bert"], "bert", **fields)
+    make_run(config, tmp_path / "run")
+    for directory in models.values():
+        shutil.rmtree(directory)
+    data = read_data(config, tmp_path / "run")
+    assert data.pretrained.bases.text.kind == "bert" and data.pretrained.bases.image.kind == "clip"
+    trained = read_trained(tmp_path / "run")
+    for group, kind in (("text_base", "bert"), ("image_base", "clip")):
+        assert_equal(trained.state.params[group], read_parameters(kind)[group])
+    retriever = l2rm_jax.load(tmp_path / "run")
+    hits = retriever.search(["a red cube"], retriever.encode_images(pictures("test")), top_k=2)
+    assert hits.rows.shape == (1, 2)
+
+
+def test_judged_images_are_the_vectors_of_the_pretrained_encoder(tmp_path):
+    """For cross-fitting alone; in float16, and taken with their images."""
+    config = clip_config(write_pixels(tmp_path / "data"), train__draw="posterior")
+    data = with_judged_vectors(config, read_data(config, tmp_path))
+    expected = image_states(data.train.images, "clip", vector=True)
+    rows = np.arange(len(data.train.images))
+    np.testing.assert_allclose(data.train.judged_images.rows(rows), expected, rtol=0, atol=5e-4)
+    fitted = image_vectors(data.train)
+    assert fitted.fit is None and fitted.rows.shape == (12, 10)
+    part = data.train.cross(np.array([3, 1]), np.array([7]))
+    np.testing.assert_array_equal(
+        part.judged_images.rows([0, 1]), fitted.rows[np.array([3, 1])][:, None]
+    )
+    np.testing.assert_array_equal(part.images.rows([0]), data.train.images.rows([3]))
+    assert len(data.train.head(5).judged_images) == 5
+    judged = judged_vectors(data.pretrained, data.train, 4)
+    assert sorted(judged) == ["judged_captions", "judged_images"]
+
+
+@pytest.mark.slow
+def test_the_linear_head_is_fitted_to_vectors_of_pictures(tmp_path, few_draws):
+    fields = {f"model__{side}_states": "vector" for side in ("text", "image")}
+    data = write_pixels(tmp_path / "data")
+    config = clip_config(
+        data, method="cca", model__head="linear", train__draw="posterior", **fields
+    )
+    assert np.isfinite(run(config, tmp_path / "run")["rsum"])
+    state = read_trained(tmp_path / "run").state
+    for side in ("text", "image"):
+        assert state.params[f"{side}_encoder"]["map"].shape[0] == 10
+        assert_equal(state.params[f"{side}_base"], read_parameters("clip")[f"{side}_base"])
+
+
+@pytest.mark.slow
+def test_without_a_projection_a_run_starts_at_the_cosines_of_the_model(tmp_path):
+    """`model.embed_dim=0` with the vectors of both sides."""
+    data = write_pixels(tmp_path / "data")
+    fields = {f"model__{side}_states": "vector" for side in ("text", "image")}
+    config = clip_config(data, model__embed_dim=0, **fields)
+    make_run(config, tmp_path / "run")
+    retriever = l2rm_jax.load(tmp_path / "run")
+    assert sorted(read_trained(tmp_path / "run").state.params) == ["image_base", "text_base"]
+    images = retriever.encode_images(f"{data}:test")
+    captions = (data / "test_caps.txt").read_text().splitlines()
+    found = retriever.similarity(images, retriever.encode_captions(captions))
+    config = clip_config(data)
+    loaded = read_data(config, tmp_path / "none")
+    judged = judged_vectors(loaded.pretrained, loaded.test, 4)
+    one, other = (judged[f"judged_{x}"] for x in ("images", "captions"))
+    expected = one.rows(np.arange(len(one)))[:, 0] @ other.rows(np.arange(len(other)))[:, 0].T
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+def test_check_describes_the_pictures(tmp_path):
+    data = write_pixels(tmp_path / "data")
+    pixels = np.load(data / "train_pixels.npy")
+    pixels[3], pixels[5] = 7, pixels[4]
+    np.save(data / "train_pixels.npy", pixels)
+    report = check(clip_config(data))
+    assert "clip for pictures of 24 pixels, 2 layers of 12 numbers" in report
+    assert "train: 12 images of 24 x 24 pixels, 60 captions, 5 an image" in report
+    assert re.search(r"features +uint8, each image stored once; mean \d+, deviation \d+", report)
+    assert re.search(r"constant images +1: 3 \(7\)", report)
+    assert re.search(r"repeated images +1: 5 = 4", report)
+
+
+def test_data_that_do_not_fit_are_refused(tmp_path):
+    data = write_pixels(tmp_path / "data")
+    read = partial(read_data, workdir=tmp_path / "none")
+    features = clip_config(data, model__image_encoder=REGIONS)
+    with pytest.raises(DataError, match=r"train_ims\.npy: no such file, but train_pixels\.npy"):
+        read(features)
+    with pytest.raises(ConfigError, match=r"data\.name: 'scenes'.* expected a directory with pict"):
+        read(clip_config("", data__name="scenes"))
+    pixels = np.load(data / "dev_pixels.npy")
+    np.save(data / "dev_pixels.npy", pixels[:, :20, :20])
+    with pytest.raises(DataError, match=r"dev_pixels\.npy: found pictures of 20 x 20.*takes 24 x"):
+        read(clip_config(data))
+    np.save(data / "dev_pixels.npy", pixels.astype(np.float32))
+    with pytest.raises(DataError, match=r"float32 \[4, 24, 24, 3\], expected pictures, uint8"):
+        read(clip_config(data))
+    for split in SIZES:
+        (data / f"{split}_pixels.npy").rename(data / f"{split}_ims.npy")
+    with pytest.raises(DataError, match=r"expected pictures \(l2rm import --encoder=pixels:DIR\)"):
+        read(clip_config(data))
+
+
+def test_features_and_pictures_are_not_confused(tmp_path):
+    make_run(clip_config(write_pixels(tmp_path / "data")), tmp_path / "run")
+    retriever = l2rm_jax.load(tmp_path / "run")
+    with pytest.raises(DataError, match=r"found float64 \[2, 3\], expected pictures, uint8"):
+        retriever.encode_images(np.zeros((2, 3)))
+    with pytest.raises(
+        DataError, match="found pictures of 8 x 8 pixels, expected pictures of 24 x"
+    ):
+        retriever.encode_images(np.zeros((2, 8, 8, 3), np.uint8))
+    with pytest.raises(DataError, match="found none, expected at least one"):
+        retriever.encode_images([])
+    (tmp_path / "x.jpg").write_bytes(b"no picture")
+    with pytest.raises(DataError) as found:
+        retriever.encode_images([tmp_path / "x.jpg", tmp_path / "y.jpg", 3])
+    assert [*map(str, found.value.args)] == [
+        f"{tmp_path}/x.jpg: damaged picture: of no kind that Pillow knows",
+        f"{tmp_path}/y.jpg: cannot be read: [Errno 2] No such file or directory: '{tmp_path}/y.jpg'",
+        "images: number 2: is a int, expected a picture of Pillow or a file",
+    ]
+
+
+def test_fields_must_fit(tmp_path):
+    wrong = [
+        ("model__image_encoder", "bert", "'bert' is none of regions, clip, siglip"),
+        ("model__image_states", "x", "'x' is none of all, vector"),
+        ("model__pretrained", "", "empty, expected the directory of the weights"),
+        ("optim__image_rate", -1.0, "-1.0, expected at least 0"),
+        ("data__pixel_crop", 1.5, "1.5, expected a share of the side, 0 to 1"),
+        ("model__embed_dim", -1, "-1, expected 0 to 65536"),
+    ]
+    for field, value, message in wrong:
+        with pytest.raises(ConfigError, match=f"{field.replace('__', '.')}: {message}"):
+            check_settings(clip_config(tmp_path, **{field: value}))
+    regions = partial(clip_config, tmp_path, model__image_encoder=REGIONS)
+    with pytest.raises(ConfigError, match=r"pixel_crop: 0\.5, expected 0 without a pretrained im"):
+        check_settings(regions(data__pixel_crop=0.5))
+    with pytest.raises(ConfigError, match=r"image_encoder: 'regions', expected clip or siglip, as"):
+        check_settings(regions(model__pretrained_images="DIR"))
+    with pytest.raises(ConfigError, match=r"embed_dim: 0, expected at least 1 without pretrained"):
+        check_settings(regions(model__embed_dim=0))
+    with pytest.raises(
+        ConfigError, match=r"embed_dim: 0, expected at least 1 with model\.head=chan"
+    ):
+        check_settings(clip_config(tmp_path, model__embed_dim=0, model__head="chan"))
+    rates = {"optim__text_rate": 0.0, "optim__image_rate": 0.0}
+    with pytest.raises(ConfigError, match=r"image_rate=0, as nothing would be trained"):
+        check_settings(clip_config(tmp_path, model__embed_dim=0, **rates))
+    with pytest.raises(
+        ConfigError, match=r"image_states: 'all', expected 'vector' with model\.head"
+    ):
+        check_settings(clip_config(tmp_path, model__head="linear", model__text_states="vector"))
+    with pytest.raises(ConfigError, match=r"region_mask: 0\.2, expected 0 with model\.head=saf"):
+        check_settings(clip_config(tmp_path, model__head="saf", model__region_mask=0.2))
+    config = clip_config(tmp_path, GOLDEN / "clip")
+    config.model.image_encoder = "siglip"
+    with pytest.raises(DataError, match=r"is 'clip', expected 'siglip' as model\.image_encoder"):
+        find_pretrained(config, None)
