@@ -84,7 +84,7 @@ def _read_picture(file: "str | Path") -> "tuple[Image, list[str]]":
     try:
         content = Path(file).read_bytes()
     except OSError as error:
-        raise UnreadableError(f"cannot be read: {first_line(error, 200)}") from None
+        raise UnreadableError(f"cannot be read: {error.strerror}") from None
     return open_picture(content)
 
 

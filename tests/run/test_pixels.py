@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -168,7 +169,8 @@ def test_judged_images_are_the_vectors_of_the_pretrained_encoder(tmp_path):
         part.judged_images.rows([0, 1]), fitted.rows[np.array([3, 1])][:, None]
     )
     np.testing.assert_array_equal(part.images.rows([0]), data.train.images.rows([3]))
-    assert len(data.train.head(5).judged_images) == 5
+    judged = replace(data.dev, judged_images=data.train.judged_images).head(3)
+    assert len(judged.judged_images) == len(judged.images) == 3
     judged = judged_vectors(data.pretrained, data.train, 4)
     assert sorted(judged) == ["judged_captions", "judged_images"]
 
@@ -176,6 +178,7 @@ def test_judged_images_are_the_vectors_of_the_pretrained_encoder(tmp_path):
 @pytest.mark.slow
 def test_the_linear_head_is_fitted_to_vectors_of_pictures(tmp_path, few_draws):
     fields = {f"model__{side}_states": "vector" for side in ("text", "image")}
+    fields["split__folds"] = 3
     data = write_pixels(tmp_path / "data")
     config = clip_config(
         data, method="cca", model__head="linear", train__draw="posterior", **fields
@@ -246,9 +249,7 @@ def test_features_and_pictures_are_not_confused(tmp_path):
     retriever = l2rm_jax.load(tmp_path / "run")
     with pytest.raises(DataError, match=r"found float64 \[2, 3\], expected pictures, uint8"):
         retriever.encode_images(np.zeros((2, 3)))
-    with pytest.raises(
-        DataError, match="found pictures of 8 x 8 pixels, expected pictures of 24 x"
-    ):
+    with pytest.raises(DataError, match="found pictures of 8 x 8 pixels, expected pict"):
         retriever.encode_images(np.zeros((2, 8, 8, 3), np.uint8))
     with pytest.raises(DataError, match="found none, expected at least one"):
         retriever.encode_images([])
@@ -257,7 +258,7 @@ def test_features_and_pictures_are_not_confused(tmp_path):
         retriever.encode_images([tmp_path / "x.jpg", tmp_path / "y.jpg", 3])
     assert [*map(str, found.value.args)] == [
         f"{tmp_path}/x.jpg: damaged picture: of no kind that Pillow knows",
-        f"{tmp_path}/y.jpg: cannot be read: [Errno 2] No such file or directory: '{tmp_path}/y.jpg'",
+        f"{tmp_path}/y.jpg: cannot be read: No such file or directory",
         "images: number 2: is a int, expected a picture of Pillow or a file",
     ]
 
