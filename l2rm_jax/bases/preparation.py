@@ -11,7 +11,7 @@ from l2rm_jax.bases.architecture import ImageBase, Preparation
 from l2rm_jax.errors import DataError
 
 FILTERS = range(6)  # numbers of Pillow's filters for resizing
-_BICUBIC = 3
+_BICUBIC, _CROP = 3, 224
 _DEFAULTS = {
     "clip": {
         "size": {"shortest_edge": 224},
@@ -74,7 +74,7 @@ def _short_side(settings: Mapping[str, Any], base: ImageBase, problems: list[str
     if size == square:
         return 0
     crops = settings["do_center_crop"] is True
-    crop = settings.get("crop_size", side)
+    crop = settings.get("crop_size", _CROP)
     is_cut = crops and crop in (side, square)
     short = size.get("shortest_edge") if isinstance(size, Mapping) and len(size) == 1 else None
     if type(short) is int and short >= side and is_cut:

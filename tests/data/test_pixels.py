@@ -1,0 +1,120 @@
+"""Pictures as pixels: the file, the preparation of a picture, and its settings."""
+
+import numpy as np
+import pytest
+
+from l2rm_jax.bases import ImageBase, Preparation, Stack, read_preparation
+from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.errors import DataError
+
+STACK = Stack(1, 4, 1, 4, "gelu", 1e-5, True, 0.0, 0.0)
+IDENTITY = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+
+
+def base(kind="clip", size=24):
+    return ImageBase(kind, STACK, size, 8, 10)
+
+
+def random_pixels(images=5, size=4):
+    return np.random.default_rng(0).integers(0, 256, (images, size, size, 3), np.uint8)
+
+
+def test_rows_are_bytes_of_the_mapped_file(tmp_path):
+    array = random_pixels()
+    np.save(tmp_path / "dev_pixels.npy", array)
+    pixels = Pixels.read(tmp_path / "dev_pixels.npy")
+    assert (
+        isinstance(pixels.array.base, np.memmap)
+        and pixels.shape == (5, 4, 4, 3)
+        and len(pixels) == 5
+    )
+    assert pixels.rows([1]).dtype == np.uint8
+    np.testing.assert_array_equal(pixels.rows([3, 0, 3]), array[[3, 0, 3]])
+    np.testing.assert_array_equal(pixels.region_counts([3, 0]), [1, 1])
+    taken = pixels.take(np.array([4, 2])).take(np.array([1, 0]))
+    np.testing.assert_array_equal(taken.rows([0, 1]), array[[2, 4]])
+    np.testing.assert_array_equal(pixels.head(2).rows([0, 1]), array[:2])
+    np.testing.assert_array_equal(np.concatenate([*pixels.blocks()]), np.arange(5))
+    pixels.check_values()
+    for wrong in (lambda: pixels.rows([5]), lambda: pixels.rows([-1])):
+        with pytest.raises(DataError, match=r"asked for image -?\d, expected 0 to 4"):
+            wrong()
+    with pytest.raises(DataError, match="asked for the first 6 of 5 images"):
+        pixels.head(6)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((2, 4, 4, 3), np.float32),
+        np.zeros((2, 4, 5, 3), np.uint8),
+        np.zeros((2, 4, 4), np.uint8),
+        np.zeros((2, 3, 4, 4), np.uint8),
+        np.zeros((0, 4, 4, 3), np.uint8),
+    ],
+)
+def test_other_arrays_are_refused(array):
+    with pytest.raises(DataError, match=r"x: found .*, expected pictures, uint8 \[images, size"):
+        Pixels.from_array(array, "x")
+
+
+def test_settings_that_a_file_leaves_out_are_those_of_transformers():
+    found = read_preparation({}, base(size=224))
+    assert found.short_side == 224 and found.resample == 3 and found.image_size == 224
+    assert found.mean[0] == 0.48145466 and found.std[2] == 0.27577711
+    found = read_preparation({}, base("siglip", 224))
+    assert found == Preparation(224, 0, 3, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+
+
+def test_older_forms_of_sizes_are_read():
+    assert read_preparation({"size": 24, "crop_size": 24}, base()).short_side == 24
+    settings = {"size": {"shortest_edge": 30}, "crop_size": {"height": 24, "width": 24}}
+    assert read_preparation(settings, base()).short_side == 30
+    assert read_preparation({"size": 24}, base("siglip")).short_side == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"size": {"shortest_edge": 20}, "crop_size": 24}, "expected pictures of 24 x 24 pixels"),
+        ({"size": {"shortest_edge": 24}, "do_center_crop": False}, "without do_center_crop"),
+        ({"size": {"height": 20, "width": 24}}, "expected pictures of 24 x 24 pixels"),
+        ({"size": "24"}, "size is '24' crop_size 224, expected pictures"),
+        ({"size": 24, "crop_size": 20}, "crop_size 20, expected pictures"),
+        ({"size": 24, "crop_size": 24, "do_resize": False}, "do_resize is False, expected true"),
+        ({"size": 24, "do_normalize": None}, "do_normalize is None, expected true"),
+        ({"size": 24, "rescale_factor": 1}, "rescale_factor is 1, expected 1/255"),
+        ({"size": 24, "resample": 7}, "resample is 7, expected one of Pillow's filters"),
+        ({"size": 24, "image_mean": [0.5]}, r"image_mean is \[0.5\], expected three numbers"),
+        ({"size": 24, "image_std": [1, 0, 1]}, r"image_std is \[1.0, 0.0, 1.0\], expected numbers"),
+    ],
+)
+def test_settings_that_cannot_be_followed_are_refused(settings, message):
+    with pytest.raises(DataError, match=message):
+        read_preparation(settings, base())
+
+
+def test_every_wrong_setting_is_named():
+    with pytest.raises(DataError) as found:
+        read_preparation({"size": 20, "resample": "x", "image_mean": "y"}, base())
+    assert len(found.value.args) == 3
+
+
+@pytest.mark.parametrize("size", [(40, 30), (30, 61), (24, 24), (25, 24), (7, 9), (3, 100)])
+def test_pixels_do_not_depend_on_where_a_square_picture_is_cut(size):
+    """A picture of vertical stripes: the square is cut from the centre, after resizing."""
+    image = pytest.importorskip("PIL.Image")
+    from l2rm_jax.data.pictures import prepare
+
+    width, height = size
+    ramp = np.broadcast_to(np.linspace(0, 255, width)[None, :, None], (height, width, 3))
+    picture = image.fromarray(ramp.astype(np.uint8))
+    square = prepare(picture, Preparation(24, 24, 2, **IDENTITY))
+    whole = prepare(picture, Preparation(24, 0, 2, **IDENTITY))
+    assert square.shape == whole.shape == (24, 24, 3) and square.dtype == np.uint8
+    assert (np.ptp(square, axis=0) <= 1).all()  # stripes stay vertical
+    centre = square[12, 11:13].astype(float).mean()
+    assert abs(centre - 127.5) < 255 / 24
+    assert int(whole[0, -1, 0]) - int(whole[0, 0, 0]) > 190
+    if width > 2 * height:  # only a part of the ramp is left
+        assert np.ptp(square.astype(int)) < 130
