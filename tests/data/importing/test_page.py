@@ -14,6 +14,7 @@ from l2rm_jax.command_line.parse import parse
 from l2rm_jax.config import flat
 from l2rm_jax.data.importing import fit, importer
 from l2rm_jax.errors import DataError
+from l2rm_jax.run import encoders
 from l2rm_jax.run.config_file import load_config
 from tests.data.importing.made import (
     PixelEncoder,
@@ -48,12 +49,12 @@ def place(tmp_path, monkeypatch) -> Path:
     owner = [names.index(name) for name, _ in rows]
     np.save(tmp_path / "captions.npy", cause[owner] + 0.1 * rng.normal(size=(len(rows), 6)))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(importer, "_load_encoder", load_encoder)
+    monkeypatch.setattr(encoders, "make_encoder", make_encoder)
     return tmp_path
 
 
-def load_encoder(request):
-    return PixelEncoder(words=request.encoder.startswith("timm")) if request.is_encoded else None
+def make_encoder(spec, tokens):
+    return PixelEncoder(words=spec.startswith("timm"))
 
 
 def test_the_commands_of_the_page(place, capsys):
