@@ -107,7 +107,7 @@ class FeatureScan:
       deviation: standard deviation of all numbers.
       constant_images: (image, value) for each image that holds a single value.
       constant_dimensions: (dimension, value) for each dimension that has the same value in all
-        regions of all images.
+        regions of all images; None for pictures.
       repeated: (image, first image with the same features) for each repeated image.
       image_of: hash of an image's features -> the first image with these features.
     """
@@ -115,7 +115,7 @@ class FeatureScan:
     mean: float
     deviation: float
     constant_images: list[tuple[int, float]]
-    constant_dimensions: list[tuple[int, float]]
+    constant_dimensions: list[tuple[int, float]] | None
     repeated: list[tuple[int, int]]
     image_of: dict[bytes, int]
 
@@ -135,7 +135,7 @@ def _scan_images(images: RegionFeatures | Pixels) -> FeatureScan:
 def scan_pixels(images: Pixels) -> FeatureScan:
     """Compute statistics of all pictures; reads each once, block by block.
 
-    Constant images are of one colour. Dimensions are not looked at: frames of pictures are.
+    Constant images are of one colour. Places are not compared: a common frame is no mistake.
     """
     total = squares = 0.0
     constant_images, repeated, image_of = [], [], {}
@@ -152,7 +152,7 @@ def scan_pixels(images: Pixels) -> FeatureScan:
     numbers = math.prod(images.shape)
     mean = total / numbers
     deviation = max(0.0, squares / numbers - mean**2) ** 0.5
-    return FeatureScan(mean, deviation, constant_images, [], repeated, image_of)
+    return FeatureScan(mean, deviation, constant_images, None, repeated, image_of)
 
 
 def scan_features(images: RegionFeatures) -> FeatureScan:
@@ -237,15 +237,16 @@ def _describe(
         f"{split.split}: {images} images of {_describe_sizes(split.images)}, "
         f"{len(split)} captions, {describe_counts(split.captions_per_image)} an image"
     )
+    dimensions = {}
+    if (constant := features.constant_dimensions) is not None:
+        dimensions["constant dimensions"] = _summary(f"{at} ({x:g})" for at, x in constant)
     return _section(
         title,
         {
             "features": f"{split.images.array.dtype}, each image stored {stored}; "
             f"mean {features.mean:.3g}, deviation {features.deviation:.3g}",
             "constant images": _summary(f"{at} ({x:g})" for at, x in features.constant_images),
-            "constant dimensions": _summary(
-                f"{at} ({x:g})" for at, x in features.constant_dimensions
-            ),
+            **dimensions,
             "repeated images": _summary(f"{at} = {first}" for at, first in features.repeated),
             "same picture": _summary(_frequent_pictures(split, features.repeated)),
             **captions,

@@ -3,7 +3,7 @@
 import ast
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +175,7 @@ def _base_config(
     return with_changes(base, {**built_in, "plugins": plugins}), True
 
 
-def _with_fit(base: ConfigDict, path: str, fields: Collection[str]) -> ConfigDict:
+def _with_fit(base: ConfigDict, path: str, fields: Mapping[str, list[str | None]]) -> ConfigDict:
     """What fits, if the data were imported; says what that is.
 
     It is the recipe; or a head and sizes, where the fields name a method or a head.
@@ -188,10 +188,17 @@ def _with_fit(base: ConfigDict, path: str, fields: Collection[str]) -> ConfigDic
         chosen = {"train.batch_size": fit.fitting_batch(record, base.train.batch_size)}
         choice = fit.RECIPE
     else:
-        chosen = fit.fitting_fields(record)
+        chosen = fit.fitting_fields(record, _are_in_one_space(fields))
         choice = f"head {chosen['model.head']}, embed_dim {chosen['model.embed_dim']}"
     _log.info("%s: %s", path, fit.describe_fit(record, choice, chosen["train.batch_size"]))
     return with_changes(base, chosen)
+
+
+def _are_in_one_space(fields: Mapping[str, list[str | None]]) -> bool:
+    """Whether one pretrained model encodes captions and images, and no head is named."""
+    text, image = (fields.get(f"model.{side}_encoder", [""])[-1] for side in ("text", "image"))
+    others = {"model.head", "model.embed_dim", "model.pretrained_images"}
+    return bool(text) and text == image and others.isdisjoint(fields)
 
 
 def _field_values(

@@ -43,16 +43,23 @@ def keep_record(directory: str | Path, workdir: str | Path) -> None:
         replace_file(copy, file.read_bytes())
 
 
-def fitting_fields(record: dict[str, Any]) -> dict[str, Any]:
+def fitting_fields(record: dict[str, Any], in_one_space: bool = False) -> dict[str, Any]:
     """Config fields for a method or a head of the user's own, by the kind and size of the data.
 
     A caption of one vector has no words to compare with regions, so the head is `vse`, as for
     pictures, whose encoder has a vector of its own; words get `saf`. Sizes suit a CPU.
+
+    Args:
+      record: the `dataset.json`.
+      in_one_space: whether a pretrained model encodes both sides, and no head is named. The run
+        then begins at that model's own similarity.
     """
     is_single = record["captions"].get("vectors") == 1 or record["images"].get("kind") == PIXELS
+    vectors = {"model.text_states": "vector", "model.image_states": "vector"}
     return {
         "model.head": "vse" if is_single else "saf",
-        "model.embed_dim": 256,
+        "model.embed_dim": 0 if in_one_space else 256,
+        **(vectors if in_one_space else {}),
         "model.sim_dim": 64,
         "optim.learning_rate": 5e-4,
         "optim.decay_epochs": 6,
