@@ -100,6 +100,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     model.matching = "partial"  # omit: partial, full, prompt, naive; cam: partial, naive
     model.margins = "uniform"  # omit: uniform, intra, inter, norm (OMIT Eq. 7)
     model.match_epsilon = 0.02  # omit: entropic regularisation (lambda in the paper)
+    # omit: dustbin of a caption: mean (of its words) or first (of them; a BERT's [CLS]).
+    model.global_vector = "mean"
     model.pooling = "mean"  # vse: mean, gpo (VSE-infinity); chan, over words: mean, lse
     model.region_mask = 0.0  # share of an image's regions a training step omits; not for sgr, saf
     model.word_noise = 0.0  # share of a caption's words that are masked (half), replaced or dropped

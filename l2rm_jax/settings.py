@@ -99,6 +99,67 @@ def use_omit(config: ConfigDict) -> None:
     set_epochs(config, warmup=1, epochs=14)  # the warm-up: all negatives, not the hardest
 
 
+def use_omit_bert(config: ConfigDict) -> None:
+    """Set OMIT's settings for region features and BERT, which are the same for both data sets.
+
+    They are those of the paper; the rate of BERT is that of its public code. The paper takes the
+    state of [CLS] as the caption's global vector.
+    """
+    use_omit(config)
+    config.data.max_words = 128  # pieces: no caption of the benchmarks has more
+    config.model.text_encoder = "bert"
+    config.model.global_vector = "first"
+    config.optim.text_rate = 0.1
+
+
+def use_clip(config: ConfigDict) -> None:
+    """Set the settings of a plain fine-tuned CLIP, with no layer besides its own.
+
+    Batches, schedule and AdamW are those of the public code of NPC and OSA, which train both sides
+    at one rate. The rate is OSA's: NPC's 5e-7 is for arrays of float16.
+    """
+    _use_pretrained_clip(config)
+    config.method = "infonce"
+    config.model.head = "vse"
+    config.model.text_states = config.model.image_states = "vector"
+    config.model.embed_dim = 0
+    config.loss.tau = 0.01  # CLIP's own scale, 100
+    config.loss.learn_scale = True
+    config.optim.learning_rate = 1e-5
+    config.optim.text_rate = config.optim.image_rate = 1.0
+    config.optim.schedule = "cosine"
+    config.optim.warmup_steps = 500
+    config.optim.beta2, config.optim.adam_epsilon = 0.98, 1e-6
+    config.optim.weight_decay = 0.2
+    config.optim.grad_clip = 10.0
+    config.train.batch_size = 256
+    set_epochs(config, warmup=0, epochs=5)
+
+
+def use_clip_omit(config: ConfigDict) -> None:
+    """Set the settings of OMIT on CLIP, as far as its public code has them.
+
+    In the first epoch, CLIP does not move and the loss takes all negatives.
+    """
+    use_omit(config)
+    _use_pretrained_clip(config)
+    config.model.region_mask, config.model.word_noise = 0.2, 0.0  # of patches
+    config.optim.text_rate, config.optim.image_rate = 0.1, 0.01
+    config.optim.base_epochs = 1
+    config.optim.decay_epochs = 14  # with the warm-up epoch, fifteen at the full rate
+    config.optim.weight_decay = 1e-4
+    config.train.batch_size = 60
+    set_epochs(config, warmup=1, epochs=24)
+
+
+def _use_pretrained_clip(config: ConfigDict) -> None:
+    """Both sides by CLIP, on pixels, without added mismatch."""
+    config.mismatch.rate = 0.0
+    config.data.max_words = 77
+    config.model.text_encoder = config.model.image_encoder = "clip"
+    config.model.dropout = 0.0
+
+
 def use_rcsl(config: ConfigDict, paired_images: int) -> None:
     """Set the settings of RCSL's authors' code, for semi-paired data.
 

@@ -1,10 +1,16 @@
 """Published and recommended settings: every variant is a config that a run accepts."""
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
+import jax
 import pytest
 
+from l2rm_jax.bases import Bases, PieceIds, read_image_base, read_preparation, read_text_base
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.methods.optimiser import model_optimiser
+from l2rm_jax.models import REGIONS, make_model
 from l2rm_jax.run.config_file import flat, load_config
 from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.settings import COMPARED
@@ -40,3 +46,54 @@ def test_recipes_differ_in_the_number_of_networks_alone():
     check_settings(recall)
     fields = flat(linear)
     assert {key: x for key, x in flat(recall).items() if fields[key] != x} == {"train.networks": 2}
+
+
+def default_bases(config):
+    """The sizes of BERT-base and CLIP ViT-B/32, which are the defaults of their classes."""
+    text = read_text_base({"model_type": config.model.text_encoder})
+    if text.kind == "bert":
+        text = replace(text, ids=PieceIds(text.pieces, 103, (0, 100, 101, 102, 103), ()))
+    if config.model.image_encoder == REGIONS:
+        return Bases(text)
+    image = read_image_base({"model_type": "clip"})
+    return Bases(text, replace(image, preparation=read_preparation({}, image)))
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        # As transformers counts them, without the pooler of BERT and the scale of CLIP.
+        ("f30k:omit_bert", {"text_base": 108_891_648}),
+        ("coco:omit_bert", {"text_base": 108_891_648}),
+        ("f30k:clip", {"text_base": 63_428_096, "image_base": 87_849_216}),
+        ("f30k:clip_omit", {"text_base": 63_428_096, "image_base": 87_849_216}),
+    ],
+)
+def test_variants_with_pretrained_encoders(name, numbers):
+    """They need a directory; their models have the published number of parameters."""
+    config = load_config(name)
+    with pytest.raises(ConfigError, match=r"model\.pretrained: empty, expected the directory"):
+        check_settings(config)
+    config.model.pretrained = "DIR"
+    check_settings(config)
+    bases = default_bases(config)
+    model = make_model(config, bases.text.pieces, bases=bases)
+    shape, kind = ((2, 224, 224, 3), "uint8") if bases.image else ((2, 36, 2048), "float32")
+    inputs = (
+        jax.ShapeDtypeStruct(shape, kind),
+        jax.ShapeDtypeStruct((2, 32), "int32"),
+        jax.ShapeDtypeStruct((2,), "int32"),
+    )
+    shapes = jax.eval_shape(model.init, jax.random.key(0), *inputs)["params"]
+    found = {
+        group: sum(leaf.size for leaf in jax.tree.leaves(shapes[group]))
+        for group in ("text_base", "image_base")
+        if group in shapes
+    }
+    assert found == numbers
+    assert (set(shapes) == set(numbers)) == (name == "f30k:clip")
+    rates = model_optimiser(config).groups
+    if name == "f30k:clip":
+        assert rates == {"text_base": 1.0, "image_base": 1.0}
+    else:
+        assert rates["text_base"] == 0.1 and rates.get("image_base", 0.01) == 0.01

@@ -1,8 +1,9 @@
 """OMIT: partial matching of regions and words by a few Sinkhorn iterations.
 
 Pan et al., "Learning Image-Text Matching with Optimal Partial Transport". Each image and each
-caption has a dustbin, its mean vector. Regions and words without a counterpart on the other side
-are matched with the dustbin there, and such matches do not count.
+caption has a dustbin, its mean vector (or that of a caption's first token). Regions and words
+without a counterpart on the other side are matched with the dustbin there, and such matches do not
+count.
 """
 
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from l2rm_jax.ot.matching import match
 
 MATCHINGS = ("partial", "full", "prompt", "naive")  # Tab. 4
 MARGINS = ("uniform", "intra", "inter", "norm")  # Eq. 7
+GLOBAL_VECTORS = ("mean", "first")
 ITERATIONS = 3  # Algorithm A1
 
 
@@ -34,13 +36,20 @@ class OMIT(SimilarityHead):
       margins: how the weights of regions and words are chosen, see `_importance`. A dustbin has the
         mean weight of an item.
       epsilon: lambda in the paper.
+      global_vector: the dustbin of a caption: the "mean" of its words, or the "first" of them, which
+        is the state of `[CLS]` of a BERT.
     """
 
-    choices: ClassVar = {"matching": MATCHINGS, "margins": MARGINS}
+    choices: ClassVar = {
+        "matching": MATCHINGS,
+        "margins": MARGINS,
+        "global_vector": GLOBAL_VECTORS,
+    }
 
     matching: str
     margins: str
     epsilon: float
+    global_vector: str = "mean"
 
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
         return self._map(_score, images, texts, self.sparse_gradient).T
@@ -92,7 +101,10 @@ class OMIT(SimilarityHead):
             sizes = (len(images.mask), len(texts.mask))
             bins = [jnp.tile(x, (n, 1)) for x, n in zip(l2_normalise(learned), sizes, strict=True)]
         else:
-            bins = masked_mean(images.regions, images.mask), masked_mean(texts.words, texts.mask)
+            caption = texts.words[:, 0]
+            if self.global_vector == "mean":
+                caption = masked_mean(texts.words, texts.mask)
+            bins = masked_mean(images.regions, images.mask), caption
         # Concatenated here, once for all chunks: in each chunk, this copy would take as long as the
         # scores. The mask of the regions does not include the dustbin.
         regions = jnp.concatenate([bins[0][:, None], images.regions], axis=1)
@@ -101,7 +113,8 @@ class OMIT(SimilarityHead):
 
 def _make(config) -> OMIT:
     settings = config.model
-    return OMIT(settings.matching, settings.margins, settings.match_epsilon)
+    matching = settings.matching, settings.margins, settings.match_epsilon
+    return OMIT(*matching, settings.global_vector)
 
 
 register_head("omit", _make)

@@ -111,7 +111,7 @@ def score_pairs(score, *settings):
             for i in range(IMAGES)]  # fmt: skip
 
 
-def omit_score(v, v_norms, t, t_norms, matching, margins, bins=None):
+def omit_score(v, v_norms, t, t_norms, matching, margins, bins=None, first=False):
     """OMIT Eq. 3 to 5 and 7 for one pair."""
     mean_v, mean_t = v.mean(0), t.mean(0)
     alpha, beta = {
@@ -122,7 +122,7 @@ def omit_score(v, v_norms, t, t_norms, matching, margins, bins=None):
     }[margins]
     alpha, beta = alpha / alpha.sum(), beta / beta.sum()
     if matching != "naive":
-        bin_v, bin_t = (mean_v, mean_t) if bins is None else bins
+        bin_v, bin_t = (mean_v, t[0] if first else mean_t) if bins is None else bins
         v, t = np.vstack([bin_v, v]), np.vstack([bin_t, t])
         alpha, beta = (np.append(1, len(x) * x) / (len(x) + 1) for x in (alpha, beta))
     plan = np.exp(-(1 - v @ t.T) / EPSILON)
@@ -149,6 +149,16 @@ def test_omit_pair_by_pair(matching, margins):
     sims = apply(head, variables, *CODES, train=False)
     expected = score_pairs(omit_score, matching, margins, bins)
     np.testing.assert_allclose(sims, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("margins", MARGINS)
+def test_omit_with_the_first_word_as_dustbin(margins):
+    head = OMIT("partial", margins, EPSILON, "first")
+    sims = apply(head, {}, *CODES, train=False)
+    expected = score_pairs(omit_score, "partial", margins, None, True)
+    np.testing.assert_allclose(sims, expected, rtol=1e-4, atol=1e-6)
+    mean = score_pairs(omit_score, "partial", margins)
+    assert np.abs(np.subtract(expected, mean)).max() > 1e-3
 
 
 @pytest.mark.parametrize("matching", ["partial", "naive"])
