@@ -20,7 +20,7 @@ PAGES = [path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"]
 PAGES += [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.md"))]
 MOST_LINES = {
     "README.md": 200,
-    "configs/README.md": 400,
+    "configs/README.md": 410,
     "tests/golden/README.md": 330,
 }  # by path from the root
 MOST_LINES_OF_OTHERS = 250

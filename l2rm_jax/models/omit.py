@@ -36,8 +36,8 @@ class OMIT(SimilarityHead):
       margins: how the weights of regions and words are chosen, see `_importance`. A dustbin has the
         mean weight of an item.
       epsilon: lambda in the paper.
-      global_vector: the dustbin of a caption: the "mean" of its words, or the "first" of them, which
-        is the state of `[CLS]` of a BERT.
+      global_vector: dustbin of a caption: the "mean" of its words, or the "first" of them, which is
+        the state of `[CLS]` of a BERT.
     """
 
     choices: ClassVar = {
