@@ -56,7 +56,7 @@ def default_bases(config):
     if config.model.image_encoder == REGIONS:
         return Bases(text)
     image = read_image_base({"model_type": "clip"})
-    return Bases(text, replace(image, preparation=read_preparation({}, image)))
+    return Bases(text, replace(image, preparation=read_preparation({}, "clip", image.image_size)))
 
 
 @pytest.mark.parametrize(

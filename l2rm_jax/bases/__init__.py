@@ -12,14 +12,13 @@ from l2rm_jax.bases.architecture import (
     Bases,
     ImageBase,
     PieceIds,
-    Preparation,
     Stack,
     TextBase,
     read_image_base,
     read_text_base,
     with_dropout,
 )
-from l2rm_jax.bases.preparation import read_preparation
+from l2rm_jax.bases.preparation import Preparation, read_preparation
 
 __all__ = [
     "KINDS",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from l2rm_jax.bases.preparation import Preparation
 from l2rm_jax.errors import DataError
 
 KINDS = ("bert", "clip", "siglip")  # of `model_type`
@@ -153,35 +154,6 @@ class TextBase:
     def pads_to_limit(self) -> bool:
         """Whether every caption is padded to `positions` tokens, which all count."""
         return self.kind == "siglip"
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """How a picture becomes a square of pixels, and pixels become numbers.
-
-    Attributes:
-      image_size: S, height and width of the square in pixels.
-      short_side: length in pixels that the short side is resized to before the square is cut from
-        the centre; 0 resizes both sides to S, whatever the shape.
-      resample: number of Pillow's filter for resizing.
-      mean: of each channel, in the range 0 to 1 of a pixel's value divided by 255.
-      std: likewise; a number is (value / 255 - mean) / std.
-    """
-
-    image_size: int
-    short_side: int
-    resample: int
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-
-    @property
-    def resizing(self) -> dict[str, int]:
-        """The part of it that the pixels depend on, as values that JSON can hold."""
-        return {
-            name: value
-            for name, value in dataclasses.asdict(self).items()
-            if name not in ("mean", "std")
-        }
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ here.
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from l2rm_jax.bases.architecture import ImageBase, Preparation
 from l2rm_jax.errors import DataError
 
 FILTERS = range(6)  # numbers of Pillow's filters for resizing
@@ -29,18 +29,44 @@ _DEFAULTS = {
 _STEPS = ("do_resize", "do_rescale", "do_normalize")  # all must be taken
 
 
-def read_preparation(settings: Mapping[str, Any], base: ImageBase) -> Preparation:
+@dataclass(frozen=True)
+class Preparation:
+    """How a picture becomes a square of pixels, and pixels become numbers.
+
+    Attributes:
+      image_size: S, height and width of the square in pixels.
+      short_side: length in pixels that the short side is resized to before the square is cut from
+        the centre; 0 resizes both sides to S, whatever the shape.
+      resample: number of Pillow's filter for resizing.
+      mean: of each channel, in the range 0 to 1 of a pixel's value divided by 255.
+      std: likewise; a number is (value / 255 - mean) / std.
+    """
+
+    image_size: int
+    short_side: int
+    resample: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+    @property
+    def resizing(self) -> dict[str, int]:
+        """The part of it that the pixels depend on, as values that JSON can hold."""
+        return {name: value for name, value in asdict(self).items() if name not in ("mean", "std")}
+
+
+def read_preparation(settings: Mapping[str, Any], kind: str, image_size: int) -> Preparation:
     """Read a parsed preprocessor_config.json.
 
     Args:
       settings: the object in the file.
-      base: the vision transformer that the pictures are for.
+      kind: the `model_type` of the vision transformer that the pictures are for.
+      image_size: height and width of the pictures that it takes.
 
     Raises:
       DataError: fields ask for steps that are not supported, are no valid numbers, or give pictures
         of another size than the model takes; lists every one.
     """
-    settings = {**_DEFAULTS[base.kind], **settings}
+    settings = {**_DEFAULTS[kind], **settings}
     problems = [
         f"{step} is {settings[step]!r}, expected true"
         for step in _STEPS
@@ -55,21 +81,21 @@ def read_preparation(settings: Mapping[str, Any], base: ImageBase) -> Preparatio
     mean, std = (_channels(settings, name, problems) for name in ("image_mean", "image_std"))
     if min(std) <= 0:
         problems.append(f"image_std is {list(std)}, expected numbers above 0")
-    short_side = _short_side(settings, base, problems)
+    short_side = _short_side(settings, kind, image_size, problems)
     if problems:
         raise DataError(*problems)
-    return Preparation(base.image_size, short_side, resample, mean, std)
+    return Preparation(image_size, short_side, resample, mean, std)
 
 
 def _is_on(settings: Mapping[str, Any], step: str) -> bool:
     return settings.get(step, True) is True
 
 
-def _short_side(settings: Mapping[str, Any], base: ImageBase, problems: list[str]) -> int:
+def _short_side(settings: Mapping[str, Any], kind: str, side: int, problems: list[str]) -> int:
     """`Preparation.short_side`; what does not lead to pictures of the model's size is a problem."""
-    size, side = settings["size"], base.image_size
+    size = settings["size"]
     if type(size) is int:  # as older versions wrote it
-        size = {"shortest_edge": size} if base.kind == "clip" else {"height": size, "width": size}
+        size = {"shortest_edge": size} if kind == "clip" else {"height": size, "width": size}
     square = {"height": side, "width": side}
     if size == square:
         return 0

@@ -15,6 +15,7 @@ from l2rm_jax.data.importing.fit import read_record
 from l2rm_jax.data.mismatch import Mismatch
 from l2rm_jax.data.pairs import Data, PairDataset, Tokens
 from l2rm_jax.data.pretrained import Encoders
+from l2rm_jax.data.run_mismatch import INDEX_FILE, check_mismatch, run_mismatch
 from l2rm_jax.data.stored import (
     StoredSplit,
     check_caption_kinds,
@@ -26,7 +27,7 @@ from l2rm_jax.data.text import SentenceSplitter, Vocabulary, load_sentence_split
 from l2rm_jax.data.word_vectors import read_word_vectors
 from l2rm_jax.errors import ConfigError, DataError, Problems
 
-VOCABULARY_FILE, INDEX_FILE = "vocabulary.json", "mismatch_index.npy"
+VOCABULARY_FILE = "vocabulary.json"
 WORD_VECTORS_FILE = "word_vectors.npy"
 # Directories of a run's copies of its pretrained weights; the second for a model of pictures alone.
 PRETRAINED, PRETRAINED_IMAGES = "pretrained", "pretrained_images"
@@ -98,9 +99,9 @@ def load_data(
     )
     short_dev = attempt(_first_images, stored[1], data_config.dev_images, field="data.dev_images")
     # Check these settings even if the training pairs cannot be read.
-    attempt(_check_mismatch, mismatch_config)
+    attempt(check_mismatch, mismatch_config)
     attempt(_check_filter, data_config)
-    mismatched = attempt(_run_mismatch, mismatch_config, stored[0], workdir=workdir)
+    mismatched = attempt(run_mismatch, mismatch_config, stored[0], workdir=workdir)
     kept = attempt(_kept_pairs, mismatched, stored[0], config=data_config)
     in_words = not any(split and split.vectors is not None for split in stored)
     if pieces is None:
@@ -154,8 +155,8 @@ def load_train(
     stored = attempt(open_split, data_config, "train")
     in_words = stored is None or stored.vectors is None
     stored = attempt(_first_images, stored, data_config.train_images, field="data.train_images")
-    attempt(_check_mismatch, mismatch_config)
-    mismatched = attempt(_run_mismatch, mismatch_config, stored, workdir=workdir)
+    attempt(check_mismatch, mismatch_config)
+    mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=workdir)
     vocabulary, split_sentences = _word_tools(problems, data_config, in_words, workdir)
     problems.raise_all()
     tokens = stored.vectors
@@ -213,7 +214,7 @@ def open_train_pairs(
         attempt(_first_images, stored, data_config.train_images, field="data.train_images")
         or stored
     )
-    mismatched = attempt(_run_mismatch, mismatch_config, stored, workdir=None)
+    mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=None)
     kept = attempt(_kept_pairs, mismatched, stored, config=data_config)
     train = _matched_pairs(stored, tokens=stored.captions)  # only the number of tokens matters
     return train if kept is None else train.take(kept)
@@ -346,33 +347,6 @@ def _check_no_words(config: Any, workdir: Path | None) -> None:
         )
 
 
-def _check_mismatch(config: Any) -> None:
-    """Check the mismatch settings as far as possible without the training pairs."""
-    if config.paired_file:
-        _check_paired_file(config)
-    elif not config.file:
-        mismatch.check_settings(config.protocol, config.rate, config.seed, config.paired_images)
-    elif config.paired_images or config.protocol == mismatch.SEMI_PAIRED:
-        raise ConfigError(
-            f"mismatch.paired_images is {config.paired_images} and mismatch.protocol "
-            f"{config.protocol}, expected 0 and image or caption with mismatch.file: an index does "
-            "not say which images are paired"
-        )
-    else:
-        mismatch.open_index(config.file)
-
-
-def _check_paired_file(config: Any) -> None:
-    found = (config.protocol, config.paired_images, config.file)
-    if found != (mismatch.SEMI_PAIRED, 0, ""):
-        raise ConfigError(
-            f"mismatch.paired_file: found with protocol {config.protocol}, paired_images "
-            f"{config.paired_images} and file {config.file!r}, expected {mismatch.SEMI_PAIRED}, 0 "
-            "and none"
-        )
-    mismatch.open_index(config.paired_file)
-
-
 def _check_filter(config: Any) -> None:
     """Check the filter settings as far as possible without the training pairs."""
     filters.check_settings(config)
@@ -382,32 +356,3 @@ def _check_filter(config: Any) -> None:
 
 def _kept_pairs(mismatched: Mismatch, train: StoredSplit, config: Any) -> Int[np.ndarray, " kept"]:
     return filters.kept_pairs(config, mismatched.stored_image == train.caption_image)
-
-
-def _run_mismatch(config: Any, train: StoredSplit, workdir: Path | None) -> Mismatch:
-    """Make the mismatch that the config asks for; it must equal that of `workdir`, if any."""
-    if config.paired_file:
-        asked = mismatch.read_known(config.paired_file, train.caption_image, len(train.images))
-    elif config.file:
-        asked = mismatch.read(config.file, train.caption_image, len(train.images))
-    else:
-        asked = mismatch.generate(
-            config.protocol,
-            config.rate,
-            config.seed,
-            train.caption_image,
-            len(train.images),
-            config.paired_images,
-        )
-    if workdir is None or not (workdir / INDEX_FILE).exists():
-        return asked
-    own_file = workdir / INDEX_FILE
-    own = mismatch.read(own_file, train.caption_image, len(train.images))
-    if not np.array_equal(own.stored_image, asked.stored_image):
-        raise DataError(
-            f"{own_file}: this run's mismatch has a true rate of {own.true_rate:.4f} and differs "
-            f"from the one that the config asks for ({asked.source}), which has "
-            f"{asked.true_rate:.4f}; the run's mismatch is never overwritten: use another workdir "
-            "or the run's own settings"
-        )
-    return asked

@@ -252,7 +252,7 @@ def _read_preparation_file(directory: Path) -> tuple[str, dict[str, Any]]:
 def _with_preparation(directory: Path, base: Any, settings: tuple[str, dict[str, Any]]) -> Any:
     file, fields = settings
     with named_errors(str(directory / file)):
-        return replace(base, preparation=read_preparation(fields, base))
+        return replace(base, preparation=read_preparation(fields, base.kind, base.image_size))
 
 
 def _pooling(directory: Path) -> str:

@@ -3,16 +3,11 @@
 import numpy as np
 import pytest
 
-from l2rm_jax.bases import ImageBase, Preparation, Stack, read_preparation
+from l2rm_jax.bases import Preparation, read_preparation
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import DataError
 
-STACK = Stack(1, 4, 1, 4, "gelu", 1e-5, True, 0.0, 0.0)
 IDENTITY = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
-
-
-def base(kind="clip", size=24):
-    return ImageBase(kind, STACK, size, 8, 10)
 
 
 def random_pixels(images=5, size=4):
@@ -59,18 +54,18 @@ def test_other_arrays_are_refused(array):
 
 
 def test_settings_that_a_file_leaves_out_are_those_of_transformers():
-    found = read_preparation({}, base(size=224))
+    found = read_preparation({}, "clip", 224)
     assert found.short_side == 224 and found.resample == 3 and found.image_size == 224
     assert found.mean[0] == 0.48145466 and found.std[2] == 0.27577711
-    found = read_preparation({}, base("siglip", 224))
+    found = read_preparation({}, "siglip", 224)
     assert found == Preparation(224, 0, 3, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
 
 def test_older_forms_of_sizes_are_read():
-    assert read_preparation({"size": 24, "crop_size": 24}, base()).short_side == 24
+    assert read_preparation({"size": 24, "crop_size": 24}, "clip", 24).short_side == 24
     settings = {"size": {"shortest_edge": 30}, "crop_size": {"height": 24, "width": 24}}
-    assert read_preparation(settings, base()).short_side == 30
-    assert read_preparation({"size": 24}, base("siglip")).short_side == 0
+    assert read_preparation(settings, "clip", 24).short_side == 30
+    assert read_preparation({"size": 24}, "siglip", 24).short_side == 0
 
 
 @pytest.mark.parametrize(
@@ -91,12 +86,12 @@ def test_older_forms_of_sizes_are_read():
 )
 def test_settings_that_cannot_be_followed_are_refused(settings, message):
     with pytest.raises(DataError, match=message):
-        read_preparation(settings, base())
+        read_preparation(settings, "clip", 24)
 
 
 def test_every_wrong_setting_is_named():
     with pytest.raises(DataError) as found:
-        read_preparation({"size": 20, "resample": "x", "image_mean": "y"}, base())
+        read_preparation({"size": 20, "resample": "x", "image_mean": "y"}, "clip", 24)
     assert len(found.value.args) == 3
 
 
