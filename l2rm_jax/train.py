@@ -77,7 +77,7 @@ def train(
     check_values(data.dev, data.test)  # a run of days must not fail at its end
     replicas = replicas or Replicas()
     replicas.check_batch(config.train.batch_size)
-    data = with_judged_vectors(config, data)
+    data = with_judged_vectors(config, data, workdir)
     runs = {"workdir": workdir, "replicas": replicas, "train": train}
     judge = partial(
         judge_data, config, workdir=workdir, detect=partial(judge_by_runs, config, **runs)

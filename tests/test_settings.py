@@ -48,6 +48,20 @@ def test_recipes_differ_in_the_number_of_networks_alone():
     assert {key: x for key, x in flat(recall).items() if fields[key] != x} == {"train.networks": 2}
 
 
+def test_the_pretrained_recipe_freezes_and_needs_a_directory():
+    linear, pretrained = load_config("recipes:linear"), load_config("recipes:pretrained")
+    fields = flat(linear)
+    assert {key: x for key, x in flat(pretrained).items() if fields[key] != x} == {
+        "model.text_encoder": "bert",
+        "model.text_states": "vector",
+        "model.image_states": "vector",
+        "optim.text_rate": 0.0,
+        "optim.image_rate": 0.0,
+    }
+    with pytest.raises(ConfigError, match=r"model\.pretrained: empty, expected the directory"):
+        check_settings(pretrained)
+
+
 def default_bases(config):
     """The sizes of BERT-base and CLIP ViT-B/32, which are the defaults of their classes."""
     text = read_text_base({"model_type": config.model.text_encoder})

@@ -21,7 +21,10 @@ from l2rm_jax.data.loading import load_train
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.data.text import Vocabulary, tokenize
 from l2rm_jax.data.word_report import WordReport, report_words
+from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import DataError, Problems
+from l2rm_jax.run.frozen import judged_vectors, with_vectors
+from l2rm_jax.run.pretrained import find_pretrained
 
 SPLIT = "train"  # what an audit reads of a directory
 _BLOCK = 65536  # rows that are checked at once
@@ -80,7 +83,8 @@ class Settings(NamedTuple):
 def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs:
     """Read the training pairs that a config describes, with its mismatch; nothing is filtered.
 
-    All features are read once, to check and to hash them.
+    All features are read once, to check and to hash them. Pretrained encoders that the config names
+    make the vectors of captions, and of pictures, as they were pretrained.
 
     Args:
       config: config of a run.
@@ -91,19 +95,28 @@ def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs
         problem.
     """
     data, problems = config.data, Problems()
-    loaded = problems.attempt(load_train, data, config.mismatch, workdir=workdir)
+    encoders = problems.attempt(find_pretrained, config, workdir=workdir)
+    loaded = problems.attempt(
+        load_train, data, config.mismatch, workdir=workdir, pretrained=encoders
+    )
     train, vocabulary = loaded or (None, None)
     ids = problems.attempt(read_ids, data, train)
     problems.raise_all()
     (image_ids, caption_ids), has_words = ids, not isinstance(train.tokens, RegionFeatures)
     has_texts = has_words or not data.path or bool(caption_files(Path(data.path), SPLIT))
     texts = train.captions if has_texts else None
+    if encoders is not None:
+        with matmul_precision(config.precision):
+            vectors = judged_vectors(encoders, train, config.evaluation.batch_size)
+        train, has_words = with_vectors(train, vectors), encoders.pieces is None
     image_ids = image_ids or [str(row) for row in range(len(train.images))]
     digest = hashlib.blake2b(digest_size=16)
     problems.attempt(_hash_features, digest, train.images)
-    if not has_words:
+    if isinstance(train.tokens, RegionFeatures):
         problems.attempt(_hash_features, digest, train.tokens)
     problems.raise_all()
+    if encoders is not None:
+        digest.update(repr(encoders.hashes()).encode())
     _hash_rest(digest, train.stored_image, texts, image_ids, caption_ids)
     return Inputs(
         name=str(workdir or data.path or data.name),

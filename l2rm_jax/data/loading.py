@@ -14,6 +14,7 @@ from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.importing.fit import read_record
 from l2rm_jax.data.mismatch import Mismatch
 from l2rm_jax.data.pairs import Data, PairDataset, Tokens
+from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.pretrained import Encoders
 from l2rm_jax.data.run_mismatch import INDEX_FILE, check_mismatch, run_mismatch
 from l2rm_jax.data.stored import (
@@ -136,8 +137,12 @@ def load_data(
 
 
 def load_train(
-    data_config: Any, mismatch_config: Any, *, workdir: str | Path | None
-) -> tuple[PairDataset, Vocabulary]:
+    data_config: Any,
+    mismatch_config: Any,
+    *,
+    workdir: str | Path | None,
+    pretrained: Encoders | None = None,
+) -> tuple[PairDataset, Vocabulary | Pieces]:
     """Read all training pairs of a run, with its mismatch; neither dev nor test need exist.
 
     No filter drops pairs. Without a vocabulary of the run or the config, the words are those of the
@@ -152,15 +157,23 @@ def load_train(
     workdir = None if workdir is None else Path(workdir)
     problems = Problems()
     attempt = problems.attempt
-    stored = attempt(open_split, data_config, "train")
+    pieces = None if pretrained is None else pretrained.pieces
+    in_pixels = pretrained is not None and pretrained.bases.image is not None
+    kinds = {"in_words": pieces is not None, "in_pixels": in_pixels}
+    stored = attempt(open_split, data_config, "train", **kinds)
     in_words = stored is None or stored.vectors is None
     stored = attempt(_first_images, stored, data_config.train_images, field="data.train_images")
     attempt(check_mismatch, mismatch_config)
     mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=workdir)
-    vocabulary, split_sentences = _word_tools(problems, data_config, in_words, workdir)
+    if pieces is None:
+        vocabulary, split_sentences = _word_tools(problems, data_config, in_words, workdir)
+    else:
+        vocabulary = pieces
     problems.raise_all()
     tokens = stored.vectors
-    if in_words:
+    if pieces is not None:
+        tokens = pieces.encode_all(stored.captions, f"captions of {stored.split}")
+    elif in_words:
         words = [tokenize(caption, split_sentences) for caption in stored.captions]
         vocabulary = vocabulary or Vocabulary.from_words(words, data_config.min_count)
         tokens = [vocabulary.encode_words(line) for line in words]

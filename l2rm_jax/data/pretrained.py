@@ -143,6 +143,10 @@ class Encoders:
             for group, arrays in each.parameters().items()
         }
 
+    def hashes(self) -> dict[str, dict[str, str]]:
+        """SHA-256 of each weight file, by the name of its copy."""
+        return {name: each.hashes() for name, each in self.directories.items()}
+
     def keep(self, workdir: Path) -> None:
         """Copy each directory into a work directory, as `Pretrained.keep`."""
         for name, each in self.directories.items():

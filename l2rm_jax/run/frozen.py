@@ -3,7 +3,8 @@
 Cross-fitting judges pairs by such vectors, and `l2rm import --encoder=jax:DIR` writes them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -77,33 +78,43 @@ class FrozenImages:
 
 def judged_vectors(
     encoders: Encoders, pairs: PairDataset, batch_size: int
-) -> dict[str, RegionFeatures]:
+) -> dict[str, Float16[np.ndarray, "n D"]]:
     """One vector of each caption and of each image, by the pretrained encoders that there are.
-
-    They are rounded to float16.
 
     Args:
       encoders: the encoders.
-      pairs: the captions and the images.
+      pairs: the captions, in the pieces of the encoder, and the images.
       batch_size: captions or images encoded at once.
 
     Returns:
       The vectors, by their field of `PairDataset`: `judged_captions`, `judged_images`.
     """
     bases, params, judged = encoders.bases, encoders.parameters(), {}
-
-    def collect(name: str, blocks: Callable[[Any, int], Blocks], items: Any, width: int) -> None:
-        title = f"vectors of the {name} of {pairs.split}"
-        vectors = _collected(blocks(items, batch_size), (len(items), width), title)
-        judged[f"judged_{name}"] = RegionFeatures.from_array(vectors[:, None], title)
-
     if bases.text is not None:
         captions = FrozenCaptions(bases.text, params["text_base"], vector=True)
-        collect("captions", captions.blocks, pairs.tokens, bases.text.width)
+        blocks, shape = captions.blocks(pairs.tokens, batch_size), (len(pairs), bases.text.width)
+        judged["judged_captions"] = _collected(blocks, shape, _title("captions", pairs))
     if bases.image is not None:
         images = FrozenImages(bases.image, params["image_base"], vector=True)
-        collect("images", images.blocks, pairs.images, bases.image.width)
+        shape = len(pairs.images), bases.image.width
+        blocks = images.blocks(pairs.images, batch_size)
+        judged["judged_images"] = _collected(blocks, shape, _title("images", pairs))
     return judged
+
+
+def with_vectors(
+    pairs: PairDataset, vectors: Mapping[str, Float16[np.ndarray, "n D"]]
+) -> PairDataset:
+    """The pairs with the vectors that `judged_vectors` gives."""
+    judged = {
+        name: RegionFeatures.from_array(array[:, None], _title(name.removeprefix("judged_"), pairs))
+        for name, array in vectors.items()
+    }
+    return replace(pairs, **judged)
+
+
+def _title(what: str, pairs: PairDataset) -> str:
+    return f"vectors of the {what} of {pairs.split}"
 
 
 def _collected(blocks: Blocks, shape: tuple[int, int], title: str) -> Float16[np.ndarray, "n D"]:

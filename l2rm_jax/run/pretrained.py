@@ -1,25 +1,32 @@
 """The pretrained weights of a run: found, checked, and put into its first state."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
+from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.loading import PRETRAINED, PRETRAINED_IMAGES
-from l2rm_jax.data.pairs import Data
+from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.data.pretrained import SOURCE_FILE, Encoders, Pretrained, open_pretrained
+from l2rm_jax.devices.hosts import is_primary, wait_for_file
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError, DataError, Problems
 from l2rm_jax.methods.base import TrainState
 from l2rm_jax.methods.closed_form import FITTED_HEAD
 from l2rm_jax.models import REGIONS, WORDS
 from l2rm_jax.run.config_file import with_changes
-from l2rm_jax.run.frozen import judged_vectors
+from l2rm_jax.run.frozen import judged_vectors, with_vectors
 from l2rm_jax.run.judgement import uses_crossfit
+
+VECTORS_FILE = "pretrained_vectors.npz"
 
 
 class Side(NamedTuple):
@@ -221,22 +228,45 @@ def _has_changed(pretrained: Pretrained, original: Path) -> bool:
         return True
 
 
-def with_judged_vectors(config: ConfigDict, data: Data) -> Data:
+def with_judged_vectors(config: ConfigDict, data: Data, workdir: str | Path) -> Data:
     """Add vectors of the training pairs by the pretrained encoders, where something needs them.
 
     Cross-fitting judges pairs, and the head `linear` is fitted, by the vectors of the encoders as
-    they were pretrained: those of trained ones would know the pairs.
+    they were pretrained: those of trained ones would know the pairs. They are made once, by host 0,
+    and kept in the work directory.
 
     Args:
       config: config of the run.
       data: its data.
+      workdir: its work directory.
+
+    Raises:
+      DataError: the kept vectors are damaged, or of other captions, images or weights.
     """
     needed = uses_crossfit(config) or config.model.head == FITTED_HEAD
     if data.pretrained is None or not needed:
         return data
-    with matmul_precision(config.precision):
-        judged = judged_vectors(data.pretrained, data.train, config.evaluation.batch_size)
-    return replace(data, train=replace(data.train, **judged))
+    path = Path(workdir) / VECTORS_FILE
+    made_of = np.array(_digest(data.pretrained, data.train))
+    if is_primary() and not path.exists():
+        with matmul_precision(config.precision):
+            made = judged_vectors(data.pretrained, data.train, config.evaluation.batch_size)
+        replace_arrays(path, {**made, "made_of": made_of})
+    wait_for_file(path)
+    with open_arrays(path, "vectors of the training pairs", "remove it to make them again") as file:
+        judged = dict(file)
+    if judged.pop("made_of", None) != made_of:
+        raise DataError(f"{path}: made of other captions, images or weights; remove it")
+    return replace(data, train=with_vectors(data.train, judged))
+
+
+def _digest(encoders: Encoders, pairs: PairDataset) -> str:
+    """Hash of the weights, of the captions in pieces, and of the number and size of the images."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(json.dumps([encoders.hashes(), *map(int, pairs.images.shape)]).encode())
+    if isinstance(pairs.tokens, list):
+        digest.update(np.concatenate([[len(ids), *ids] for ids in pairs.tokens]).tobytes())
+    return digest.hexdigest()
 
 
 def with_pretrained(state: TrainState, parameters: dict[str, Any]) -> TrainState:

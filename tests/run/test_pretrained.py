@@ -4,12 +4,14 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
 
 import l2rm_jax
+from l2rm_jax.audit import read_inputs
 from l2rm_jax.check import check
 from l2rm_jax.config import default
 from l2rm_jax.crossfit.features import caption_vectors
@@ -21,8 +23,10 @@ from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.models import WORDS
 from l2rm_jax.models.pretrained import TextTransformer
+from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.inputs import check_settings, read_data
 from l2rm_jax.run.pretrained import (
+    VECTORS_FILE,
     changed_directories,
     find_pretrained,
     with_judged_vectors,
@@ -172,7 +176,7 @@ def test_the_words_of_an_alignment_are_those_of_the_caption(tmp_path):
 def test_judged_captions_are_the_vectors_of_the_pretrained_encoder(tmp_path):
     """For cross-fitting and the linear head alone; in float16, and taken with their pairs."""
     config = bert_config(train__draw="posterior")
-    data = with_judged_vectors(config, read_data(config, tmp_path))
+    data = with_judged_vectors(config, read_data(config, tmp_path), tmp_path)
     expected, _ = states_of(data.pretrained, data.train.captions, vector=True)
     rows = np.arange(len(data.train))
     found = data.train.judged_captions
@@ -183,8 +187,40 @@ def test_judged_captions_are_the_vectors_of_the_pretrained_encoder(tmp_path):
     np.testing.assert_array_equal(part.rows(np.arange(2)), found.rows(np.array([7, 3])))
     for fields in ({}, {"model__head": "linear", "model__text_states": "vector"}):
         config = bert_config(**fields)
-        data = with_judged_vectors(config, read_data(config, tmp_path))
+        data = with_judged_vectors(config, read_data(config, tmp_path), tmp_path)
         assert (data.train.judged_captions is None) == (not fields)
+
+
+def test_judged_vectors_are_made_once_and_belong_to_their_captions(tmp_path, monkeypatch):
+    config = bert_config(train__draw="posterior")
+    data = read_data(config, tmp_path)
+    made = with_judged_vectors(config, data, tmp_path).train.judged_captions
+
+    def refuse(*_):
+        raise AssertionError("made again")
+
+    monkeypatch.setattr("l2rm_jax.run.pretrained.judged_vectors", refuse)
+    kept, rows = with_judged_vectors(config, data, tmp_path).train.judged_captions, np.arange(100)
+    np.testing.assert_array_equal(kept.rows(rows), made.rows(rows))
+    other = replace(data, train=data.train.take(rows[::-1]))
+    file = tmp_path / VECTORS_FILE
+    with pytest.raises(DataError, match=r"vectors.npz: made of other captions, images or weights"):
+        with_judged_vectors(config, other, tmp_path)
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(DataError, match=r"vectors.npz: not vectors of the training pairs"):
+        with_judged_vectors(config, data, tmp_path)
+
+
+def test_an_audit_reads_the_same_vectors(tmp_path):
+    """Beside the words, which are a second opinion on what captions say."""
+    config = bert_config(train__draw="posterior", mismatch__rate=0.2)
+    train = with_judged_vectors(config, read_data(config, tmp_path), tmp_path).train
+    inputs, rows = read_inputs(config), np.arange(len(train))
+    np.testing.assert_array_equal(inputs.captions[rows], train.judged_captions.rows(rows)[:, 0])
+    np.testing.assert_array_equal(inputs.image_of, train.stored_image)
+    assert inputs.text_rows is not None and inputs.texts == train.captions
+    words = read_inputs(with_changes(config, {"model.text_encoder": "gru", "model.pretrained": ""}))
+    assert words.captions.shape[1] != 12 and words.digest != inputs.digest
 
 
 @pytest.mark.slow
