@@ -230,12 +230,8 @@ MODES = (
         "which pairs are mismatched",
         "l2rm audit --data=D --out=A",
         (
-            *(
-                CONFIG,
-                FIELD,
-                DATA._replace(value="DIR", meaning="directory of the data"),
-                PRETRAINED,
-            ),
+            *(CONFIG, FIELD, PRETRAINED),
+            DATA._replace(value="DIR", meaning="directory of the data"),
             Flag("workdir", "DIR", "a run whose data are audited, by what it trained"),
             Flag("out", "DIR", "the new directory: report, table, page, scores for training"),
         ),
