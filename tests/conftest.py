@@ -15,8 +15,12 @@ from functools import partial
 from pathlib import Path
 
 import jax
+import jaxtyping
 import pytest
 
+from tests.array_types import check_arrays
+
+jaxtyping.install_import_hook("l2rm_jax", f"tests.array_types.{check_arrays.__name__}")
 from l2rm_jax.devices.programs import set_compiler_flags
 
 set_compiler_flags()
@@ -30,6 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Simulate several devices, and share compiled programs between tests and workers."""
     devices = "8" if config.option.markexpr == "exhaustive" else "4"
     jax.config.update("jax_num_cpu_devices", int(os.environ.get("JAX_NUM_CPU_DEVICES", devices)))
+    # Arrays of different ranks or types are brought together by name, never by guess.
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
     if hasattr(config, "cache"):  # pytest's own, which --cache-clear empties
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(config.cache.mkdir("compiled"))
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
@@ -81,6 +88,14 @@ def free_compiled_programs():
     maps = Path("/proc/self/maps")
     if not maps.exists() or maps.read_bytes().count(b"\n") > MOST_MEMORY_MAPS:
         jax.clear_caches()
+
+
+@pytest.fixture
+def unchecked_arrays():
+    """Arrays of wrong shapes reach the function that is to refuse them."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="module")

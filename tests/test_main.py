@@ -295,7 +295,7 @@ def test_config_of_omit(name):
     optim, train = config.optim, config.train
     assert (optim.learning_rate, optim.weight_decay, train.batch_size) == (5e-4, 5e-4, 384)
     rate = Optimiser(optim.learning_rate, optim.decay_epochs, (train.warmup_epochs,)).rate
-    rates = [float(rate(epoch)) for epoch in range(train.warmup_epochs + train.epochs)]
+    rates = [float(rate(jnp.int32(epoch))) for epoch in range(train.warmup_epochs + train.epochs)]
     assert rates == pytest.approx([5e-4] * 10 + [5e-5] * 5) and train.warmup_epochs == 1
     assert (config.model.region_mask, config.model.word_noise) == (0.4, 0.2)
     assert (config.model.match_epsilon, config.loss.margin) == (0.02, 0.05)

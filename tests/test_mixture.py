@@ -89,6 +89,7 @@ def test_is_consistent_compares_at_the_low_end():
     assert not wide.is_consistent
 
 
+@pytest.mark.usefixtures("unchecked_arrays")
 @pytest.mark.parametrize("losses", [[], [[0.1, 0.2]], [0.1, np.nan], [np.inf, 0.2]])
 def test_bad_losses_are_refused(losses):
     for fit_one in (fit, fit_gaussian):

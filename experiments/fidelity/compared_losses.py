@@ -50,7 +50,7 @@ def ncr(arrays: Arrays) -> Errors:
     def evaluate(sims, labels, w):
         predicted = ranking.prediction(sims, margin=margin)
         targets = {
-            "labelled_target": w + (1 - w) * predicted,
+            "labelled_target": w + (1 - w) * predicted[None],
             "of_2022/labelled_target": w + (1 - w) * predicted[0],
             "derived/labelled_target_per_pair": w + (1 - w) * predicted[:, None],
         }

@@ -114,11 +114,13 @@ class Curve(NamedTuple):
     doubt: Float[np.ndarray, " steps"]
     ratio: Float[np.ndarray, " steps"]
 
-    def posterior(self, doubt: Float[np.ndarray, " n"], rate: float) -> Float[np.ndarray, " n"]:
+    def posterior(
+        self, doubt: Float[np.ndarray, "*shape"], rate: float
+    ) -> Float[np.ndarray, "*shape"]:
         """Probability that pairs of such doubt are mismatched, if a share `rate` is, in [0, 1]."""
         return np.minimum(rate * self.at(doubt), 1)
 
-    def at(self, doubt: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    def at(self, doubt: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
         """Ratio at each doubt."""
         place = np.searchsorted(self.doubt, doubt, "right") - 1
         return self.ratio[np.clip(place, 0, len(self.doubt) - 1)]

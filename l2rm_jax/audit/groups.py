@@ -175,6 +175,6 @@ def _most_similar(
 ) -> tuple[jax.Array, jax.Array]:
     """The most similar of the first `count` vectors, itself aside."""
     likeness = jnp.matmul(vectors, all_vectors.T, precision="highest")
-    places = jnp.arange(len(all_vectors))
+    places = jnp.arange(len(all_vectors))[None]
     likeness = jnp.where((places == own[:, None]) | (places >= count), -jnp.inf, likeness)
-    return jax.lax.top_k(likeness, _NEAR)
+    return tuple(jax.lax.top_k(likeness, _NEAR))

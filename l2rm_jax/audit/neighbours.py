@@ -208,7 +208,7 @@ def _nearest(
 @jax.jit
 def _near(vectors: jax.Array, groups: jax.Array, trust: jax.Array) -> jax.Array:
     """[R, R] weights of similar images."""
-    same = groups[:, None] == groups
+    same = groups[:, None] == groups[None]
     return _nearest(jnp.where(same, _EXCLUDED, _product(vectors, vectors)), trust)
 
 
@@ -229,7 +229,7 @@ def _block_scores(block: _Block, of: _References) -> tuple[Neighbours, Neighbour
 
 def _by_images(block: _Block, of: _References) -> tuple[jax.Array, jax.Array]:
     fits = _product(block.caption[0], of.total[0] / of.count[:, None])  # [B, R]
-    same = block.group[:, None] == of.group
+    same = block.group[:, None] == of.group[None]
     weights = _nearest(jnp.where(same, _EXCLUDED, _product(block.vector, of.vector)), of.trust)
     # The neighbours of a wrong image may hold the image that the caption is stored with, and so
     # the caption itself: that one is left out.
@@ -242,8 +242,8 @@ def _by_images(block: _Block, of: _References) -> tuple[jax.Array, jax.Array]:
 
 def _by_captions(block: _Block, of: _References) -> tuple[jax.Array, jax.Array]:
     likeness = _product(block.caption[0], of.caption)  # [B, C]
-    likeness = jnp.where(block.row[:, None] == of.caption_row, _EXCLUDED, likeness)
-    siblings = block.group[:, None] == of.caption_group
+    likeness = jnp.where(block.row[:, None] == of.caption_row[None], _EXCLUDED, likeness)
+    siblings = block.group[:, None] == of.caption_group[None]
     weights = _nearest(jnp.where(siblings, _EXCLUDED, likeness), of.caption_trust)
     stored = jnp.sum(weights * _product(block.vector, of.caption_image), axis=1)
     # Siblings of a misplaced caption stay where they are, and may be among its neighbours.

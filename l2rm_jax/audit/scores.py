@@ -164,7 +164,7 @@ def _compare(
     """
     scaled = jnp.asarray(scores, jnp.float32).T / temperature
     mean_exp = jax.nn.logsumexp(scaled, axis=1) - jnp.log(scaled.shape[1])
-    is_own = jnp.arange(scaled.shape[1]) == own[:, None]
+    is_own = jnp.arange(scaled.shape[1])[None] == own[:, None]
     elsewhere = _mean_exp(scores.T, is_own, temperature)
     chosen = jnp.take_along_axis(scaled, wrong, axis=1)
     return mean_exp, elsewhere, mean_exp - scaled.mean(axis=1), chosen

@@ -127,7 +127,7 @@ def _similarities(
         model, number = model_and_fold
         image_codes = model.encode_images(images)
         codes = model.encode_captions(captions)
-        rows = jnp.arange(len(codes))[:, None] + shifts
+        rows = jnp.arange(len(codes))[:, None] + shifts[None]
         found = jnp.einsum("bk,bsk->bs", codes, image_codes[rows])
         return jnp.where(fold[:, None] == number, found, values), None
 

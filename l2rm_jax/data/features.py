@@ -118,7 +118,7 @@ class RegionFeatures:
     @classmethod
     def from_array(
         cls,
-        array: Float[np.ndarray, "images regions dimensions"],
+        array: Float[np.ndarray, "images ... dimensions"] | LazyRows,
         name: str,
         counts: Int[np.ndarray, " images"] | None = None,
         vector: str = "region",

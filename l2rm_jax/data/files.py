@@ -74,7 +74,8 @@ def open_arrays(path: str | Path, what: str, hint: str) -> Iterator[Mapping[str,
       DataError: the file is missing or damaged, or an array that is asked for is missing.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # NumPy leaves a damaged file open that it has opened itself.
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             yield file
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: not {what} ({type(error).__name__}); {hint}") from error

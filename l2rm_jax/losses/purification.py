@@ -15,7 +15,7 @@ def symmetry(sims: Float[Array, "pairs pairs"]) -> Float[Array, ""]:
 
 
 def structure(
-    images: Float[Array, "pairs D"], captions: Float[Array, "pairs D"]
+    images: Float[Array, "pairs Di"], captions: Float[Array, "pairs Dc"]
 ) -> Float[Array, ""]:
     """Mean squared difference between the cosines among images and those among their captions.
 

@@ -105,9 +105,9 @@ def hardest_k(
     """
     captions, images = _hinges(sims, margin)
     count = jnp.clip(k, 1, max(len(sims) - 1, 1))
-    is_hard = jnp.arange(len(sims)) >= len(sims) - count  # the largest come last
+    is_hard = jnp.arange(len(sims))[None] >= len(sims) - count  # the largest come last
     hardest = jnp.sort(captions, axis=1) + jnp.sort(images, axis=0).T
-    return jnp.sum(jnp.where(is_hard, hardest, 0.0), axis=1) / count
+    return jnp.sum(jnp.where(is_hard, hardest, 0.0), axis=1) / count.astype(sims.dtype)
 
 
 def smallest(values: Float[Array, " pairs"], share: float) -> Float[Array, ""]:

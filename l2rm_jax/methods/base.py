@@ -276,7 +276,7 @@ def skip_non_finite(step: Callable) -> Callable:
 
     def guarded_step(state: TrainState, batch: Any) -> tuple[TrainState, dict]:
         new, metrics = step(state, batch)
-        finite = jnp.all(jnp.isfinite(jnp.stack(jax.tree.leaves(metrics))))
+        finite = jnp.all(jnp.stack(jax.tree.leaves(jax.tree.map(jnp.isfinite, metrics))))
         kept = state.replace(step=new.step)
         return jax.tree.map(lambda x, old: jnp.where(finite, x, old), new, kept), metrics
 

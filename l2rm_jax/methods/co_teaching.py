@@ -109,7 +109,7 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
 
     losses_of = scores_of_networks(parts.pair_losses, networks)
 
-    def score(state: TrainState, batch: Any) -> Float[Array, "B 2"]:
+    def score(state: TrainState, batch: Any) -> Float[Array, "B n"]:
         return losses_of(state, batch).T
 
     def plan(score_pairs: Callable, dataset, epoch: int) -> EpochPlan:

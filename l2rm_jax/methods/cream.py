@@ -136,7 +136,7 @@ def cutoffs(
     """
     total = sum(sizes[name] for name in means)
     mean = sum(sizes[name] * value for name, value in means.items()) / jnp.maximum(total, 1)
-    clean = jnp.maximum(hard_epoch - since, mean)
+    clean = jnp.maximum((hard_epoch - since).astype(jnp.float32), mean)
     is_mostly_clean = sizes["clean"] > MOSTLY_CLEAN * sum(sizes.values())
     return {
         "clean": jnp.where(is_mostly_clean, 0.0, clean),

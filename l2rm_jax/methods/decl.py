@@ -76,7 +76,7 @@ register_method("decl", make)
 
 def negatives(step: Int[Array, ""], batch_size: int) -> Int[Array, ""]:
     """Number of hardest negatives of a step; steps count from 1, those of the warm-up included."""
-    fallen = jnp.floor(batch_size - NEGATIVES_PER_STEP * step).astype(jnp.int32)
+    fallen = jnp.floor(batch_size - NEGATIVES_PER_STEP * step.astype(jnp.float32)).astype(jnp.int32)
     return jnp.maximum(fallen, FEWEST_NEGATIVES)
 
 

@@ -92,7 +92,7 @@ def clean_labels(
       margins: "paper" or "code".
     """
     if margins == "code":
-        return weight[:, None] + (1 - weight[:, None]) * predicted
+        return weight[:, None] + (1 - weight[:, None]) * predicted[None]
     return weight + (1 - weight) * predicted
 
 

@@ -215,7 +215,9 @@ def _loss(
     if (
         stage == "learning" and config.rcsl.paired_loss
     ):  # a mean, because the number of known pairs differs between batches
-        metrics["hinge_of_a_pair"] = terms["loss_paired"] / jnp.maximum(jnp.sum(paired), 1)
+        metrics["hinge_of_a_pair"] = terms["loss_paired"] / jnp.maximum(
+            jnp.sum(paired, dtype=jnp.float32), 1
+        )
     return loss, (updated.get("batch_stats", {}), metrics)
 
 

@@ -140,7 +140,7 @@ def align_regions(
     return jnp.moveaxis(shares * word_weights[:, None], 2, 0)
 
 
-def alignments(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "I C L+1 S"]:
+def alignments(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "I C N S"]:
     """Unit alignment vectors of each caption with each image: entry 0 is global, then the words.
 
     They are projected squared differences: `params["overall"]` projects those of the global

@@ -17,7 +17,7 @@ from l2rm_jax.models.attention import region_word_cosines
 from l2rm_jax.models.chunks import map_captions, pairwise
 from l2rm_jax.models.encoders import ImageCode, RegionEncoder, TextCode
 from l2rm_jax.models.head import SimilarityHead, register_head
-from l2rm_jax.models.layers import Linear, l2_normalise, uniform_init
+from l2rm_jax.models.layers import Linear, add_bias, l2_normalise, uniform_init
 
 TEMPERATURE = 0.1  # of the pooling over words, `belta` in the code
 HEADS_OF_ATTENTION = 8
@@ -80,7 +80,7 @@ class AttendingImageEncoder(nn.Module):
     def __call__(
         self, images: Float[Array, "I R Dv"], counts: Int[Array, " I"], train: bool
     ) -> ImageCode:
-        is_region = jnp.arange(images.shape[1]) < counts[:, None]
+        is_region = jnp.arange(images.shape[1])[None] < counts[:, None]
         mask = is_region.astype(jnp.float32)
         # NaN in the padding must not reach the gradient.
         images = jnp.where(is_region[..., None], images, 0.0)
@@ -105,7 +105,7 @@ class RegionAttention(nn.Module):
         normed = nn.LayerNorm(epsilon=1e-5, name="norm")(x)
         kernel = self.param("input_kernel", uniform_init((6 / (4 * size)) ** 0.5), (size, 3 * size))
         bias = self.param("input_bias", nn.initializers.zeros_init(), (3 * size,))
-        projected = (normed @ kernel + bias).reshape(*x.shape[:2], 3, heads, size // heads)
+        projected = add_bias(normed @ kernel, bias).reshape(*x.shape[:2], 3, heads, size // heads)
         queries, keys, values = jnp.moveaxis(projected, 2, 0)
         attended = nn.dot_product_attention(
             queries, keys, values, mask=mask[:, None, None, :] > 0, deterministic=True

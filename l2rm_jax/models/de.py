@@ -18,6 +18,7 @@ from l2rm_jax.models.layers import (
     BatchNorm,
     Dropout,
     Linear,
+    add_bias,
     l2_normalise,
     masked_mean,
     uniform_init,
@@ -128,10 +129,11 @@ class Levels(nn.Module):
         values = jax.lax.conv_general_dilated(
             states, kernel, (1,), padding, dimension_numbers=dimensions
         )
-        values = nn.relu(values + bias)
+        values = nn.relu(add_bias(values, bias))
         if self.packed:  # a window counts that has an entry of the sequence
             ends = jnp.sum(mask, axis=1, keepdims=True) + width - 1
-            values *= (jnp.arange(values.shape[1]) < ends)[..., None]
+            counts = jnp.arange(values.shape[1], dtype=mask.dtype)[None] < ends
+            values = jnp.where(counts[..., None], values, 0.0)
         return jnp.max(values, axis=1)
 
 
@@ -143,7 +145,7 @@ class VideoEncoder(nn.Module):
     def __call__(
         self, images: Float[Array, "I R Dv"], counts: Int[Array, " I"], train: bool
     ) -> ImageCode:
-        is_frame = jnp.arange(images.shape[1]) < counts[:, None]
+        is_frame = jnp.arange(images.shape[1])[None] < counts[:, None]
         mask = is_frame.astype(jnp.float32)
         # NaN in the padding must not reach the gradient.
         frames = jnp.where(is_frame[..., None], images, 0.0)
@@ -169,7 +171,7 @@ class SentenceEncoder(nn.Module):
         lengths: Int[Array, " J"],
         train: bool,
     ) -> TextCode:
-        mask = (jnp.arange(tokens.shape[1]) < lengths[:, None]).astype(jnp.float32)
+        mask = (jnp.arange(tokens.shape[1])[None] < lengths[:, None]).astype(jnp.float32)
         if self.vocabulary_size:
             init = uniform_init(1.0)
             table = self.param("embedding", init, (self.vocabulary_size, self.word_dim))

@@ -60,7 +60,7 @@ class Direction(nn.Module):
     hidden: int
 
     @nn.compact
-    def __call__(self, inputs: Float[Array, "L J E"]) -> tuple[Float[Array, "H 3H"], _Gates]:
+    def __call__(self, inputs: Float[Array, "L J E"]) -> tuple[Float[Array, "H 3*H"], _Gates]:
         init = uniform_init(self.hidden**-0.5)
         gates = 3 * self.hidden
         input_kernel = self.param("input_kernel", init, (inputs.shape[-1], gates))
@@ -78,7 +78,7 @@ class Direction(nn.Module):
 
 @jax.custom_vjp
 def _hidden_states(
-    kernels: Float[Array, "2 H 3H"], gates: _Gates, mask: Float[Array, "L 2 J"]
+    kernels: Float[Array, "2 H 3*H"], gates: _Gates, mask: Float[Array, "L 2 J"]
 ) -> Float[Array, "L 2 J H"]:
     """States after each step.
 

@@ -136,7 +136,7 @@ def _attend(
 def _remember(
     params: dict,
     queries: Float[Array, "#I C L D"],
-    attended: Float[Array, "I C L 2D"],
+    attended: Float[Array, "I C L 2*D"],
     texts: TextCode,
 ) -> Float[Array, "I C L D"]:
     """The queries of the next round, from the projections of what these queries attend to."""

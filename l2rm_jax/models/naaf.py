@@ -85,7 +85,7 @@ class NAAF(SimilarityHead):
 register_head("naaf", lambda config: NAAF(config.naaf.threshold))
 
 
-def _with_threshold(texts: TextCode, threshold: Float[Array, "#J"]) -> TextCode:
+def _with_threshold(texts: TextCode, threshold: Float[Array, "*J"]) -> TextCode:
     """Captions with the threshold that each is scored with in place of their global vectors."""
     thresholds = jnp.broadcast_to(threshold, len(texts.mask))
     return texts.replace(overall=jax.lax.stop_gradient(thresholds[:, None]), norms=None)
@@ -102,7 +102,7 @@ def word_parts(
 
     Values at padded words are finite and meaningless.
     """
-    above = naaf_threshold.largest_cosines(cosines, mask) - threshold
+    above = naaf_threshold.largest_cosines(cosines, mask) - threshold[None]
     weights = feature_weights(cosines, mask, threshold)
     norms = mixture_norms(weights, products)
     features = jnp.sum(weights * cosines, axis=1) / jnp.maximum(norms, 1e-8)
@@ -114,6 +114,7 @@ def feature_weights(
     cosines: Float[Array, "I R C L"], mask: Float[Array, "I R"], threshold: Float[Array, "C 1"]
 ) -> Float[Array, "I R C L"]:
     """Weights of the regions above the threshold; their sum is 1, or 0 where there is none."""
+    threshold = threshold[None, None]
     is_above = (cosines > threshold) & (mask[..., None, None] > 0)
     # The inner choice keeps numbers far below the threshold out of the exponential.
     excess = jnp.where(is_above, cosines - threshold, 0.0)
@@ -161,4 +162,4 @@ def _align(_, images: ImageCode, texts: TextCode) -> Float[Array, "C I R L"]:
     cosines = region_word_cosines(images, texts)
     weights = feature_weights(cosines, images.mask, texts.overall)
     weights += _relevance_weights(cosines, images.mask, texts.mask)
-    return jnp.moveaxis(weights / 2 * shares(texts.mask)[:, None], 2, 0)
+    return jnp.moveaxis(weights / 2 * shares(texts.mask)[None, None], 2, 0)

@@ -140,7 +140,7 @@ def by_caption(
         cosines = jnp.einsum("ird,ld->irl", images.regions[rows], words)
         is_first = jnp.argmax(scores) == own
         maxima = largest_cosines(cosines, images.mask[rows])[:, None]
-        found = _draws(maxima, mask[None] * is_first)
+        found = _draws(maxima, jnp.where(is_first, mask[None], 0.0))
         draws = jax.tree.map(jnp.add, draws, found)
         moved = move(thresholds, draws)
         moved = jax.tree.map(lambda x, y: jnp.where(is_first, x, y), moved, thresholds)

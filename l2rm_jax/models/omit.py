@@ -54,7 +54,7 @@ class OMIT(SimilarityHead):
     def __call__(self, images: ImageCode, texts: TextCode, train: bool) -> Float[Array, "I J"]:
         return self._map(_score, images, texts, self.sparse_gradient).T
 
-    def plans(self, images: ImageCode, texts: TextCode) -> Float[Array, "J I R+1 L+1"]:
+    def plans(self, images: ImageCode, texts: TextCode) -> Float[Array, "J I bins_R bins_L"]:
         """The plans behind the similarities, dustbins first."""
         length = texts.mask.shape[1] + 1
 
@@ -122,7 +122,7 @@ register_head("omit", _make)
 
 def _plan(
     matching: str, margins: str, epsilon: float, _, images: ImageCode, texts: TextCode
-) -> tuple[Float[Array, "I C R+1 L+1"], Float[Array, "I C R+1 L+1"]]:
+) -> tuple[Float[Array, "I C bins_R bins_L"], Float[Array, "I C bins_R bins_L"]]:
     """Plan and inner products of each caption with each image, dustbins first.
 
     The dustbin of an image is its first region, that of a caption its global vector.

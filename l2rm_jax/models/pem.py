@@ -64,7 +64,7 @@ class Gaussian(nn.Module):
     @nn.compact
     def __call__(
         self, items: Float[Array, "n k d"], mask: Float[Array, "n k"]
-    ) -> Float[Array, "n 2d"]:
+    ) -> Float[Array, "n 2*d"]:
         hidden = nn.tanh(Linear(items.shape[-1] // 2, name="hidden")(items))
         logits = Linear(1, name="attention")(hidden)[..., 0]
         weights = jax.nn.softmax(logits, axis=1, where=mask > 0)

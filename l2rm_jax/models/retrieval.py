@@ -164,10 +164,10 @@ class RetrievalModel(nn.Module):
         self,
         images: Images,
         tokens: Tokens,
-        lengths: Int[Array, " J/n"],
-        regions: Int[Array, " I/n"] | None = None,
+        lengths: Int[Array, " J"],
+        regions: Int[Array, " I"] | None = None,
         train: bool = False,
-    ) -> Float[Array, "I J"]:
+    ) -> Float[Array, "all_I all_J"]:
         """Similarities of the global batch, the same on each of the n devices.
 
         Each device encodes its own images and captions, receives the encoded images of the other
@@ -181,7 +181,7 @@ class RetrievalModel(nn.Module):
 
     def similarity_across_devices(
         self, images: ImageCode, texts: TextCode, train: bool = False
-    ) -> Float[Array, "I J"]:
+    ) -> Float[Array, "all_I all_J"]:
         """Similarities of the encoded images and captions of all devices, the same on each."""
         if self.axis_name is None:
             return self.similarity(images, texts, train)
@@ -193,9 +193,9 @@ class RetrievalModel(nn.Module):
         self,
         images: Images,
         tokens: Tokens,
-        lengths: Int[Array, " J/n"],
-        regions: Int[Array, " I/n"] | None = None,
-    ) -> Float[Array, "I J"]:
+        lengths: Int[Array, " J"],
+        regions: Int[Array, " I"] | None = None,
+    ) -> Float[Array, "all_I all_J"]:
         """Cosines of mean region vectors and mean word vectors, in training mode.
 
         The head is not used. As an ablation (L2RM Tab. 3), 1 minus these cosines replaces the
@@ -208,10 +208,10 @@ class RetrievalModel(nn.Module):
         self,
         images: Images,
         tokens: Tokens,
-        lengths: Int[Array, " J/n"],
-        regions: Int[Array, " I/n"] | None = None,
+        lengths: Int[Array, " J"],
+        regions: Int[Array, " I"] | None = None,
         train: bool = False,
-    ) -> tuple[Float[Array, "I D"], Float[Array, "J D"]]:
+    ) -> tuple[Float[Array, "all_I D"], Float[Array, "all_J D"]]:
         """Mean region vectors and mean word vectors of the global batch, as unit vectors."""
         image_code = self.encode_images(images, regions, train)
         return self.mean_of_codes(image_code, self.encode_captions(tokens, lengths, train))

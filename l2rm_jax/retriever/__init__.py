@@ -1,6 +1,6 @@
 """A trained model in use: load, encode, score, search, export.
 
-* `load` opens runs and published checkpoints as a `Retriever`, of one or more `network`s.
+* `loading` opens runs and published checkpoints as a `Retriever`, of one or more `network`s.
 * `retriever` encodes and searches; `sources` reads what it is given, `encoder` encodes texts as
   imported data were; `encodings` and `hits` are what it returns, `saved` keeps encodings on disk.
 * `finding` has the three ways to search, `top` finds the best of a large gallery; `page` and
@@ -14,7 +14,7 @@ May import `published`, `run` and all that these use.
 
 from l2rm_jax.retriever.encodings import EncodedCaptions, EncodedImages
 from l2rm_jax.retriever.hits import Hit, Hits
-from l2rm_jax.retriever.load import load
+from l2rm_jax.retriever.loading import load
 from l2rm_jax.retriever.retriever import Retriever
 
 __all__ = ["EncodedCaptions", "EncodedImages", "Hit", "Hits", "Retriever", "load"]

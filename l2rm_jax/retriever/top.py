@@ -96,7 +96,7 @@ def _scores(
     products = jnp.matmul(queries, block.T, precision=jax.lax.Precision.HIGHEST)
     if metric == "ip":
         return products
-    squared = jnp.sum(queries**2, axis=1)[:, None] + jnp.sum(block**2, axis=1) - 2 * products
+    squared = jnp.sum(queries**2, axis=1)[:, None] + jnp.sum(block**2, axis=1)[None] - 2 * products
     return -jnp.sqrt(jnp.maximum(squared, MIN_SQUARED_DISTANCE))
 
 
@@ -110,12 +110,12 @@ def _top_k(scores: Float[Array, "Q n"], k: int) -> tuple[Float[Array, "Q m"], In
     count, size = scores.shape
     k = min(k, size)
     if size < 2 * GROUP or size % GROUP or k > size // GROUP:
-        return jax.lax.top_k(scores, k)
+        return tuple(jax.lax.top_k(scores, k))
     grouped = scores.reshape(count, size // GROUP, GROUP)
     _, groups = jax.lax.top_k(grouped.max(axis=2), k)
     groups = jnp.sort(groups, axis=1)  # so that columns ascend, for the order of ties
     candidates = jnp.take_along_axis(grouped, groups[..., None], axis=1).reshape(count, -1)
-    columns = (groups[..., None] * GROUP + jnp.arange(GROUP)).reshape(count, -1)
+    columns = (groups[..., None] * GROUP + jnp.arange(GROUP)[None, None]).reshape(count, -1)
     scores, places = jax.lax.top_k(candidates, k)
     return scores, jnp.take_along_axis(columns, places, axis=1)
 

@@ -127,7 +127,7 @@ def test_the_best_temperature_has_bounds():
 def test_products_are_found_by_row():
     rng = np.random.default_rng(2)
     images, captions = np.array([2, 5, 9]), np.array([1, 4, 6, 7])
-    of_images, of_captions = rng.standard_normal((3, 8)), rng.standard_normal((4, 8))
+    of_images, of_captions = rng.random((3, 8), np.float32), rng.random((4, 8), np.float32)
     similarity = product_similarity(images, of_images, captions, of_captions)
     expected = of_images[[2, 0]] @ of_captions[[3, 3, 1]].T
     found = similarity(np.array([9, 2]), np.array([7, 7, 4]))

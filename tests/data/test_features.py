@@ -208,6 +208,7 @@ def test_a_region_that_is_not_finite_is_named_among_padding(tmp_path):
         RegionFeatures.read(tmp_path / "train_ims.npy").rows([0, 1, 2])
 
 
+@pytest.mark.usefixtures("unchecked_arrays")
 @pytest.mark.parametrize(
     ("counts", "message"),
     [

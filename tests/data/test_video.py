@@ -106,7 +106,7 @@ def test_a_run_trains_and_ranks_videos(tmp_path, layout, head):
     results = train(config, tmp_path / "run", Replicas(jax.devices()[:1]))
     [row] = results["test"].values()
     assert row["images"] == 3 and 1 <= row["t2i_median"] <= 3 and 0 < row["rsum"] <= 600
-    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    records = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
     assert [record["epoch"] for record in records if record["kind"] == "epoch"] == [1, 2]
 
 

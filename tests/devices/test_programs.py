@@ -30,7 +30,7 @@ def compilations():
 
 @pytest.mark.parametrize("transform", [jax.jit, jax.pmap])
 def test_each_shape_is_compiled_once_outside_the_calling_thread(transform, compilations):
-    program = Program(transform(lambda tree, x: tree["scale"] * jnp.cumsum(x)))
+    program = Program(transform(lambda tree, x: tree["scale"][0] * jnp.cumsum(x)))
     short, long = (({"scale": np.ones((1, 1))}, np.ones((1, size))) for size in (3, 4))
     assert not program.is_compiled(*short)
     program.compile(*short)
@@ -76,7 +76,7 @@ def test_settings_of_the_calling_thread_apply(compilations):
 def test_free_memory_is_released_by_the_working_memory_of_a_program(monkeypatch):
     sizes = []
     monkeypatch.setattr(programs, "release_free_memory", sizes.append)
-    program = Program(jax.pmap(lambda x: jnp.sum(jnp.sort(x[:, None] * x, axis=0), axis=1)))
+    program = Program(jax.pmap(lambda x: jnp.sum(jnp.sort(x[:, None] * x[None], axis=0), axis=1)))
     for _ in range(2):
         program(np.ones((jax.local_device_count(), 100), np.float32))
     assert len(sizes) == 1

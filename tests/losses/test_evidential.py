@@ -102,6 +102,7 @@ def test_a_pair_is_called_matched_if_its_evidence_leads_in_both_directions_toget
     np.testing.assert_array_equal(evidential.called_matched(t, tau=TAU), expected)
 
 
+@pytest.mark.usefixtures("unchecked_arrays")
 def test_rectangular_pairs_are_refused():
     with pytest.raises(ValueError, match=r"square.*\(3, 4\)"):
         evidential.query_losses(jnp.zeros((3, 4)), jnp.ones(3), tau=TAU)

@@ -213,17 +213,20 @@ def test_negatives_are_drawn_evenly_and_never_the_pair_itself():
     np.testing.assert_array_equal(all_of_them, ~np.eye(5, dtype=bool))
 
 
+@pytest.mark.usefixtures("unchecked_arrays")
 @pytest.mark.parametrize("name", [*RANKING, *CONTRASTIVE, *BOUNDS])
 def test_rectangular_pairs_are_refused(name):
     with pytest.raises(ValueError, match=r"square.*\(3, 4\)"):
         loss(name)(jnp.zeros((3, 4)), None)
 
 
+@pytest.mark.usefixtures("unchecked_arrays")
 def test_negatives_of_another_shape_are_refused():
     with pytest.raises(ValueError, match=r"\(3, 3\) and \(4, 4\)"):
         complementary_contrastive(jnp.zeros((3, 3)), tau=TAU, negatives=jnp.ones((4, 4), bool))
 
 
+@pytest.mark.usefixtures("unchecked_arrays")
 def test_plan_of_another_shape_is_refused():
     with pytest.raises(ValueError, match=r"\(3, 4\) and \(4, 3\)"):
         symmetric_kl(jnp.zeros((3, 4)), jnp.zeros((4, 3)), tau=TAU)

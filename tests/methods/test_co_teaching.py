@@ -81,11 +81,11 @@ def test_networks_of_cream_train_on_a_common_split():
 def test_cutoffs_of_cream():
     means = {"clean": 0.8, "hard": 0.6, "noisy": 0.2}
     sizes = {"clean": 20.0, "hard": 10.0, "noisy": 10.0}
-    found = cutoffs(means, sizes, 3, 10)
+    found = cutoffs(means, sizes, jnp.int32(3), 10)
     assert [float(found[name]) for name in means] == pytest.approx([7, 0.6, 0.6])
-    found = cutoffs(means, sizes, 12, 10)
+    found = cutoffs(means, sizes, jnp.int32(12), 10)
     assert [float(found[name]) for name in means] == pytest.approx([0.6, 0.6, 0.6])
-    found = cutoffs(means, {**sizes, "clean": 200.0}, 3, 10)
+    found = cutoffs(means, {**sizes, "clean": 200.0}, jnp.int32(3), 10)
     assert [float(found[name]) for name in means] == pytest.approx([0, 0, 168 / 220])
 
 

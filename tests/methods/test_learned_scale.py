@@ -12,6 +12,7 @@ from tests import grid
 from tests.grid import MAIN, batches, pairs, tiny_config
 
 
+@pytest.mark.usefixtures("unchecked_arrays")
 def test_sigmoid_is_the_loss_of_its_paper():
     """Algorithm 1: a sum over the batch of log sigmoid of signed logits."""
     sims = np.random.default_rng(0).uniform(-1, 1, (5, 5))

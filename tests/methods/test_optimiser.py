@@ -40,7 +40,8 @@ def test_it_is_adamw_of_optax_with_its_numbers():
     )
     params, state = PARAMS, reference.init(PARAMS)
     for step in range(4):
-        updates, state = reference.update(gradients(step), state, params)
+        with jax.numpy_dtype_promotion("standard"):
+            updates, state = reference.update(gradients(step), state, params)
         params = optax.apply_updates(params, updates)
     settings = {"grad_clip": 0.7, "weight_decay": 0.2}
     close(after(Optimiser(1e-2, 1, beta2=0.98, epsilon=1e-6, **settings), 4), params)

@@ -199,7 +199,8 @@ def test_weight_decay_equals_adamw():
     for gradient in (3.0, -1.0, 0.0):
         grads = {"x": jnp.asarray([gradient, 0.5])}
         x, state = ours.update(grads, state, x, jnp.int32(0))
-        updates, their_state = theirs.update(grads, their_state, y)
+        with jax.numpy_dtype_promotion("standard"):
+            updates, their_state = theirs.update(grads, their_state, y)
         y = optax.apply_updates(y, updates)
     np.testing.assert_allclose(x["x"], y["x"], rtol=1e-6)
 

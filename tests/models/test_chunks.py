@@ -18,8 +18,8 @@ from l2rm_jax.models.omit import OMIT
 from l2rm_jax.models.saf import SAF
 from l2rm_jax.models.sgr import SGR
 
-IMAGES = jax.ShapeDtypeStruct((10, 36), "float32")
-TEXTS = jax.ShapeDtypeStruct((12, 8), "float32")
+IMAGES = np.zeros((10, 36), np.float32)
+TEXTS = np.zeros((12, 8), np.float32)
 CAPTION = 6 * 10 * 8 * 64 * 4  # bytes of one caption with all images in the backward pass
 
 
@@ -40,7 +40,7 @@ def test_on_an_accelerator_a_chunk_is_what_its_memory_holds(memory, expected):
     [(128, 112, 64), (128, 19, 16), (100, 49, 25), (127, 112, 112)],
 )
 def test_chunks_have_one_size_if_a_large_one_divides_the_captions(captions, held, expected):
-    texts = jax.ShapeDtypeStruct((captions, 8), "float32")
+    texts = np.zeros((captions, 8), np.float32)
     device = accelerator(16 * held * CAPTION)
     assert captions_per_chunk(0, 64, IMAGES, texts, device) == expected
 
@@ -50,8 +50,8 @@ def test_chunks_have_one_size_if_a_large_one_divides_the_captions(captions, held
     [(10, 12, 12), (200, 12, 6), (1000, 12, 2), (10**5, 12, 2), (1000, 11, 2), (10, 1, 2)],
 )
 def test_on_a_cpu_a_chunk_is_what_the_cache_holds_and_at_least_two(images, captions, expected):
-    images = jax.ShapeDtypeStruct((images, 36), "float32")
-    texts = jax.ShapeDtypeStruct((captions, 8), "float32")
+    images = np.zeros((images, 36), np.float32)
+    texts = np.zeros((captions, 8), np.float32)
     assert captions_per_chunk(0, 64, images, texts) == expected
 
 

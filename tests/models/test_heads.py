@@ -243,12 +243,13 @@ def test_gradients_are_the_differences_of_the_loops(head, score, settings):
     """In a random direction, padding included, of a random sum of the scores; in float64."""
     rng = np.random.default_rng(3)
     weights = rng.normal(size=(IMAGES, TEXTS))
-    point = random_variables(head).get("params", {}), CODES[0].regions, CODES[1].words
+    images, texts = jax.tree.map(np.float64, CODES)
+    point = random_variables(head).get("params", {}), images.regions, texts.words
     point = jax.tree.map(np.float64, point)
     direction = jax.tree.map(lambda x: rng.normal(size=x.shape), point)
 
     def loss(params, regions, words):
-        codes = with_products(CODES[0].replace(regions=regions)), CODES[1].replace(words=words)
+        codes = with_products(images.replace(regions=regions)), texts.replace(words=words)
         return jnp.sum(weights * head.apply({"params": params}, *codes, True))
 
     def by_loop(step):

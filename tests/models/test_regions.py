@@ -129,7 +129,8 @@ def attend(regions, mask, words, word_mask) -> jax.Array:
 def test_attention_ignores_padding_and_the_order_of_regions():
     rng = np.random.default_rng(2)
     regions, words = rng.normal(size=(SIZE, WIDER, 4)), rng.normal(size=(2, 3, 4))
-    mask, word_mask = np.arange(WIDER) < COUNTS[:, None], np.array([[1.0, 1.0, 0.0], [1.0] * 3])
+    mask = (np.arange(WIDER) < COUNTS[:, None]).astype(np.float32)
+    word_mask = np.array([[1.0, 1.0, 0.0], [1.0] * 3])
     ours = attend(regions, mask, words, word_mask)
     for image, count in enumerate(COUNTS):
         assert_close(ours[image, 0, :2], attention(regions[image, :count], words[0, :2]))

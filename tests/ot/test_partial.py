@@ -117,6 +117,7 @@ def test_low_precision_costs_are_solved_in_float32():
     np.testing.assert_array_equal(result.plan, expected.plan)
 
 
+@pytest.mark.usefixtures("unchecked_arrays")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -27,7 +27,8 @@ READ = np.random.default_rng(4).uniform(size=SIZE)
 
 
 def ott_sinkhorn(problem):
-    return Sinkhorn(threshold=1e-10, max_iterations=20000)(problem)
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        return Sinkhorn(threshold=1e-10, max_iterations=20000)(problem)
 
 
 @partial(jax.jit, static_argnums=0)

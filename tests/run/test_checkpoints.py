@@ -55,7 +55,8 @@ def make_state(step: int) -> State:
     """A state after one optimiser update, different for each `step`."""
     kernel = jax.random.normal(jax.random.key(step), (7, 3))
     params = {"kernel": kernel, "half": kernel[0].astype(jnp.bfloat16)}
-    _, opt_state = OPTIMIZER.update(params, OPTIMIZER.init(params), params)
+    with jax.numpy_dtype_promotion("standard"):  # Adam's averages of bfloat16 are float32
+        _, opt_state = OPTIMIZER.update(params, OPTIMIZER.init(params), params)
     return State(jnp.int32(step), params, opt_state, jax.random.key(100 + step))
 
 

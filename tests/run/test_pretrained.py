@@ -313,7 +313,7 @@ def test_other_fields_must_fit(tmp_path):
 def test_a_run_without_a_base_imports_no_package_of_it():
     code = """
 import sys
-import l2rm_jax.train, l2rm_jax.retriever.load
+import l2rm_jax.train, l2rm_jax.retriever.loading
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.config import get_config
 read_data(get_config("quick"), None)
