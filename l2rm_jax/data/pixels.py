@@ -41,7 +41,7 @@ class Pixels:
         return cls.from_array(open_array(Path(path)), str(path))
 
     @classmethod
-    def from_array(cls, array: UInt8[np.ndarray, "images S S 3"], name: str) -> "Pixels":
+    def from_array(cls, array: np.ndarray, name: str) -> "Pixels":
         """Wrap pictures that are already in memory.
 
         Raises:
