@@ -147,7 +147,7 @@ def decl(arrays: Arrays) -> Errors:
         found, divergence, called = call(raw)
         yield "evidence / largest", difference(np.tanh(raw), stored["tanh"])
         yield "evidence / largest", both_precisions(found, stored, "evidence", relative=True)
-        yield "pairs called otherwise", np.sum(called != stored["called_matched"])
+        yield "pairs called otherwise", np.sum(np.asarray(called) != stored["called_matched"])
         values = {}
         for name, matched in (("all", np.ones_like(preds)), ("preds", preds)):
             values[f"edl_{name}_i2t"] = edl(raw, matched)
