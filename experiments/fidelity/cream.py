@@ -3,6 +3,7 @@
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.fidelity.arrays import Arrays, Errors, both_precisions, difference
