@@ -47,15 +47,6 @@ def test_agrees_with_the_authors(path, quantity):
     assert found.errors[quantity] <= found.tolerance[quantity]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", parts.PARTS)
-def test_every_quantity_is_in_some_file(kind):
-    """A quantity in no file would always be skipped by the test above."""
-    part = parts.PARTS[kind]
-    found = [parts.compare(path).errors for path in FILES if parts.part_of(path) is part]
-    assert part.tolerance.keys() == set().union(*found)
-
-
 @pytest.mark.parametrize("path", [marked(path) for path in FILES])
 def test_every_array_is_read(path):
     assert parts.compare(path).unread == []
@@ -96,6 +87,14 @@ def test_file_that_nothing_compares_is_named(directory, name):
 def test_part_without_a_file_is_named(directory):
     (directory / "j_metrics.npz").unlink()
     assert main(directory) == [f"{directory}: no file j_metrics*.npz"]
+
+
+def test_quantity_that_is_in_no_file_is_named(directory, monkeypatch):
+    """The test of all quantities skips it."""
+    part = parts.PARTS["j_metrics*"]
+    more = part._replace(tolerance={**part.tolerance, "mean rank": 0.0})
+    monkeypatch.setattr(parts, "PARTS", {"j_metrics*": more})
+    assert main(directory) == ["j_metrics*: no file has mean rank"]
 
 
 def test_array_that_nothing_reads_is_named(directory):

@@ -147,7 +147,7 @@ def decl(arrays: Arrays) -> Errors:
         found, divergence, called = call(raw)
         yield "evidence / largest", difference(np.tanh(raw), stored["tanh"])
         yield "evidence / largest", both_precisions(found, stored, "evidence", relative=True)
-        yield "pairs called otherwise", np.sum(called != stored["called_matched"])
+        yield "pairs called otherwise", np.sum(np.asarray(called) != stored["called_matched"])
         values = {}
         for name, matched in (("all", np.ones_like(preds)), ("preds", preds)):
             values[f"edl_{name}_i2t"] = edl(raw, matched)
@@ -164,7 +164,7 @@ def decl(arrays: Arrays) -> Errors:
         for name in stored.cases("grad_f64"):
             one = stored.under(f"{name}/")
             matched = np.ones_like(preds) if name.startswith("warmup") else preds
-            k = decl_method.negatives(int(name.split("_step")[1]), len(raw))
+            k = decl_method.negatives(jnp.int32(name.split("_step")[1]), len(raw))
             yield "k that differ", abs(min(int(k), len(raw) - 1) - int(one["negatives"]))
             (loss, (edl_part, rdh_part)), gradient = step(raw, matched, one["negatives"])
             parts = {"loss": loss, "loss_edl": edl_part, "loss_rdh": rdh_part}
@@ -176,7 +176,7 @@ def decl(arrays: Arrays) -> Errors:
     yield "options", abs(per_step - decl_method.NEGATIVES_PER_STEP)
     stored = arrays.under("negatives/")
     size = int(stored["batch_size"])
-    k = np.array([decl_method.negatives(int(step), size) for step in stored["step"]])
+    k = np.array([decl_method.negatives(jnp.int32(step), size) for step in stored["step"]])
     yield "k that differ", np.max(np.abs(k - stored["count"]))
 
 

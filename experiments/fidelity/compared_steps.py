@@ -103,7 +103,10 @@ def decl_step(arrays: Arrays) -> Errors:
     norm = both / both.sum(axis=1, keepdims=True)
     yield "split", difference(norm, arrays["split/norm_evidence"])
     called = evidential.called_matched(tanh, tau=tau)
-    yield "pairs called otherwise", np.count_nonzero(called != arrays["split/called_matched"])
+    yield (
+        "pairs called otherwise",
+        np.count_nonzero(np.asarray(called) != arrays["split/called_matched"]),
+    )
 
     for part, values in (("warmup", np.ones(2 * size)), ("train", flags)):
         state = replace_pair_values(start, {decl.CALLED_MATCHED: values})

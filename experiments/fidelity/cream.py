@@ -3,6 +3,7 @@
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.fidelity.arrays import Arrays, Errors, both_precisions, difference
@@ -104,7 +105,8 @@ def step(arrays: Arrays) -> Errors:
             labels = labels_of(own, peer, given)
             means = {name: np.mean(label) for name, label in labels.items()}
             share = float(stored["opt/ratio_clean"])
-            cutoffs = cream.cutoffs(means, sizes, epoch, HARD_EPOCH)
+            counts = {name: np.float32(size) for name, size in sizes.items()}
+            cutoffs = cream.cutoffs(means, counts, jnp.int32(epoch), HARD_EPOCH)
             if share > cream.MOSTLY_CLEAN:  # the file's sizes are those of another share
                 cutoffs |= {"clean": 0.0, "hard": 0.0}
             starts = {"clean": 0, "hard": HARD_EPOCH, "noisy": NOISY_EPOCH}

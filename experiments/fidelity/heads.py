@@ -72,7 +72,8 @@ def _as_authors(images, texts, a, b, *, epsilon, iterations):
     shape = sims.shape[:2]
     a = jnp.broadcast_to(a[:, None], (*shape, a.shape[1]))
     b = jnp.broadcast_to(b[None], (*shape, b.shape[1]))
-    kernel = jnp.exp(-(1 - sims) / epsilon) * ((a > 0)[..., :, None] & (b > 0)[..., None, :])
+    has_weight = (a > 0)[..., :, None] & (b > 0)[..., None, :]
+    kernel = jnp.where(has_weight, jnp.exp(-(1 - sims) / epsilon), 0.0)
     start = kernel / (kernel.sum((-2, -1), keepdims=True) + FLOOR)
     return project(start, a, b, iterations=iterations, floor=FLOOR), sims
 

@@ -350,7 +350,12 @@ class Comparison(NamedTuple):
 
 def part_of(path: Path) -> Part | None:
     """Return how a file is compared, or None if it is not."""
-    return next((part for kind, part in PARTS.items() if _is(path, kind)), None)
+    return PARTS.get(kind_of(path))
+
+
+def kind_of(path: Path) -> str:
+    """Return the kind of a file, its key in `PARTS`; "" if it has none."""
+    return next((kind for kind in PARTS if _is(path, kind)), "")
 
 
 def compared_files(directory: Path) -> list[Path]:

@@ -83,7 +83,7 @@ class Retriever:
     def encode_images(
         self,
         images: Images,
-        region_counts: Int[np.ndarray, " N"] | None = None,
+        region_counts: Int[np.ndarray, " N"] | Sequence[int] | None = None,
         *,
         ids: Sequence[str] | None = None,
         progress: bool | None = None,

@@ -52,7 +52,7 @@ class Source:
 
 def image_source(
     images: Images,
-    region_counts: Int[np.ndarray, " N"] | None,
+    region_counts: Int[np.ndarray, " N"] | Sequence[int] | None,
     ids: Sequence[str] | None,
     data_config: ConfigDict,
     preparation: Preparation | None = None,

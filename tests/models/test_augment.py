@@ -90,7 +90,7 @@ def test_pieces_of_a_word_share_its_fate():
     word = [10, 41, 42]
     caption = np.array([2, *word, *word, *word, 3, 0, 0], np.int32)
     keys = jax.random.split(jax.random.key(0), 4000)
-    change = jax.vmap(lambda key: perturb_words(key, caption, np.int32(11), 0.5, ids.count, ids))
+    change = jax.vmap(lambda key: perturb_words(key, caption, jnp.int32(11), 0.5, ids.count, ids))
     tokens, lengths = jax.device_get(change(keys))
     rows = [row[:length].tolist() for row, length in zip(tokens, lengths, strict=True)]
     assert all(row[0] == 2 and row[-1] == 3 for row in rows)

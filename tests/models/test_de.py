@@ -19,7 +19,9 @@ def test_padding_changes_a_vector_only_as_in_the_code(packed):
     variables = levels.init(jax.random.key(0), *inputs)
     variables = jax.tree.map(lambda x: x + 0.1, variables)  # biases other than zero
     whole = levels.apply(variables, *inputs)[0]
-    alone = levels.apply(variables, frames[:1, :4], np.ones((1, 4)), frames[:1].mean(1), False)[0]
+    alone = levels.apply(
+        variables, frames[:1, :4], np.ones((1, 4), np.float32), frames[:1].mean(1), False
+    )[0]
     assert np.allclose(whole, alone, atol=1e-6) == packed
 
 

@@ -112,7 +112,7 @@ def test_small_masses_have_gradients(dtype):
 
     def slopes(mass, dtype):
         a, b = (jnp.asarray(weights(n, n), dtype) for n in SIZE)
-        read = np.random.default_rng(1).uniform(size=SIZE)
+        read = np.random.default_rng(1).uniform(size=SIZE).astype(dtype)
 
         def score(cost, a, b):
             return jnp.sum(partial_sinkhorn(cost, mass, epsilon=0.1, a=a, b=b).plan * read) / mass

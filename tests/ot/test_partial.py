@@ -148,6 +148,7 @@ def test_a_traced_number_of_fixed_iterations_is_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unchecked_arrays")
 def test_lists_are_arrays():
     result = partial_sinkhorn([[0.0, 1.0], [1.0, 0.0]], 0.5, epsilon=0.1)
     assert result.converged and result.plan[0, 0] > 0.24

@@ -32,6 +32,7 @@ from tests.run.tiny_runs import (
     traced,
 )
 from tests.shared_programs import shared_programs
+from tests.tiny import write_vectors
 
 
 @contextlib.contextmanager
@@ -94,14 +95,15 @@ def test_a_killed_run_continues_to_the_same_numbers(tmp_path, method):
     assert_same(workdir, trace, results, whole)
 
 
-@pytest.mark.slow
 @shared_programs()
 def test_a_run_that_is_stopped_and_given_more_epochs_equals_one_with_all_at_once(tmp_path, capsys):
     """SIGTERM during a step, two more epochs when it is finished, Ctrl-C during a validation.
 
     The learning rate decays after each epoch.
     """
-    fields = {"method": "infonce", "warmup_epochs": 0, "changes": {"optim.decay_epochs": 1}}
+    vectors = {"data.name": "mine", "data.path": str(write_vectors(tmp_path / "data", train=20))}
+    changes = {"optim.decay_epochs": 1, **vectors}
+    fields = {"method": "infonce", "warmup_epochs": 0, "changes": changes}
     whole = run_whole(tmp_path, epochs=3, **fields)
     workdir, trace = tmp_path / "stopped", tmp_path / "stopped.trace"
     before = [signal.getsignal(number) for number in SIGNALS]
