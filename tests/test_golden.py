@@ -8,11 +8,11 @@ import shutil
 import numpy as np
 import pytest
 
-from experiments.fidelity import parts
+from experiments.fidelity import comparing, parts
 from experiments.fidelity.__main__ import GOLDEN, main
 from experiments.fidelity.arrays import Arrays, difference
 
-FILES = parts.compared_files(GOLDEN)
+FILES = comparing.compared_files(GOLDEN)
 # Parts of the names of files that take about five seconds or more: training steps, and some heads.
 SLOW = (
     "step",
@@ -36,12 +36,12 @@ def marked(path, *values):
     return pytest.param(path, *values, id=name, marks=pytest.mark.slow if is_slow else ())
 
 
-QUANTITIES = [marked(path, name) for path in FILES for name in parts.part_of(path).tolerance]
+QUANTITIES = [marked(path, name) for path in FILES for name in comparing.part_of(path).tolerance]
 
 
 @pytest.mark.parametrize(("path", "quantity"), QUANTITIES)
 def test_agrees_with_the_authors(path, quantity):
-    found = parts.compare(path)
+    found = comparing.compare(path)
     if quantity not in found.errors:
         pytest.skip(f"{path.name} holds no array for it")
     assert found.errors[quantity] <= found.tolerance[quantity]
@@ -49,11 +49,11 @@ def test_agrees_with_the_authors(path, quantity):
 
 @pytest.mark.parametrize("path", [marked(path) for path in FILES])
 def test_every_array_is_read(path):
-    assert parts.compare(path).unread == []
+    assert comparing.compare(path).unread == []
 
 
 def test_every_file_is_compared():
-    assert parts.mismatched_files(GOLDEN) == []
+    assert comparing.mismatched_files(GOLDEN) == []
 
 
 @pytest.fixture
@@ -74,7 +74,10 @@ def test_complete_directory_has_no_problem(directory, capsys):
     change(directory, "j_metrics_64")  # compared too
     assert main(directory) == []
     assert "| j_metrics | ranks that differ | 0.0e+00 | 0e+00 |" in capsys.readouterr().out
-    assert [path.stem for path in parts.compared_files(directory)] == ["j_metrics", "j_metrics_64"]
+    assert [path.stem for path in comparing.compared_files(directory)] == [
+        "j_metrics",
+        "j_metrics_64",
+    ]
 
 
 @pytest.mark.parametrize("name", ["n_new.npz", "j_metrics.npy", "a_encoders.npz"])

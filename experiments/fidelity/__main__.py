@@ -4,13 +4,8 @@ import os
 import sys
 from pathlib import Path
 
-from experiments.fidelity.parts import (
-    NOT_BUILT,
-    compare,
-    compared_files,
-    kind_of,
-    mismatched_files,
-)
+from experiments.fidelity.comparing import compare, compared_files, kind_of, mismatched_files
+from experiments.fidelity.parts import NOT_BUILT
 
 GOLDEN = Path(os.environ.get("L2RM_GOLDEN") or Path(__file__).parents[2] / "tests" / "golden")
 
