@@ -1,9 +1,9 @@
 """The papers' ablation tables: a row for each changed part, on any data set.
 
-python -m experiments.ablations l2rm3 --config=scenes --out=runs/l2rm3 --vary seed=0,1,2
-python -m experiments.ablations l2rm4 --config=flickr8k --set data.path=DIR --out=runs/l2rm4
-python -m experiments.ablations rcsl6 --config=scenes --out=runs/rcsl6 --csv=rcsl6.csv
-python -m experiments.ablations rcsl6 --config=scenes --out=runs/rcsl6 --report
+python -m experiments.ablations l2rm3 --config=scenes --out=runs/ablations --vary seed=0,1,2
+python -m experiments.ablations l2rm3 l2rm4 rcsl6 --config=flickr8k:vectors \
+    --set data.path=VECTORS --out=runs/ablations --vary seed=0,1,2 --csv=ablations.csv
+python -m experiments.ablations rcsl6 --config=scenes --out=runs/ablations --report
 
 l2rm3: L2RM Tab. 3, at rate 0.6: rematching loss, full transport, mask, learned cost.
 l2rm4: L2RM Tab. 4, at rate 0.8: the loss of the warm-up.
@@ -12,8 +12,9 @@ rcsl6: RCSL Tab. 6, a fifth of the training images paired: regulariser, loss of 
   mined texts and images.
 rcsl3: RCSL Fig. 3, at rate 0.6: the four losses. `experiments.compare --figure` draws the curves.
 
---set and --vary change any field, also the rate. Runs stop and continue as in `experiments.sweep`.
---report trains nothing and prints the table of the finished runs.
+Each table has a directory of its own below --out. --set and --vary change any field, also the rate.
+Runs stop and continue as in `experiments.sweep`. --report trains nothing and prints the table of
+the finished runs.
 """
 
 import argparse
@@ -93,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("tables", choices=TABLES, nargs="+")
     parser.add_argument("--config", required=True, help="NAME, FILE.py or FILE.py:VARIANT")
     parser.add_argument("--out", required=True, type=Path, help="directory of the runs")
     parser.add_argument("--csv", type=Path, help="file to write the table to")
@@ -101,10 +102,12 @@ def main() -> None:
     add_settings(parser, "vary", "set")
     arguments = parser.parse_args()
     base = load_config(arguments.config)
-    runs = list(named_runs(arguments.table, base, arguments.vary, arguments.set))
-    if not arguments.report:
-        run_grid(((name, config) for _, name, config in runs), arguments.out)
-    rows = table(runs, arguments.out)
+    rows = []
+    for name in arguments.tables:
+        runs = list(named_runs(name, base, arguments.vary, arguments.set))
+        if not arguments.report:
+            run_grid(((run, config) for _, run, config in runs), arguments.out / name)
+        rows += [{"table": name, **row} for row in table(runs, arguments.out / name)]
     if arguments.csv:
         write_rows(arguments.csv, rows)
     for line in (rows[0].keys(), ["---"] * len(rows[0]), *(row.values() for row in rows)):
