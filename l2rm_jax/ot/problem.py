@@ -95,11 +95,12 @@ def normalise(part: FeasiblePart, epsilon: Float[Array, ""]) -> tuple[Problem, S
     shifted = jnp.where(is_forbidden, 0.0, cost - shift) / epsilon
     scaled = jnp.where(is_forbidden, jnp.inf, shifted)
     row_minima = jnp.where(row_minima < jnp.inf, row_minima - shift, 0.0) / epsilon
-    sides = _side(a, mass), _side(b, mass)
+    sides = make_side(a, mass), make_side(b, mass)
     return Problem(scaled, lax.stop_gradient(row_minima), *sides, mass), Scales(unit, shift, moved)
 
 
-def _side(weights, mass) -> Side:
+def make_side(weights: Float[Array, " n"], mass: Float[Array, ""]) -> Side:
+    """A side of items with these weights, of which `mass` moves."""
     kept = vector_total(weights) - mass
     smallest = jnp.finfo(weights.dtype).eps ** 2  # has a logarithm, and is below any rounding
     return Side(weights, replace_value(kept, jnp.maximum(kept, smallest)))

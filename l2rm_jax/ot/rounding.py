@@ -4,8 +4,9 @@ An entropic plan meets its marginals up to an error. Rows and columns above thei
 down, which loses a little mass. The lost mass is then filled in from the rows that have weight
 left. The rounding of Nguyen et al. fills in an outer product, which would use forbidden pairs. Here
 a row with weight left fills pairs that the plan nearly uses, and first those whose columns have
-weight left. In a full column, other rows make way. They have weight left then and fill in next, so
-the lost mass travels until it finds room.
+weight left. In a full column, rows make way that are nearer to room (`reach`: 1 for a column with
+room, less by a factor with each detour). They have weight left then and fill in next, so the lost
+mass travels along a path that an augmenting-path algorithm would take.
 
 References:
     Nguyen et al., On Partial Optimal Transport: Revising the Infeasibility of Sinkhorn and
@@ -22,8 +23,8 @@ from l2rm_jax.ot.sums import exact_total, matrix_total, split_into_blocks, vecto
 
 # Rounds of filling at most; a plan that has nearly converged needs one or two.
 _ROUNDS = 100
-# Room that a full column counts as having, as a share of its weight.
-_FAINT = 1e-3
+# Each detour through a full column counts for so much less than room at hand.
+_FAINT = 1e-5
 
 
 def round_transport(
@@ -66,28 +67,37 @@ def round_plan(
         b: weights of the columns.
         allowed: True where transport is allowed.
     """
-    tiny = jnp.finfo(plan.dtype).tiny
+    tiny, eps = jnp.finfo(plan.dtype).tiny, jnp.finfo(plan.dtype).eps
     share = jnp.where(allowed, jnp.maximum(plan / jnp.maximum(mass, tiny), tiny), 0.0)
-    pull = jnp.sqrt(jnp.sqrt(share))
+    likely = jnp.sqrt(jnp.sqrt(jnp.sqrt(share)))  # no pair is out of reach
 
     def fill(state):
-        plan, missing, count = state
+        plan, missing, via, count = state
         columns = _column_sums(plan)
-        spare_rows = jnp.maximum(a - plan.sum(1), 0.0)
-        room = jnp.maximum(b - columns, 0.0) + _FAINT * b
-        offer = pull * spare_rows[:, None] * room[None, :]
-        offer = offer * (missing / jnp.maximum(matrix_total(offer), tiny))
-        offer = offer * jnp.minimum(spare_rows / jnp.maximum(offer.sum(1), tiny), 1.0)[:, None]
-        # In a full column, what was there makes way for the offer.
-        stays = jnp.maximum(b - _column_sums(offer), 0.0) / jnp.maximum(columns, tiny)
-        plan = plan * jnp.minimum(stays, 1.0)[None, :] + offer
-        return *_scale_down(plan, mass, a, b), count + 1
+        room = jnp.maximum(b - columns, 0.0)
+        reach = jnp.maximum(jnp.where(room > eps * b, 1.0, 0.0), _FAINT * via)
+        row_reach = jnp.where(allowed, reach[None, :], 0.0).max(1)
+        near_room = jnp.minimum(plan / missing, 1.0) * row_reach[:, None]
+        spare = jnp.maximum(a - plan.sum(1), 0.0)
+        pull = likely * (room + _FAINT * via * b)[None, :]
+        row_pull = jnp.maximum(pull.sum(1), tiny)
+        # The pull decides as far as rows have weight left; the others give the rest alike.
+        wanted = row_pull * spare
+        given = jnp.minimum(wanted * (missing / jnp.maximum(wanted.sum(), tiny)), spare)
+        left = spare - given
+        given = given + left * ((missing - given.sum()) / jnp.maximum(left.sum(), tiny))
+        offer = pull * (given / row_pull)[:, None]
+        over = jnp.maximum(columns + _column_sums(offer) - b, 0.0)
+        makes_way = plan * row_reach[:, None]
+        makes_way = makes_way * (over / jnp.maximum(_column_sums(makes_way), tiny))[None, :]
+        plan, missing = _scale_down(plan - jnp.minimum(makes_way, plan) + offer, mass, a, b)
+        return plan, missing, near_room.max(0), count + 1
 
     def is_unfinished(state):
-        _, missing, count = state
-        return (missing > jnp.finfo(plan.dtype).eps / 2 * mass) & (count < _ROUNDS)
+        _, missing, _, count = state
+        return (missing > eps / 2 * mass) & (count < _ROUNDS)
 
-    start = *_scale_down(plan, mass, a, b), jnp.int32(0)
+    start = *_scale_down(plan, mass, a, b), jnp.ones_like(b), jnp.int32(0)
     return lax.while_loop(is_unfinished, fill, start)[0]
 
 

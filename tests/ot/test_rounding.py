@@ -9,7 +9,7 @@ from l2rm_jax.ot import partial_sinkhorn
 from tests.ot.exact import exact_cost
 from tests.ot.problems import draw, weights
 
-SHARE = 1e-3  # epsilon, in units of the optimal cost of a unit of mass
+SHARE = 5e-4  # epsilon, in units of the optimal cost of a unit of mass
 
 
 def annealed(cost, mass, epsilon, **problem):
@@ -42,7 +42,7 @@ def check_batch(n, count):
     assert plan.min() >= 0 and not plan[~mask].any()
     assert (plan.sum(2) - a).max() <= 1e-7
     assert (plan.sum(1) - b).max() <= 1e-7
-    np.testing.assert_allclose(plan.sum((1, 2)), mass, rtol=1.5e-7)
+    np.testing.assert_allclose(plan.sum((1, 2)), mass, rtol=1e-7)
     assert np.max(result.marginal_error) <= 1e-7
     gap = (plan * cost).sum((1, 2)) / exact - 1
     assert gap.min() > -1e-6
@@ -71,7 +71,7 @@ def test_any_plan_is_rounded(mode):
     )
     plan = np.asarray(result.plan, np.float64)
     assert (plan.sum(1) - a).max() <= 1e-7 and (plan.sum(0) - b).max() <= 1e-7
-    np.testing.assert_allclose(plan.sum(), 0.7, rtol=1.5e-7)
+    np.testing.assert_allclose(plan.sum(), 0.7, rtol=1e-7)
     np.testing.assert_allclose(result.cost, (plan * cost).sum(), rtol=1e-6)
     assert result.mass_error <= 2e-7 and result.marginal_error <= 2e-7
 
