@@ -96,6 +96,7 @@ def test_an_impossible_mass_is_reported():
     np.testing.assert_allclose(result.mass_error, 1 - 2 / 3 / 0.9, rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_the_plan_before_rounding():
     cost, mask = draw(8, 6)
 
