@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.bench.highs import exact_cost
 from l2rm_jax.ot import partial_sinkhorn
-from tests.ot.exact import exact_cost
 from tests.ot.problems import draw, weights
 
 SHARE = 5e-4  # epsilon, in units of the optimal cost of a unit of mass
