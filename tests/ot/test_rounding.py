@@ -9,7 +9,8 @@ from experiments.bench.highs import exact_cost
 from l2rm_jax.ot import partial_sinkhorn
 from tests.ot.problems import draw, weights
 
-SHARE = 5e-4  # epsilon, in units of the optimal cost of a unit of mass
+# Epsilon in units of the optimal cost of a unit of mass. Few pairs decide more by small differences.
+FEW_PAIRS_SHARE, SHARE = 5e-4, 2e-3
 
 
 def annealed(cost, mass, epsilon, **problem):
@@ -37,7 +38,8 @@ def draw_batch(n, count, seed):
 
 def check_batch(n, count):
     cost, mass, a, b, mask, exact = draw_batch(n, count, n)
-    result = annealed(cost, mass, SHARE * exact / mass, a=a, b=b, mask=mask)
+    share = np.float32(FEW_PAIRS_SHARE if n == 8 else SHARE)
+    result = annealed(cost, mass, share * exact / mass, a=a, b=b, mask=mask)
     plan = np.asarray(result.plan, np.float64)
     assert plan.min() >= 0 and not plan[~mask].any()
     assert (plan.sum(2) - a).max() <= 1e-7
