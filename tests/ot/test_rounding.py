@@ -9,7 +9,7 @@ from experiments.bench.highs import exact_cost
 from l2rm_jax.ot import partial_sinkhorn
 from tests.ot.problems import draw, weights
 
-# Epsilon in units of the optimal cost of a unit of mass. Few pairs decide more by small differences.
+# Epsilon in units of the optimal cost of a unit of mass; eight items need a smaller one.
 FEW_PAIRS_SHARE, SHARE = 5e-4, 2e-3
 
 
