@@ -27,6 +27,9 @@ from l2rm_jax.devices.programs import Program
 from l2rm_jax.errors import ConfigError, StoppedError
 
 AXIS = "batch"
+# How functions are mapped over devices: "pmap" or "shard_map". Results are the same bit for bit.
+# `shard_map` is for one host.
+MAPPED_BY = "pmap"
 SLOW_STEP_SECONDS = 5.0  # the host prepares the next step in less than 1% of this time
 MAX_THREADS = 8  # threads that wait for programs; each holds the memory of one program
 # JAX's precision of the factors of a float32 matrix product on an accelerator; sums are in float32
@@ -142,8 +145,7 @@ class Replicas:
           step: pure function of a replicated state and a sharded batch.
           donate: whether a call may overwrite the memory of its state.
         """
-        donated = (0,) if donate else ()
-        return Program(jax.pmap(step, axis_name=AXIS, devices=self.devices, donate_argnums=donated))
+        return Program(_mapped(step, self.devices, donated=(0,) if donate else ()))
 
     def map_local(self, function: Callable, in_axes: tuple) -> Program:
         """Map a function over the devices of this host only, which communicate along `AXIS`.
@@ -153,7 +155,7 @@ class Replicas:
           in_axes: for each argument, the axis that is split over the devices; None passes the
             argument to each device whole.
         """
-        return Program(jax.pmap(function, axis_name=AXIS, devices=self._local, in_axes=in_axes))
+        return Program(_mapped(function, self._local, in_axes))
 
     def run_ahead(self, calls: Iterable[tuple[Any, Callable]]) -> Iterator[tuple[Any, np.ndarray]]:
         """Run calls of `map_local` functions in a few threads and yield their results in order.
@@ -249,6 +251,43 @@ class Replicas:
                 f"{what}: not the same on all hosts: {different} differ from 0; every host needs "
                 "the same flags, the same data and the same work directory"
             )
+
+
+def _mapped(
+    function: Callable,
+    devices: Sequence[jax.Device],
+    in_axes: tuple = (0, 0),
+    donated: tuple[int, ...] = (),
+) -> Callable:
+    """Map a function over the leading axis of its arguments, one row per device.
+
+    Args:
+      function: its results get a leading axis.
+      devices: communicate along `AXIS`.
+      in_axes: 0 for an argument that is mapped, None for one that each device gets whole.
+      donated: positions of arguments whose memory a call may overwrite.
+
+    Raises:
+      ConfigError: `shard_map` on several hosts.
+    """
+    if MAPPED_BY == "pmap":
+        options = {"in_axes": in_axes, "donate_argnums": donated}
+        return jax.pmap(function, axis_name=AXIS, devices=devices, **options)
+    if len({device.process_index for device in devices}) > 1:
+        raise ConfigError("shard_map maps over the devices of one host; several hosts need pmap")
+
+    def on_device(*inputs):
+        rows = (
+            x if axis is None else jax.tree.map(lambda leaf: leaf[0], x)
+            for x, axis in zip(inputs, in_axes, strict=True)
+        )
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], function(*rows))
+
+    specs = tuple(PartitionSpec() if axis is None else PartitionSpec(AXIS) for axis in in_axes)
+    mesh = Mesh(np.array(devices), (AXIS,))
+    # A check of what is equal on all devices would refuse the solver's `while_loop`.
+    options = {"mesh": mesh, "in_specs": specs, "out_specs": PartitionSpec(AXIS)}
+    return jax.jit(jax.shard_map(on_device, **options, check_vma=False), donate_argnums=donated)
 
 
 class RunAhead:

@@ -7,8 +7,9 @@ If items move nearly all of their weight, their potentials have far to go while 
 by less than float32 resolves. A method that compares iterates, such as Anderson's, then makes no
 progress. A Newton step does, because it knows the derivative.
 
-Tried without success: annealing epsilon through `start` gains next to nothing, over-relaxation
-gains less than Anderson's method, and the restarted form of Anderson's method fails.
+Tried without success: over-relaxation gains less than Anderson's method, and the restarted form of
+Anderson's method fails. Annealing epsilon through `start` gains next to nothing, except where
+epsilon is so small that nothing converges without (README.md, feasible plans).
 """
 
 import math

@@ -105,13 +105,28 @@ def kept_weights(
 
 def _update_side(exponents, side, mass, axis):
     """Potentials of one side, the other side's dummy potential, and the moved weights."""
-    can_move = side.weights > 0
     # The exponents of an item that cannot move are infinite, and nobody reads its potential.
-    exponents = jnp.where(jnp.expand_dims(can_move, axis), exponents, 0.0)
-    log_sum = logsumexp(exponents, axis=axis)
+    can_move = jnp.expand_dims(side.weights > 0, axis)
+    log_sum = logsumexp(jnp.where(can_move, exponents, 0.0), axis=axis)
+    return update_potentials(log_sum, side, mass)
+
+
+def update_potentials(
+    log_sum: Float[Array, " n"], side: Side, mass: Float[Array, ""]
+) -> tuple[Float[Array, " n"], Float[Array, ""], Float[Array, " n"]]:
+    """Potentials that give one side its weights and the mass.
+
+    Args:
+        log_sum: log of the kernel's sum for each item; any finite value for one without weight.
+        side: the side.
+        mass: mass to move.
+
+    Returns:
+        The side's potentials, the other side's dummy potential, and the moved weights.
+    """
     moved, _, dummy = split_weights(log_sum, side, mass)
     # Apply the log odds where they make a term smaller: a difference of large numbers loses digits.
     odds = log_odds(side, mass)
     low, high = jnp.minimum(odds, 0.0), jnp.maximum(odds, 0.0)
-    log_weight = jnp.log(jnp.where(can_move, side.weights * jnp.exp(low), 1.0))
+    log_weight = jnp.log(jnp.where(side.weights > 0, side.weights * jnp.exp(low), 1.0))
     return log_weight - jnp.logaddexp(log_sum + low, dummy - high), dummy, moved

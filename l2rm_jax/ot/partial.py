@@ -10,7 +10,7 @@ References:
 """
 
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ from l2rm_jax.ot.result import (
     plan_sums,
     regularised_value,
 )
+from l2rm_jax.ot.rounding import round_transport
 from l2rm_jax.ot.sums import matrix_total, vector_total
 
 # Default (threshold, max_iterations) of each mode.
@@ -50,6 +51,7 @@ def partial_sinkhorn(
     threshold: float | None = None,
     max_iterations: int | None = None,
     start: Float[Array, "... m"] | None = None,
+    round: bool = False,
 ) -> PartialSinkhornResult:
     """Move ``mass`` from rows ``a`` to columns ``b`` at the least entropic cost.
 
@@ -89,6 +91,11 @@ def partial_sinkhorn(
         start: column potentials to start from, such as ``.g`` of a similar problem; a constant
             added to all of them changes nothing. By default ``epsilon log b``, from which the
             problem of a vanishing mass is solved at once.
+        round: make the plan exactly feasible: no row above ``a``, no column above ``b``, and
+            ``mass`` in total, all up to the rounding of the dtype (1e-7 of the mass in float32).
+            ``plan``, ``cost``, ``mass`` and the two errors are then those of the rounded plan;
+            ``marginal_error`` is the weight above ``a`` or ``b``. Where a mask makes the mass
+            impossible, less moves and ``mass_error`` says how much less.
 
     Returns:
         The plan, its potentials and how they were reached, see `PartialSinkhornResult`.
@@ -107,6 +114,8 @@ def partial_sinkhorn(
         ``"fixed"`` it goes through the iterations, forward or reverse. It is exact for the plan
         that they give, and its memory grows with their number. In mode ``"l2rm"`` the plan is
         constant, as in the authors' code, where it is a target; ``cost`` is linear in the costs.
+        With ``round``, the rounding counts as a constant shift: gradients are those of the plan
+        before it, which are exact for that plan and not for the rounded one.
 
         ``value``: by the envelope theorem, at no cost. This is exact at the optimum of the problem
         without a leak, hence never in mode ``"l2rm"``. It is of first order only: second
@@ -131,12 +140,21 @@ def partial_sinkhorn(
     # Reverse mode needs a loop of a fixed length, and that is compiled for its length.
     static, dynamic = (max_iterations, None) if mode == "fixed" else (None, max_iterations)
     numbers = (jnp.asarray(x, dtype) for x in (cost, mass, epsilon, a, b))
-    return _solve(mode, static, dynamic, threshold, *numbers, jnp.asarray(mask, bool), start)
+    static = _Static(mode, round, static)
+    return _solve(static, dynamic, threshold, *numbers, jnp.asarray(mask, bool), start)
 
 
-@partial(jax.jit, static_argnames=("mode", "fixed_iterations"))
+class _Static(NamedTuple):
+    """Settings that a program is compiled for."""
+
+    mode: str
+    rounds: bool
+    iterations: int | None  # of mode "fixed"
+
+
+@partial(jax.jit, static_argnames="static")
 def _solve(
-    mode, fixed_iterations, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start
+    static, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start
 ) -> PartialSinkhornResult:
     if start is None:
         scale, logs = epsilon[..., None], jnp.log(jnp.maximum(b, _TINY))
@@ -146,8 +164,8 @@ def _solve(
     # The barrier stops the compiler from folding everything that follows from a constant mask,
     # which is slow.
     mask = lax.optimization_barrier(mask)
-    solve_one = _solve_one_as_authors if mode == "l2rm" else _solve_one
-    solve_one = partial(solve_one, fixed_iterations, max_iterations, threshold)
+    solve_one = _solve_one_as_authors if static.mode == "l2rm" else _solve_one
+    solve_one = partial(solve_one, static, max_iterations, threshold)
     arrays = cost, mass, epsilon, a, b, mask, start
     return map_leading_axes(solve_one, *arrays, ranks=(2, 0, 0, 1, 1, 2, 1))
 
@@ -194,7 +212,7 @@ def _check_count(max_iterations, mode) -> None:
 
 
 def _solve_one(
-    fixed_iterations, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start
+    static, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start
 ) -> PartialSinkhornResult:
     part = feasible_part(cost, mass, epsilon, a, b, mask)
     problem, scales = normalise(part, epsilon)
@@ -202,19 +220,21 @@ def _solve_one(
     highest = jnp.where(part.b > 0, start, -jnp.inf).max()
     start = (start - jnp.where(jnp.isfinite(highest), highest, 0.0)) / epsilon
     exact = 1.0
-    if fixed_iterations is not None:
-        solution = iterate(problem, start, fixed_iterations)
+    if static.iterations is not None:
+        solution = iterate(problem, start, static.iterations)
     else:
         solution = converge_with_gradient(problem, start, threshold, max_iterations)
     converged = (solution.error <= threshold) & part.is_feasible
-    if fixed_iterations is None:
+    if static.iterations is None:
         # The mass is right up to the threshold; scale the plan to make it exact. The moved mass
         # has the gradient of the plan's sum.
         moved, ones = vector_total(solution.columns_moved), jnp.ones_like(solution.plan)
         moved = with_gradient(moved, (ones,), (solution.plan,))
         exact = jnp.where(converged, problem.mass / jnp.maximum(moved, _TINY), 1.0)
     transport = _to_caller_units(solution, exact, problem, scales, epsilon, a, b)
-    return _result(transport, solution.iterations, converged, cost, mass, part, epsilon, a, b)
+    return _result(
+        static.rounds, transport, solution.iterations, converged, cost, mass, part, epsilon, a, b
+    )
 
 
 def _to_caller_units(
@@ -243,7 +263,9 @@ def _to_caller_units(
     return Transport(plan, sums, cost, log_term, *moved, *potentials)
 
 
-def _solve_one_as_authors(_, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start):
+def _solve_one_as_authors(
+    static, max_iterations, threshold, cost, mass, epsilon, a, b, mask, start
+) -> PartialSinkhornResult:
     part = feasible_part(cost, mass, epsilon, a, b, mask)
     constants = lax.stop_gradient((cost, part.mass, epsilon, a, b))
     allowed = part.cost != jnp.inf
@@ -258,10 +280,16 @@ def _solve_one_as_authors(_, max_iterations, threshold, cost, mass, epsilon, a, 
     log_term = plan_log_plan(sums, f, g, price, moved_cost / unit)
     transport = Transport(plan, sums, moved_cost, log_term, *moved, *potentials)
     converged = (solution.error < threshold) & part.is_feasible
-    return _result(transport, solution.iterations, converged, cost, mass, part, epsilon, a, b)
+    return _result(
+        static.rounds, transport, solution.iterations, converged, cost, mass, part, epsilon, a, b
+    )
 
 
-def _result(transport, iterations, converged, cost, mass, part, epsilon, a, b):
+def _result(rounds, transport, iterations, converged, cost, mass, part, epsilon, a, b):
+    value = regularised_value(transport, cost, part.mass, epsilon, a, b)
+    off = marginal_error(transport)
+    if rounds:
+        transport, off = round_transport(transport, part, cost)
     moved = transport.sums.total
     unit = jnp.maximum(jnp.maximum(moved, jnp.abs(mass)), jnp.finfo(cost.dtype).tiny)
     return PartialSinkhornResult(
@@ -270,10 +298,10 @@ def _result(transport, iterations, converged, cost, mass, part, epsilon, a, b):
         g=transport.g,
         price=transport.price,
         cost=transport.cost,
-        value=regularised_value(transport, cost, part.mass, epsilon, a, b),
+        value=value,
         mass=moved,
         iterations=iterations,
         converged=converged & jnp.isfinite(moved),
-        marginal_error=lax.stop_gradient(marginal_error(transport) / unit),
+        marginal_error=lax.stop_gradient(off / unit),
         mass_error=lax.stop_gradient(jnp.abs(moved - mass) / unit),
     )

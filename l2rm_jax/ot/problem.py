@@ -70,7 +70,7 @@ def feasible_part(
     is_possible = (mass >= 0.0) & (mass <= limit * (1.0 + rounding))
     clipped = jnp.clip(mass, 0.0, limit)
     # At both ends of its range the derivative in the mass is the one-sided one, from inside.
-    moved = jnp.where(is_possible, _replace_value(mass, clipped), clipped)
+    moved = jnp.where(is_possible, replace_value(mass, clipped), clipped)
     return FeasiblePart(cost, row_minima, a, b, moved, limit, is_possible & in_range)
 
 
@@ -95,16 +95,17 @@ def normalise(part: FeasiblePart, epsilon: Float[Array, ""]) -> tuple[Problem, S
     shifted = jnp.where(is_forbidden, 0.0, cost - shift) / epsilon
     scaled = jnp.where(is_forbidden, jnp.inf, shifted)
     row_minima = jnp.where(row_minima < jnp.inf, row_minima - shift, 0.0) / epsilon
-    sides = _side(a, mass), _side(b, mass)
+    sides = make_side(a, mass), make_side(b, mass)
     return Problem(scaled, lax.stop_gradient(row_minima), *sides, mass), Scales(unit, shift, moved)
 
 
-def _side(weights, mass) -> Side:
+def make_side(weights: Float[Array, " n"], mass: Float[Array, ""]) -> Side:
+    """A side of items with these weights, of which `mass` moves."""
     kept = vector_total(weights) - mass
     smallest = jnp.finfo(weights.dtype).eps ** 2  # has a logarithm, and is below any rounding
-    return Side(weights, _replace_value(kept, jnp.maximum(kept, smallest)))
+    return Side(weights, replace_value(kept, jnp.maximum(kept, smallest)))
 
 
-def _replace_value(x, value):
+def replace_value(x, value):
     """Return `value`, with the derivative of `x`."""
     return lax.stop_gradient(value) + (x - lax.stop_gradient(x))

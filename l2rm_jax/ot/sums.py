@@ -45,3 +45,19 @@ def matrix_total(matrix: Float[Array, "n m"]) -> Float[Array, ""]:
 def vector_total(vector: Float[Array, " n"]) -> Float[Array, ""]:
     """Sum of a vector's entries, block by block."""
     return matrix_total(split_into_blocks(vector[:, None])[..., 0])
+
+
+def exact_total(vector: Float[Array, " n"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Sum of a vector's entries and the rounding error of that sum, which is to be added to it.
+
+    Halves are added until one number is left, and the errors of all additions are kept.
+    """
+    error = jnp.zeros_like(vector)
+    while len(vector) > 1:
+        vector, error = (jnp.pad(x, (0, len(x) % 2)) for x in (vector, error))
+        left, right = jnp.split(vector, 2)
+        vector = left + right
+        of_right = vector - left
+        lost = (left - (vector - of_right)) + (right - of_right)
+        error = lost + sum(jnp.split(error, 2))
+    return vector[0], error[0]
