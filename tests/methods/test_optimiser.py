@@ -95,7 +95,9 @@ def test_fields_of_the_config():
     made = model_optimiser(config)
     assert (made.cosine_epochs, made.warmup_steps, made.beta2, made.epsilon) == (6, 7, 0.9, 1e-5)
     assert made.groups == {} and made.frozen_epochs == 1
-    config.model.pretrained, config.optim.schedule = "DIR", "step"
+    config.model.text_encoder, config.optim.schedule = "bert", "step"
     assert model_optimiser(config).groups == {"text_base": 0.3}
+    config.model.image_encoder = "clip"
+    assert model_optimiser(config).groups == {"text_base": 0.3, "image_base": 0.01}
     assert model_optimiser(config).cosine_epochs == 0
     assert model_optimiser(config, (0, 4)).starts == (0, 4)

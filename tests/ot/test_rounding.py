@@ -57,7 +57,7 @@ def test_rounded_plans_are_feasible_and_optimal(n, count):
     check_batch(n, count)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("n", "count"), [(8, 200), (32, 150), (64, 100), (128, 40), (256, 10)])
 def test_many_rounded_plans_are_feasible_and_optimal(n, count):
     check_batch(n, count)

@@ -155,6 +155,7 @@ def test_captions_and_images_may_have_models_of_their_own(tmp_path):
     assert hits.rows.shape == (1, 2)
 
 
+@pytest.mark.slow
 def test_judged_images_are_the_vectors_of_the_pretrained_encoder(tmp_path):
     """For cross-fitting alone; in float16, and taken with their images."""
     config = clip_config(write_pixels(tmp_path / "data"), train__draw="posterior")
@@ -244,6 +245,7 @@ def test_data_that_do_not_fit_are_refused(tmp_path):
         read(clip_config(data))
 
 
+@pytest.mark.slow
 def test_features_and_pictures_are_not_confused(tmp_path):
     make_run(clip_config(write_pixels(tmp_path / "data")), tmp_path / "run")
     retriever = l2rm_jax.load(tmp_path / "run")
