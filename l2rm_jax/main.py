@@ -159,14 +159,17 @@ def _adopt(command: Command) -> None:
 def _search(command: Command) -> None:
     from l2rm_jax.retriever.commands import search
 
-    for name in ("workdir", "gallery", "query"):
+    for name in ("gallery", "query") if command["zero_shot"] else ("workdir", "gallery", "query"):
         if not command[name]:
             raise missing_flag_error(name, command.mode)
+    for name in ("workdir", "proposer"):
+        if command["zero_shot"] and command[name]:
+            raise ConfigError(f"--zero_shot, --{name}: found both, expected only one of them")
     if command["candidates"] is not None and not command["proposer"]:
         raise missing_flag_error("proposer", command.mode)
     names = ("workdir", "gallery", "query", "top_k", "proposer", "candidates", "html")
     values = {name: command[name] for name in names if command[name] is not None}
-    hits = search(values.pop("workdir"), values.pop("gallery"), values.pop("query"), **values)
+    hits = search(values.pop("workdir", None), values.pop("gallery"), values.pop("query"), **values)
     print(hits.to_json() if command["json"] else hits)
     if command["html"]:
         _log.info("the page: %s", command["html"])
@@ -263,6 +266,7 @@ MODES = (
         (
             _USED,
             Flag("gallery", "DIR[:SPLIT]", "the images to search", default="SPLIT test"),
+            _ZERO_SHOT._replace(meaning="search the vectors of --gallery as they are, with no run"),
             Flag("query", "CAPTION", "what to find; repeat the flag for more", many=True),
             Flag("top_k", "N", "how many images to find for each", kind=int, default="10"),
             Flag("html", "FILE", "also write a page with the pictures, to open in a browser"),

@@ -29,10 +29,15 @@ def cosines(pairs: PairDataset) -> Float[np.ndarray, "I M"]:
             f"{images.name}, {captions.name}: found vectors of {sizes[0]} and {sizes[1]} numbers, "
             "expected vectors of one space, of the same size"
         )
-    return _unit_means(images) @ _unit_means(captions).T
+    return unit_means(images) @ unit_means(captions).T
 
 
-def _unit_means(features: RegionFeatures) -> Float[np.ndarray, "N D"]:
+def unit_means(features: RegionFeatures) -> Float[np.ndarray, "N D"]:
+    """Directions of the means of each row's vectors.
+
+    Raises:
+      DataError: a mean is zero, or a value is not finite.
+    """
     means = np.concatenate([*_blocks(features)])
     norms = np.linalg.norm(means, axis=1, keepdims=True)
     if not norms.all():

@@ -5,6 +5,7 @@
   imported data were; `encodings` and `hits` are what it returns, `saved` keeps encodings on disk.
 * `finding` has the three ways to search, `top` finds the best of a large gallery; `page` and
   `thumbnails` write the page of a search.
+* `zero_shot` searches vectors of one space, without a run.
 * `commands` is what the modes `search` and `embed` do.
 * `pairs` lists the training pairs of a run: `pairs_kept` is what the run says of them,
   `pairs_proposals` rematches the mismatched ones, `pairs_table` writes the file.
@@ -16,5 +17,6 @@ from l2rm_jax.retriever.encodings import EncodedCaptions, EncodedImages
 from l2rm_jax.retriever.hits import Hit, Hits
 from l2rm_jax.retriever.loading import load
 from l2rm_jax.retriever.retriever import Retriever
+from l2rm_jax.retriever.zero_shot import open_vectors
 
-__all__ = ["EncodedCaptions", "EncodedImages", "Hit", "Hits", "Retriever", "load"]
+__all__ = ["EncodedCaptions", "EncodedImages", "Hit", "Hits", "Retriever", "load", "open_vectors"]

@@ -14,13 +14,14 @@ from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.loading import load
 from l2rm_jax.retriever.sources import open_named_split, scene_pictures
 from l2rm_jax.retriever.top import check_top_k
+from l2rm_jax.retriever.zero_shot import open_vectors
 from l2rm_jax.run.results import write_json
 
 _log = logging.getLogger(__name__)
 
 
 def search(
-    workdirs: Sequence[str],
+    workdirs: Sequence[str] | None,
     gallery: str,
     queries: Sequence[str],
     top_k: int = 10,
@@ -31,7 +32,8 @@ def search(
     """Search the images of a split for captions.
 
     Args:
-      workdirs: work directories of the runs; of several, the mean of their similarities.
+      workdirs: work directories of the runs; of several, the mean of their similarities. None: the
+        vectors of the gallery as they are.
       gallery: the split, `DIR:split`.
       queries: the captions.
       top_k: how many images to find for each.
@@ -45,7 +47,7 @@ def search(
     check_top_k(top_k)
     if html is not None:
         check_new(Path(html), "page")
-    retriever = load(workdirs)
+    retriever = load(workdirs) if workdirs else open_vectors(gallery.rpartition(":")[0] or gallery)
     for number, query in enumerate(queries, start=1):
         if not query.strip():
             raise DataError(f"--query: number {number} is empty, expected a caption")

@@ -8,6 +8,7 @@ from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.evaluate import evaluate_vectors
 from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.main import main
+from l2rm_jax.retriever import open_vectors
 
 IMAGES, SIZE = 6, 5
 
@@ -57,3 +58,26 @@ def test_words_and_other_sizes_are_refused(directory, tmp_path):
     config.evaluation.protocol = "msvd"
     with pytest.raises(ConfigError, match="msvd needs 670 test images"):
         evaluate_vectors(config)
+
+
+def test_search_finds_what_the_cosines_say(directory):
+    retriever = open_vectors(directory)
+    images = retriever.encode_images(f"{directory}:test")
+    vectors = np.load(directory / "test_caps.npy")
+    captions = retriever.encode_captions(vectors)
+    sims = retriever.similarity(images, captions)
+    hits = retriever.search(captions, images, top_k=2)
+    np.testing.assert_array_equal(hits.rows, np.argsort(-sims.T, axis=1)[:, :2])
+    means = np.load(directory / "test_ims.npy").mean(1)
+    norms = np.linalg.norm(means, axis=1)[:, None] * np.linalg.norm(vectors, axis=1)
+    np.testing.assert_allclose(sims, means @ vectors.T / norms, atol=1e-6)
+    assert str(retriever) == f"Retriever({directory}: vectors as they are, cosine)"
+    with pytest.raises(DataError, match="found vectors of 4 numbers, expected 5"):
+        retriever.encode_captions(np.ones((2, 4), np.float32))
+
+
+def test_search_by_text_needs_the_encoder_of_the_data(directory):
+    with pytest.raises(SystemExit, match="names no encoder of captions"):
+        main(["search", "--zero_shot", f"--gallery={directory}:test", "--query=a dog"])
+    with pytest.raises(SystemExit, match="--zero_shot, --workdir: found both"):
+        main(["search", "--zero_shot", f"--gallery={directory}", "--query=x", "--workdir=w"])

@@ -96,9 +96,13 @@ def test_our_encoder_in_an_import(table, tmp_path, tokens):
 
 
 def test_zero_shot_needs_two_commands(table, tmp_path, capsys):
+    """Evaluation, and a search by text, which the encoder of the data reads."""
     imported(table, tmp_path, f"--encoder=jax:{CLIP}")
-    main.main(["evaluate", "--zero_shot", f"--data={tmp_path}/out:test"])
+    data = f"{tmp_path}/out:test"
+    main.main(["evaluate", "--zero_shot", f"--data={data}"])
     assert "zero-shot cosine" in capsys.readouterr().out
+    main.main(["search", "--zero_shot", f"--gallery={data}", "--query=a dog", "--top_k=2"])
+    assert capsys.readouterr().out.startswith("a dog\n  1  ")
 
 
 def test_our_encoder_equals_that_of_pytorch(tmp_path):

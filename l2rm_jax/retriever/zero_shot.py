@@ -1,0 +1,117 @@
+"""Vectors of one space, such as CLIP's, searched as they are: without a run."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from l2rm_jax.config import default
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.importing.fit import read_record
+from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.errors import DataError
+from l2rm_jax.evaluation.scoring import paired_similarities, vector_similarities
+from l2rm_jax.evaluation.zero_shot import unit_means
+from l2rm_jax.retriever.retriever import Retriever
+
+
+def open_vectors(directory: str | Path) -> Retriever:
+    """A retriever for vectors of one space: their cosine is the similarity, nothing is trained.
+
+    Texts are encoded by the encoder that the directory names, if it was imported.
+
+    Args:
+      directory: the data, with vectors of images; of several vectors an image, the mean counts.
+
+    Raises:
+      DataError: `dataset.json` of the directory is damaged.
+
+    Example:
+      >>> retriever = open_vectors("data/clip")
+      >>> print(retriever.search(["a dog on a beach"], "data/clip:test"))
+    """
+    record = read_record(directory)
+    config = default()
+    config.data.path = str(directory)
+    encoder = record["encoder"] if record else None
+    return Retriever([SharedSpace(str(directory))], config.data, encoder)
+
+
+class SharedSpace:
+    """The space of the vectors, with the members of a `Network` that a retriever uses.
+
+    Args:
+      name: the directory of the vectors.
+    """
+
+    head, metric, vocabulary, preparation = "cosine", "ip", None, None
+    has_alignment = False
+
+    def __init__(self, name: str):
+        self.name, self.title = name, "vectors as they are, cosine"
+        self.fingerprint = hashlib.blake2b(b"cosine", digest_size=8).hexdigest()
+        self._size: int | None = None  # of the vectors that were encoded before
+
+    def tokens_of(self, captions: Sequence[str] | RegionFeatures) -> RegionFeatures:
+        """The captions, if they are vectors.
+
+        Raises:
+          DataError: they are text, which nothing encodes.
+        """
+        if not isinstance(captions, RegionFeatures):
+            raise DataError(
+                f"captions: found text, expected vectors: {self.name} names no encoder of captions"
+            )
+        return captions
+
+    def encode_images(
+        self, images: RegionFeatures | Pixels, done: Callable[[int], None]
+    ) -> Float[np.ndarray, "I D"]:
+        """Unit vectors of images.
+
+        Raises:
+          DataError: pictures, a mean of zero, or vectors of another size than those before.
+        """
+        if isinstance(images, Pixels):
+            raise DataError(f"{images.name}: found pictures, expected vectors of one space")
+        return self._encode(images, done)
+
+    def encode_captions(
+        self, tokens: RegionFeatures, done: Callable[[int], None]
+    ) -> Float[np.ndarray, "J D"]:
+        """Unit vectors of captions; errors as above."""
+        return self._encode(tokens, done)
+
+    def similarity(
+        self,
+        images: Float[np.ndarray, "I D"],
+        captions: Float[np.ndarray, "J D"],
+        done: Callable[[int], None],
+    ) -> Float[np.ndarray, "I J"]:
+        """Cosine of every image with every caption."""
+        return vector_similarities(images, captions, self.metric)
+
+    def pair_similarities(
+        self,
+        images: Float[np.ndarray, "I D"],
+        captions: Float[np.ndarray, "J D"],
+        rows: Int[np.ndarray, "P 2"],
+    ) -> Float[np.ndarray, " P"]:
+        """Cosines of selected pairs of rows, image and caption."""
+        return paired_similarities(images[rows[:, 0]], captions[rows[:, 1]], self.metric)
+
+    def _encode(
+        self, features: RegionFeatures, done: Callable[[int], None]
+    ) -> Float[np.ndarray, "N D"]:
+        size = features.shape[-1]
+        if self._size not in (None, size):
+            raise DataError(
+                f"{features.name}: found vectors of {size} numbers, expected {self._size}, those "
+                "of one space"
+            )
+        self._size = size
+        vectors = unit_means(features).astype(np.float32)
+        done(len(features))
+        return vectors
