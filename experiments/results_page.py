@@ -35,6 +35,7 @@ PAGES = (
     "l2rm_jax/audit/README.md",
     "l2rm_jax/crossfit/README.md",
     "l2rm_jax/devices/README.md",
+    "l2rm_jax/models/pretrained/README.md",
     "l2rm_jax/ot/MEASURED.md",
     "l2rm_jax/ot/README.md",
     "tests/golden/README.md",
