@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float16
-from l2rm_jax.run.frozen import FrozenCaptions
 
 from experiments.sweep import start
 from l2rm_jax.console import progress_bar
@@ -26,6 +25,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import new_directory
 from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.pretrained import open_pretrained, read_kind
+from l2rm_jax.run.frozen import FrozenCaptions
 
 SPLITS = ("train", "dev", "test")
 BLOCK = 256  # images or captions at once
@@ -67,7 +67,7 @@ def write_pooled(path: Path, out: Path) -> None:
 def pooled(images: RegionFeatures, pooling: Pooling) -> Float16[np.ndarray, "images d"]:
     """Return one vector of each image."""
     vectors = np.empty((len(images), pooling.rotation.shape[1]), np.float16)
-    for rows, filled in padded_blocks(np.arange(len(images)), min(BLOCK, len(images))):
+    for rows, filled in padded_blocks(np.arange(len(images)), BLOCK):
         sets = images.rows(rows), images.region_counts(rows)
         vectors[rows[:filled]] = np.asarray(pooled_vectors(*sets, pooling))[:filled]
     return vectors

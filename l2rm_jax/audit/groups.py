@@ -143,7 +143,7 @@ def nearest_images(
         vectors = unit_rows(images[rows])
         size = -(-len(rows) // 512) * 512
         filled = np.pad(vectors, ((0, size - len(rows)), (0, 0)))
-        for at, count in padded_blocks(np.arange(len(rows)), min(512, size)):
+        for at, count in padded_blocks(np.arange(len(rows)), 512):
             top, found = _most_similar(filled, vectors[at], at, len(rows))
             near[rows[at[:count]]] = rows[np.minimum(np.asarray(found)[:count], len(rows) - 1)]
             likeness[rows[at[:count]]] = np.asarray(top)[:count, 0]

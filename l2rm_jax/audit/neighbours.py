@@ -115,7 +115,7 @@ def neighbour_scores(
     place[i] = np.arange(len(i))
     parts = []
     with progress_bar(len(here.pairs), "neighbours") as bar:
-        for at, filled in padded_blocks(np.arange(len(here.pairs)), min(_PAIRS, len(here.pairs))):
+        for at, filled in padded_blocks(np.arange(len(here.pairs)), _PAIRS):
             of = here.position[at]
             block = _Block(
                 of_image[of],
@@ -152,7 +152,7 @@ def with_near_images(
     rank = np.random.default_rng(seed).integers(1, _RANKS, len(total))
     rank = np.minimum(rank, len(i) - 2)
     near = np.empty(len(total), np.int64)
-    for at, filled in padded_blocks(np.arange(len(total)), min(_PAIRS, len(total))):
+    for at, filled in padded_blocks(np.arange(len(total)), _PAIRS):
         found = _ranked(total[at], references, groups[at][:, None] == groups[i], rank[at])
         near[at[:filled]] = np.asarray(found)[:filled]
     return here._replace(wrong=np.concatenate([here.wrong, near[:, None]], axis=1))
@@ -172,7 +172,7 @@ class _Centred:
 
     def __init__(self, vectors: Rows, rows: Int[np.ndarray, " n"]):
         self._vectors, self._rows = vectors, rows
-        blocks = padded_blocks(rows, min(BLOCK, len(rows)))
+        blocks = padded_blocks(rows, BLOCK)
         total = sum(vectors[block][:count].sum(axis=0, dtype=np.float64) for block, count in blocks)
         self._mean = (total / len(rows)).astype(np.float32)
         self.shape = len(rows), vectors.shape[1]

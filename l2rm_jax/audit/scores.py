@@ -113,7 +113,7 @@ def score_fold(
     place = np.full(len(here.images), -1)
     place[here.references] = np.arange(len(here.references))
     with progress_bar(len(pairs), "scoring") as bar:
-        for at, filled in padded_blocks(np.arange(len(pairs)), min(_BLOCK, len(pairs))):
+        for at, filled in padded_blocks(np.arange(len(pairs)), _BLOCK):
             scores = similarity(rows_of_references, pairs[at])
             of = position[at]
             values = _compare(scores, here.wrong[of], place[of], temperature)

@@ -76,7 +76,7 @@ def moments(
     """
     size = 1 + images.shape[1] + captions.shape[1]
     total = np.zeros((len(weights), size, size))
-    for block, count in padded_blocks(np.arange(len(image_rows)), min(BLOCK, len(image_rows))):
+    for block, count in padded_blocks(np.arange(len(image_rows)), BLOCK):
         used = np.where(np.arange(len(block)) < count, weights[:, block], 0).astype(np.float32)
         total += np.asarray(
             _products(images[image_rows[block]], captions[caption_rows[block]], used)

@@ -170,8 +170,8 @@ def fold_evidence(
     information = stored_scores(similarity, pair_image, pairs, temperature)
     information -= image_mean[position] / 2
     wrong = np.empty((len(pairs), NEGATIVES), np.float32)
-    padded_images, count = next(padded_blocks(some_images, _rounded(len(some_images))))
-    for rows, filled in padded_blocks(np.arange(len(pairs)), min(_CAPTIONS, _rounded(len(pairs)))):
+    padded_images, count = next(padded_blocks(some_images))
+    for rows, filled in padded_blocks(np.arange(len(pairs)), _CAPTIONS):
         scaled = _scaled(similarity(padded_images, pairs[rows]), temperature)
         caption_mean = _log_mean_exp(scaled.T, count)
         chosen = negatives[position[rows]]
@@ -189,10 +189,8 @@ def image_means(
 ) -> Float32[np.ndarray, " images"]:
     """Return the log-mean-exp of the scaled similarities of each image with some captions."""
     means = np.empty(len(images), np.float32)
-    captions, count = next(padded_blocks(some_captions, _rounded(len(some_captions))))
-    for rows, filled in padded_blocks(
-        np.arange(len(images)), min(_CAPTIONS, _rounded(len(images)))
-    ):
+    captions, count = next(padded_blocks(some_captions))
+    for rows, filled in padded_blocks(np.arange(len(images)), _CAPTIONS):
         scaled = _scaled(similarity(images[rows], captions), temperature)
         means[rows[:filled]] = np.asarray(_log_mean_exp(scaled, count))[:filled]
     return means
@@ -237,11 +235,6 @@ def draw_negatives(
     while (same := reference_groups[drawn] == groups[:, None]).any():
         drawn[same] = rng.integers(0, len(reference_groups), same.sum())
     return drawn
-
-
-def _rounded(size: int) -> int:
-    """The next multiple of 128, so that folds of similar size share their compiled programs."""
-    return -(-size // 128) * 128
 
 
 @jax.jit

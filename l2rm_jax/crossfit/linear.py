@@ -189,5 +189,5 @@ def encode_rows(
     encode: Callable, vectors: Rows, rows: Int[np.ndarray, " n"]
 ) -> Float32[jax.Array, "n components"]:
     """Return the codes of some rows by `Cca.encode_images` or `Cca.encode_captions`."""
-    blocks = padded_blocks(rows, min(BLOCK, -(-len(rows) // 128) * 128))
+    blocks = padded_blocks(rows, BLOCK)
     return jnp.concatenate([encode(vectors[block])[:count] for block, count in blocks])

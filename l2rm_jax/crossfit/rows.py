@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int
 
 BLOCK = 4096  # rows
+_ROUNDED = 128  # sizes of blocks are multiples of it
 
 
 @runtime_checkable
@@ -28,13 +29,22 @@ def unit_rows(vectors: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
 
 
 def padded_blocks(
-    rows: Int[np.ndarray, " n"], size: int
+    rows: Int[np.ndarray, " n"], most: int | None = None
 ) -> Iterator[tuple[Int[np.ndarray, " size"], int]]:
     """Iterate over blocks of equal size, so that a compiled program sees one shape.
+
+    The size is that of all rows, rounded up to the next multiple of 128, so that folds of similar
+    size share their compiled programs; or `most`, if that is less.
+
+    Args:
+      rows: the rows; may be none.
+      most: rows of a block, at most; None: all.
 
     Yields:
       The block, and how many of its rows count. The last block is filled up with its last row.
     """
+    size = -(-len(rows) // _ROUNDED) * _ROUNDED
+    size = size if most is None else min(most, size)
     for start in range(0, len(rows), max(size, 1)):
         block = rows[start : start + size]
         yield np.pad(block, (0, size - len(block)), mode="edge"), len(block)

@@ -61,7 +61,7 @@ def set_rows(
     shape = (count, pooling.rotation.shape[1])
     with TemporaryFile() as file:
         vectors = np.memmap(file, np.float32, "w+", shape=shape)
-    for rows, filled in padded_blocks(np.arange(count), min(_BLOCK, count)):
+    for rows, filled in padded_blocks(np.arange(count), _BLOCK):
         vectors[rows[:filled]] = np.asarray(pooled_vectors(*read(rows), pooling))[:filled]
     return pooling, vectors
 
@@ -103,7 +103,7 @@ def fit_pooling(read: ReadSets, count: int, seed: int) -> Pooling:
     words = cluster(vectors, VISUAL_WORDS, rng)
     width = np.float32(SOFTNESS * float(jnp.mean(jnp.min(_distances(vectors, words), axis=1))))
     products, total = 0.0, 0
-    for rows, filled in padded_blocks(sample, min(_BLOCK, len(sample))):
+    for rows, filled in padded_blocks(sample, _BLOCK):
         pooled = np.asarray(pooled_numbers(*read(rows), words, width, is_grid))[:filled]
         with_one = np.pad(pooled, ((0, 0), (1, 0)), constant_values=1)
         products = products + (with_one.T @ with_one).astype(np.float64)
@@ -156,7 +156,7 @@ def _sample_vectors(
     """Some vectors of the sampled sets, equally many of each, and whether the sets are grids."""
     each = max(1, _FIT_VECTORS // len(sample))
     parts, is_grid = [], True
-    for rows, filled in padded_blocks(sample, min(_BLOCK, len(sample))):
+    for rows, filled in padded_blocks(sample, _BLOCK):
         sets, sizes = (array[:filled] for array in read(rows))
         whole = bool((sizes == sets.shape[1]).all())
         if not parts:
