@@ -114,14 +114,10 @@ def _evaluate(command: Command) -> None:
     workdirs, checkpoints = command["workdir"], command["checkpoint"]
     proposer, candidates = command["proposer"], command["candidates"]
     if command["zero_shot"]:
-        for name in ("workdir", "checkpoint", "proposer", "candidates"):
-            if command[name]:
-                raise ConfigError(f"--zero_shot, --{name}: found both, expected only one of them")
+        _refuse_beside(command, "zero_shot", "workdir", "checkpoint", "proposer", "candidates")
         rows = evaluate_vectors(command.config)
     elif checkpoints:
-        for name in ("workdir", "proposer", "candidates"):
-            if command[name]:
-                raise ConfigError(f"--checkpoint, --{name}: found both, expected only one of them")
+        _refuse_beside(command, "checkpoint", "workdir", "proposer", "candidates")
         rows = evaluate_checkpoints(_checkpoint_config(command), checkpoints)
     else:
         if not workdirs:
@@ -133,6 +129,13 @@ def _evaluate(command: Command) -> None:
         rows = evaluate_runs(workdirs, command.changes, proposer, candidates)
     if is_primary():
         print(recall_table(rows))
+
+
+def _refuse_beside(command: Command, flag: str, *others: str) -> None:
+    """Raise `ConfigError` for a flag beside others that it excludes."""
+    for name in others:
+        if command[flag] and command[name]:
+            raise ConfigError(f"--{flag}, --{name}: found both, expected only one of them")
 
 
 def _pairs(command: Command) -> None:
@@ -162,9 +165,7 @@ def _search(command: Command) -> None:
     for name in ("gallery", "query") if command["zero_shot"] else ("workdir", "gallery", "query"):
         if not command[name]:
             raise missing_flag_error(name, command.mode)
-    for name in ("workdir", "proposer"):
-        if command["zero_shot"] and command[name]:
-            raise ConfigError(f"--zero_shot, --{name}: found both, expected only one of them")
+    _refuse_beside(command, "zero_shot", "workdir", "proposer")
     if command["candidates"] is not None and not command["proposer"]:
         raise missing_flag_error("proposer", command.mode)
     names = ("workdir", "gallery", "query", "top_k", "proposer", "candidates", "html")
