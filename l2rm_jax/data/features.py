@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Int32
@@ -53,6 +53,39 @@ class LazyRows:
         if isinstance(rows, slice):
             return LazyRows(self._array, self._index[rows])
         return self._array[self._index[rows]]
+
+
+class Named(Protocol):
+    """Images of some kind, with a name for error messages."""
+
+    name: str
+
+    def __len__(self) -> int: ...
+
+
+def blocks_of(images: Named, image_bytes: int) -> Iterator[Int[np.ndarray, " block"]]:
+    """Image numbers in order, in blocks of about 32 MB; a progress bar shows the progress."""
+    size = max(1, _BLOCK_BYTES // image_bytes)
+    with progress_bar(len(images), f"reading {images.name}", unit="rows") as bar:
+        for start in range(0, len(images), size):
+            block = np.arange(start, min(start + size, len(images)))
+            yield block
+            bar.update(len(block))
+
+
+def checked_rows(images: Named, indices: Sequence[int] | np.ndarray) -> Int[np.ndarray, " rows"]:
+    """Numbers of images as an array.
+
+    Raises:
+      DataError: a number is out of range.
+    """
+    indices = np.asarray(indices)
+    outside = np.flatnonzero((indices < 0) | (indices >= len(images)))
+    if len(outside):
+        raise DataError(
+            f"{images.name}: asked for image {indices[outside[0]]}, expected 0 to {len(images) - 1}"
+        )
+    return indices
 
 
 @dataclass(frozen=True)
@@ -182,12 +215,7 @@ class RegionFeatures:
         A progress bar shows how many are done.
         """
         _, regions, dimensions = self.shape
-        size = max(1, _BLOCK_BYTES // (self.stride * regions * dimensions * 4))
-        with progress_bar(len(self), f"reading {self.name}", unit="rows") as bar:
-            for start in range(0, len(self), size):
-                block = np.arange(start, min(start + size, len(self)))
-                yield block
-                bar.update(len(block))
+        return blocks_of(self, self.stride * regions * dimensions * 4)
 
     def check_values(self) -> None:
         """Read all features once.
@@ -246,13 +274,7 @@ class RegionFeatures:
 
     def _stored_rows(self, indices: Sequence[int] | np.ndarray) -> Int[np.ndarray, " rows"]:
         """First stored row of each image."""
-        indices = np.asarray(indices)
-        outside = np.flatnonzero((indices < 0) | (indices >= len(self)))
-        if len(outside):
-            raise DataError(
-                f"{self.name}: asked for image {indices[outside[0]]}, expected 0 to {len(self) - 1}"
-            )
-        return indices * self.stride
+        return checked_rows(self, indices) * self.stride
 
     def _describe_bad_value(
         self, value: np.number, stored: int, vector: int, dimension: int

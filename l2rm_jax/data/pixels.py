@@ -1,5 +1,6 @@
 """Pictures as pixels, `{split}_pixels.npy`, read row by row from a memory-mapped file."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,12 +8,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int, Int32, UInt8
 
-from l2rm_jax.console import progress_bar
-from l2rm_jax.data.features import LazyRows
+from l2rm_jax.data.features import LazyRows, blocks_of, checked_rows
 from l2rm_jax.data.files import open_array
 from l2rm_jax.errors import DataError
-
-_BLOCK_BYTES = 1 << 25
 
 
 @dataclass(frozen=True)
@@ -80,16 +78,11 @@ class Pixels:
         Raises:
           DataError: a row is out of range.
         """
-        return replace(self, array=LazyRows(self.array, self._checked(images)))
+        return replace(self, array=LazyRows(self.array, checked_rows(self, images)))
 
     def blocks(self) -> Iterator[Int[np.ndarray, " block"]]:
         """Image numbers in order, in blocks of about 32 MB; a progress bar shows the progress."""
-        size = max(1, _BLOCK_BYTES // int(np.prod(self.shape[1:])))
-        with progress_bar(len(self), f"reading {self.name}", unit="rows") as bar:
-            for start in range(0, len(self), size):
-                block = np.arange(start, min(start + size, len(self)))
-                yield block
-                bar.update(len(block))
+        return blocks_of(self, math.prod(self.shape[1:]))
 
     def check_values(self) -> None:
         """Do nothing: every byte is the value of a pixel."""
@@ -103,7 +96,7 @@ class Pixels:
         Raises:
           DataError: a number is out of range.
         """
-        return np.ascontiguousarray(self.array[self._checked(indices)])
+        return np.ascontiguousarray(self.array[checked_rows(self, indices)])
 
     def region_counts(self, indices: Sequence[int] | np.ndarray) -> Int32[np.ndarray, " rows"]:
         """One for each picture; the model knows how many patches it has.
@@ -111,13 +104,4 @@ class Pixels:
         Raises:
           DataError: a number is out of range.
         """
-        return np.ones(len(self._checked(indices)), np.int32)
-
-    def _checked(self, indices: Sequence[int] | np.ndarray) -> Int[np.ndarray, " rows"]:
-        indices = np.asarray(indices)
-        outside = np.flatnonzero((indices < 0) | (indices >= len(self)))
-        if len(outside):
-            raise DataError(
-                f"{self.name}: asked for image {indices[outside[0]]}, expected 0 to {len(self) - 1}"
-            )
-        return indices
+        return np.ones(len(checked_rows(self, indices)), np.int32)
