@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from l2rm_jax.crossfit import caption_vectors, image_vectors
 
 from experiments.audit_peers import cleanlab_score, lemon_score
 from experiments.crossfit import calibration_error, load_train, make_config, values_of
@@ -32,10 +33,9 @@ from experiments.csv_rows import write_rows
 from experiments.sweep import start
 from l2rm_jax.audit import Audit, audit_data, inputs_of_arrays
 from l2rm_jax.audit.inputs import Settings
-from l2rm_jax.crossfit import caption_vectors, image_vectors
-from l2rm_jax.crossfit.rows import unit_rows
 from l2rm_jax.data import mismatch
-from l2rm_jax.methods.split import auroc
+from l2rm_jax.evaluation.auroc import auroc
+from l2rm_jax.linear.rows import unit_rows
 
 HARD_RANKS = 2, 20
 FOUND = 0.9

@@ -33,8 +33,8 @@ from experiments.runs import epoch_records
 from experiments.sweep import result_row, run_grid, start
 from l2rm_jax.audit import Audit, Settings, audit_data, read_inputs, write_audit
 from l2rm_jax.audit.command import audit_directory
-from l2rm_jax.audit.kinds import DOUBTED
 from l2rm_jax.audit.review import FITS, HEADER, LIST, REVIEW, WRONG, draw_review
+from l2rm_jax.judging.kinds import DOUBTED
 from l2rm_jax.run.config_file import with_changes
 
 RATE = 0.4

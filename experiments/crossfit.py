@@ -31,10 +31,6 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float
-from ml_collections import ConfigDict
-
-from experiments.csv_rows import write_rows
-from experiments.sweep import run_name, start
 from l2rm_jax.crossfit import (
     Judgement,
     assign_folds,
@@ -45,11 +41,15 @@ from l2rm_jax.crossfit import (
     judge,
     judge_pairs,
 )
-from l2rm_jax.crossfit.histogram import separation
-from l2rm_jax.crossfit.information import Similarity
-from l2rm_jax.crossfit.linear import cca_similarity
+from ml_collections import ConfigDict
+
+from experiments.csv_rows import write_rows
+from experiments.sweep import run_name, start
 from l2rm_jax.data import PairDataset, load_data
 from l2rm_jax.devices.parallel import Replicas
+from l2rm_jax.judging.histogram import separation
+from l2rm_jax.judging.information import Similarity
+from l2rm_jax.judging.linear import cca_similarity
 from l2rm_jax.methods import METHODS, make_method
 from l2rm_jax.models import HEADS, make_model
 from l2rm_jax.run.config_file import load_config, with_changes

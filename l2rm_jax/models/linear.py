@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from l2rm_jax.crossfit import set_features, word_features
-from l2rm_jax.crossfit.cca import COMPONENTS
-from l2rm_jax.crossfit.set_features import Pooling, may_be_grid, pooled_size, pooled_vectors
+from l2rm_jax.linear import set_features, word_features
+from l2rm_jax.linear.cca import COMPONENTS
+from l2rm_jax.linear.set_features import Pooling, may_be_grid, pooled_size, pooled_vectors
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import register_head
 from l2rm_jax.models.layers import Dropout, l2_norm, l2_normalise

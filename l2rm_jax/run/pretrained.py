@@ -24,7 +24,7 @@ from l2rm_jax.methods.closed_form import FITTED_HEAD
 from l2rm_jax.models import REGIONS, WORDS
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.frozen import judged_vectors, with_vectors
-from l2rm_jax.run.judgement import uses_crossfit
+from l2rm_jax.run.judgement import uses_judgement
 
 VECTORS_FILE = "pretrained_vectors.npz"
 
@@ -231,8 +231,8 @@ def _has_changed(pretrained: Pretrained, original: Path) -> bool:
 def with_judged_vectors(config: ConfigDict, data: Data, workdir: str | Path) -> Data:
     """Add vectors of the training pairs by the pretrained encoders, where something needs them.
 
-    Cross-fitting judges pairs, and the head `linear` is fitted, by the vectors of the encoders as
-    they were pretrained: those of trained ones would know the pairs. They are made once, by host 0,
+    Pairs are judged, and the head `linear` is fitted, by the vectors of the encoders as they were
+    pretrained: trained encoders would know the pairs. They are made once, by host 0,
     and kept in the work directory.
 
     Args:
@@ -243,7 +243,7 @@ def with_judged_vectors(config: ConfigDict, data: Data, workdir: str | Path) -> 
     Raises:
       DataError: the kept vectors are damaged, or of other captions, images or weights.
     """
-    needed = uses_crossfit(config) or config.model.head == FITTED_HEAD
+    needed = uses_judgement(config) or config.model.head == FITTED_HEAD
     if data.pretrained is None or not needed:
         return data
     path = Path(workdir) / VECTORS_FILE

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import numpy as np
+from l2rm_jax.audit.findings import ALTERNATE, DOUBTFUL, FOREIGN_SET, MATCHED, PairFindings
 from PIL import Image
 
-from l2rm_jax.audit.findings import ALTERNATE, DOUBTFUL, FOREIGN_SET, MATCHED, PairFindings
 from l2rm_jax.audit.gallery import Gallery
 
 TOP = 3

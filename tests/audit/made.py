@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import numpy as np
-
 from l2rm_jax.audit.findings import (
     ALTERNATE,
     DOUBTFUL,
@@ -15,6 +14,7 @@ from l2rm_jax.audit.findings import (
     Repeated,
     Shift,
 )
+
 from l2rm_jax.audit.inputs import Inputs, Settings
 
 PAIRS, IMAGES = 40, 20

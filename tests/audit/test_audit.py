@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from l2rm_jax.audit.findings import DOUBTFUL, MATCHED, SHIFTED
+from l2rm_jax.crossfit import linear
 
 import l2rm_jax
 from l2rm_jax.audit import Settings, audit_data, inputs_of_arrays
-from l2rm_jax.audit.findings import DOUBTFUL, MATCHED, SHIFTED
 from l2rm_jax.config import get_config
-from l2rm_jax.crossfit import linear
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.methods.split import auroc
+from l2rm_jax.evaluation.auroc import auroc
 from tests.audit.synthetic import make_pairs
 
 IMAGES, CAPTIONS = 300, 3

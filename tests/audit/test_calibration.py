@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from l2rm_jax.audit.calibration import (
+from l2rm_jax.judging.rate import (
     density_ratio,
     estimate_rate,
     false_alarms,

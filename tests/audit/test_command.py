@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from l2rm_jax.audit.findings import Audit
 
 from l2rm_jax import main
 from l2rm_jax.audit import command
-from l2rm_jax.audit.findings import Audit
 from l2rm_jax.audit.inputs import Settings, read_inputs
 from l2rm_jax.config import get_config
 from l2rm_jax.errors import ConfigError, DataError, L2RMError

@@ -4,8 +4,8 @@ import time
 from pathlib import Path
 
 import pytest
-
 from l2rm_jax.audit.findings import KINDS
+
 from l2rm_jax.audit.review import check_sample, read_decisions
 from tests.audit.gallery_page import click, decisions, open_page, rows, selected, text
 from tests.browser import find_browser

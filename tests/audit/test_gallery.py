@@ -9,8 +9,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
-
 from l2rm_jax.audit.findings import KINDS
+
 from l2rm_jax.audit.gallery import write_gallery
 from l2rm_jax.errors import ConfigError, DataError
 from tests.audit.galleries import HOSTILE, TOP, make_gallery, write_picture

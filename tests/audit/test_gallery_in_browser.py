@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from l2rm_jax.audit.findings import ALTERNATE, KINDS
+
 from l2rm_jax.audit.gallery import Gallery, write_gallery
 from tests.audit.galleries import HOSTILE, TOP, make_gallery
 from tests.audit.gallery_page import (

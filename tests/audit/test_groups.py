@@ -3,7 +3,7 @@
 import numpy as np
 
 from l2rm_jax.audit import groups
-from l2rm_jax.audit.groups import content_keys, find_groups, nearest_images, text_keys
+from l2rm_jax.judging.groups import content_keys, find_groups, nearest_images, text_keys
 
 
 def make(images=200, seed=0):

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from l2rm_jax.audit.findings import PLACEHOLDER
 
 import l2rm_jax
-from l2rm_jax.audit.findings import PLACEHOLDER
-from l2rm_jax.audit.groups import content_keys
-from l2rm_jax.audit.placeholders import find_placeholders
 from l2rm_jax.errors import DataError
+from l2rm_jax.judging.groups import content_keys
+from l2rm_jax.judging.placeholders import find_placeholders
 from tests.audit.synthetic import make_pairs
 
 

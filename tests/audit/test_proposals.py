@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from l2rm_jax.crossfit import assign_folds
 
 from l2rm_jax.audit import proposals
-from l2rm_jax.audit.proposals import propose
-from l2rm_jax.crossfit import assign_folds
+from l2rm_jax.judging.proposals import propose
 from tests.audit.synthetic import make_pairs
 
 IMAGES = 300

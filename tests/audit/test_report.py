@@ -3,9 +3,9 @@
 import json
 
 import numpy as np
+from l2rm_jax.audit.findings import PLACEHOLDER, Mechanism, Placeholder, Rate, Shift
 
 from l2rm_jax.audit import report
-from l2rm_jax.audit.findings import PLACEHOLDER, Mechanism, Placeholder, Rate, Shift
 from l2rm_jax.audit.review import Decisions, ReviewedRate
 from tests.audit.made import (
     PAIRS,

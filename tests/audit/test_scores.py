@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-
-from l2rm_jax.audit.fold_pairs import fold_pairs
-from l2rm_jax.audit.neighbours import NEIGHBOURS, with_near_images
-from l2rm_jax.audit.scores import score_fold
 from l2rm_jax.crossfit import assign_folds
+
+from l2rm_jax.judging.fold_pairs import fold_pairs
+from l2rm_jax.judging.neighbours import NEIGHBOURS, with_near_images
+from l2rm_jax.judging.scores import score_fold
 from tests.audit.synthetic import make_pairs
 
 TEMPERATURE = 0.3

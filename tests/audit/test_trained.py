@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from l2rm_jax.audit.canonical import Order
+from l2rm_jax.audit.trained import check_scorer, scorer_config, trained_models, trained_scorer
 
 from l2rm_jax import config as defaults
 from l2rm_jax.audit import trained
-from l2rm_jax.audit.canonical import Order
 from l2rm_jax.audit.inputs import Settings
-from l2rm_jax.audit.trained import check_scorer, scorer_config, trained_models, trained_scorer
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.errors import ConfigError, DataError, StoppedError
 from l2rm_jax.run.config_file import with_changes

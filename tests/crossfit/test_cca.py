@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from l2rm_jax.crossfit import cca
-from l2rm_jax.crossfit.cca import Ridge, fit, moments
+from l2rm_jax.linear import cca
+from l2rm_jax.linear.cca import Ridge, fit, moments
 
 
 @pytest.fixture

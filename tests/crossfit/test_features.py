@@ -6,10 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from l2rm_jax.crossfit import set_features, word_features
-from l2rm_jax.crossfit.directions import leading_directions
-from l2rm_jax.crossfit.features import caption_vectors, image_vectors
-from l2rm_jax.crossfit.set_features import (
+from l2rm_jax.data import PairDataset, RegionFeatures
+from l2rm_jax.data.vectors import caption_vectors, image_vectors
+from l2rm_jax.errors import DataError
+from l2rm_jax.linear import set_features, word_features
+from l2rm_jax.linear.directions import leading_directions
+from l2rm_jax.linear.set_features import (
     cluster,
     fit_pooling,
     looks_like_grid,
@@ -17,9 +19,7 @@ from l2rm_jax.crossfit.set_features import (
     pooled_vectors,
     set_rows,
 )
-from l2rm_jax.crossfit.word_features import weighted_counts, word_counts, word_rows
-from l2rm_jax.data import PairDataset, RegionFeatures
-from l2rm_jax.errors import DataError
+from l2rm_jax.linear.word_features import weighted_counts, word_counts, word_rows
 
 
 def smooth_grids(count, side, d, rng):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from l2rm_jax.crossfit.folds import assign_folds, check_folds, hash_keys
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.judging.folds import assign_folds, check_folds, hash_keys
 
 
 @pytest.mark.parametrize("keys", [np.arange(3000), [f"photo {i}.jpg" for i in range(3000)]])

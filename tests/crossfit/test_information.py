@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-
 from l2rm_jax.crossfit import information
-from l2rm_jax.crossfit.information import (
+
+from l2rm_jax.errors import DataError
+from l2rm_jax.judging.information import (
     best_temperature,
     evidence_by_fold,
     fold_evidence,
     product_similarity,
 )
-from l2rm_jax.errors import DataError
 
 IMAGES, PAIRS = 150, 300
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-
-from l2rm_jax.crossfit.histogram import Histogram
-from l2rm_jax.crossfit.information import Evidence
 from l2rm_jax.crossfit.judge import bootstrap_rates, judge
-from l2rm_jax.crossfit.level import find_level, swap_rates, units_at
 from l2rm_jax.crossfit.posterior import calibrate_counts
+
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.judging.histogram import Histogram
+from l2rm_jax.judging.information import Evidence
+from l2rm_jax.judging.level import find_level, swap_rates, units_at
 
 
 def evidence_of(mismatched, seed=0):

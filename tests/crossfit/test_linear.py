@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-
 from l2rm_jax.crossfit import linear
-from l2rm_jax.crossfit.cca import Ridge
-from l2rm_jax.crossfit.folds import assign_folds
-from l2rm_jax.crossfit.linear import cca_similarity, fit_weighted, judge_pairs
+
 from l2rm_jax.errors import DataError
+from l2rm_jax.judging.folds import assign_folds
+from l2rm_jax.judging.linear import cca_similarity, fit_weighted, judge_pairs
+from l2rm_jax.linear.cca import Ridge
 
 IMAGES, EACH, FOLDS = 240, 3, 3
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
-from l2rm_jax.crossfit.histogram import Histogram, separation
 from l2rm_jax.crossfit.posterior import calibrate, calibrate_counts
+
 from l2rm_jax.errors import DataError
+from l2rm_jax.judging.histogram import Histogram, separation
 
 N = 20_000
 

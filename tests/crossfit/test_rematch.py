@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from l2rm_jax.crossfit import fit_weighted, rematch
 from scipy.optimize import linear_sum_assignment
 
-from l2rm_jax.crossfit import fit_weighted, rematch
 from l2rm_jax.errors import ConfigError, DivergedError
 
 IMAGES, EACH = 60, 3

@@ -5,13 +5,13 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-
 from l2rm_jax.crossfit import caption_vectors, fit_weighted, image_vectors
-from l2rm_jax.crossfit.linear import cca_similarity
+
 from l2rm_jax.data import PairDataset, RegionFeatures
 from l2rm_jax.data.pairs import Rematched
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.judging.linear import cca_similarity
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.closed_form import RIDGES, START
 from l2rm_jax.models import make_model

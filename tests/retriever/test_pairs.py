@@ -9,16 +9,16 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-
 from l2rm_jax.crossfit import Judgement
+from l2rm_jax.retriever.pairs import list_pairs
+from l2rm_jax.retriever.pairs_kept import give_verdict, read_kept
+
 from l2rm_jax.data.batches import scoring_batches
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import CheckpointError, ConfigError, DataError
 from l2rm_jax.methods.cost import cost, resize_cost
 from l2rm_jax.retriever import pairs_proposals
-from l2rm_jax.retriever.pairs import list_pairs
-from l2rm_jax.retriever.pairs_kept import give_verdict, read_kept
 from l2rm_jax.run.config_file import read_config, with_changes, write_config
 from l2rm_jax.run.judgement import judge_data, leave_out_fold
 from l2rm_jax.run.loss_split import SPLIT_FILE, last_split

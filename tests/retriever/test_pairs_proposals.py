@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+from l2rm_jax.retriever.pairs_proposals import divide, movable, transport
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_flow
-
-from l2rm_jax.retriever.pairs_proposals import divide, movable, transport
 
 
 def naive_shares(costs, mass, allowed, moved: float, epsilon: float) -> np.ndarray:

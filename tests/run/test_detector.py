@@ -11,8 +11,8 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-
 from l2rm_jax.crossfit import fold_evidence
+
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, StoppedError

@@ -6,6 +6,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from l2rm_jax.retriever.pairs import pair_columns
 
 import l2rm_jax
 from l2rm_jax.devices.parallel import Replicas
@@ -13,7 +14,6 @@ from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.methods.base import pair_losses
 from l2rm_jax.methods.networks import network
-from l2rm_jax.retriever.pairs import pair_columns
 from l2rm_jax.run.config_file import read_config
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.opening import open_run

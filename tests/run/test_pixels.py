@@ -11,8 +11,8 @@ import pytest
 
 import l2rm_jax
 from l2rm_jax.check import check
-from l2rm_jax.crossfit.features import image_vectors
 from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.vectors import image_vectors
 from l2rm_jax.errors import ConfigError, DataError, StoppedError
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.evaluation.recall import recalls

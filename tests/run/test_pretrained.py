@@ -14,10 +14,10 @@ import l2rm_jax
 from l2rm_jax.audit import read_inputs
 from l2rm_jax.check import check
 from l2rm_jax.config import default
-from l2rm_jax.crossfit.features import caption_vectors
 from l2rm_jax.data import scenes
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pretrained import open_pretrained
+from l2rm_jax.data.vectors import caption_vectors
 from l2rm_jax.errors import ConfigError, DataError, StoppedError
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.evaluation.recall import recalls

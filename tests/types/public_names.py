@@ -9,10 +9,10 @@ from typing import Any, assert_type
 
 import jax
 import numpy as np
+from l2rm_jax.audit.findings import Rate
 
 import l2rm_jax
 from l2rm_jax.audit import Audit, write_audit
-from l2rm_jax.audit.findings import Rate
 from l2rm_jax.methods import EpochPlan, Method, TrainState
 from l2rm_jax.models import RetrievalModel, SimilarityHead
 from l2rm_jax.ot import PartialSinkhornResult
