@@ -5,13 +5,13 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from l2rm_jax.crossfit import caption_vectors, fit_weighted, image_vectors
 
 from l2rm_jax.data import PairDataset, RegionFeatures
 from l2rm_jax.data.pairs import Rematched
+from l2rm_jax.data.vectors import caption_vectors, image_vectors
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluate import evaluate_runs
-from l2rm_jax.judging.linear import cca_similarity
+from l2rm_jax.judging.linear import cca_similarity, fit_weighted
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.closed_form import RIDGES, START
 from l2rm_jax.models import make_model
@@ -72,12 +72,12 @@ def test_the_head_scores_as_the_closed_form_does(kind, draw):
     config = tiny_config("cca", "linear", draw=draw)
     own = np.arange(len(stored))
     rows = image_vectors(dataset).rows, caption_vectors(dataset).rows
-    couples, weights = (stored, own), posterior
+    couples, weights = (stored, own), 1 - posterior
     if draw == "rematched":
         more = Rematched(RNG.integers(0, IMAGES, 25), RNG.integers(0, len(own), 25), RNG.random(25))
         dataset = replace(dataset, rematched=more)
         couples = np.append(stored, more.image), np.append(own, more.caption)
-        weights = np.append(posterior, more.weight)
+        weights = np.append(1 - posterior, more.weight)
     in_words = isinstance(tokens, list)
     model = make_model(config, VOCABULARY if in_words else 0)
     regions = images.rows(np.arange(IMAGES)), images.region_counts(np.arange(IMAGES))

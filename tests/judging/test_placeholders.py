@@ -2,17 +2,17 @@
 
 import numpy as np
 import pytest
-from l2rm_jax.audit.findings import PLACEHOLDER
 
 import l2rm_jax
 from l2rm_jax.errors import DataError
-from l2rm_jax.judging.groups import content_keys
+from l2rm_jax.judging.judgement import PLACEHOLDER
+from l2rm_jax.judging.pairs import vector_keys
 from l2rm_jax.judging.placeholders import find_placeholders
-from tests.audit.synthetic import make_pairs
+from tests.judging.synthetic import make_pairs
 
 
 def found(images, captions, stored):
-    return find_placeholders(content_keys(images), captions, stored)
+    return find_placeholders(vector_keys(images), captions, stored)
 
 
 @pytest.mark.parametrize("images", [60, 300, 1000])
@@ -61,18 +61,16 @@ def test_the_rest_is_judged_as_if_the_placeholder_were_not_there():
     alone = l2rm_jax.audit_pairs(vectors[100:], captions[rest], stored[rest] - 100, top=2)
     assert audit.rate == alone.rate and audit.listed == alone.listed
     for name in ("posterior", "information", "fold", "kind", "none_fits"):
-        np.testing.assert_array_equal(
-            getattr(audit.findings, name)[rest], getattr(alone.findings, name)
-        )
-    judged = audit.findings.order[: len(rest)]
-    np.testing.assert_array_equal(judged, rest[alone.findings.order])
-    assert set(audit.findings.order[len(rest) :]) == set(np.flatnonzero(apart))
-    assert (audit.findings.kind[apart] == PLACEHOLDER).all()
-    assert (audit.findings.posterior[apart] == 1).all() and (audit.findings.fold[apart] == -1).all()
-    assert not np.isin(audit.findings.proposal, np.flatnonzero(apart)).any()
+        np.testing.assert_array_equal(getattr(audit, name)[rest], getattr(alone, name), name)
+    judged = audit.order[: len(rest)]
+    np.testing.assert_array_equal(judged, rest[alone.order])
+    assert set(audit.order[len(rest) :]) == set(np.flatnonzero(apart))
+    assert (audit.kind[apart] == PLACEHOLDER).all()
+    assert (audit.posterior[apart] == 1).all() and (audit.fold[apart] == -1).all()
+    assert not np.isin(audit.proposal, np.flatnonzero(apart)).any()
 
 
 def test_nothing_but_a_placeholder_is_refused():
     _, captions, stored, _ = make_pairs(60, 1, 0.0)
-    with pytest.raises(DataError, match="found the same picture for all 60 images"):
+    with pytest.raises(DataError, match="found the same picture for all 60 captions"):
         l2rm_jax.audit_pairs(np.ones((60, 4), np.float32), captions, stored)

@@ -2,19 +2,18 @@
 
 import numpy as np
 import pytest
-from l2rm_jax.crossfit import assign_folds
 
-from l2rm_jax.audit import proposals
+from l2rm_jax.judging import proposals
 from l2rm_jax.judging.proposals import propose
-from tests.audit.synthetic import make_pairs
+from tests.judging.parts import divided
+from tests.judging.synthetic import make_pairs
 
 IMAGES = 300
 
 
 def find(doubted=None, stored=None, images=None, captions=None, top=3):
-    fold, group = assign_folds(np.arange(IMAGES), 5, 0), np.arange(IMAGES)
-    nothing = np.zeros(len(stored))
-    return propose(images, captions, stored, fold, group, doubted, nothing, top, 0)
+    folds, keys, _ = divided(images, captions, stored)
+    return propose(images, captions, folds, keys, doubted, np.zeros(len(stored)), top, 0)
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from l2rm_jax.audit import groups
-from l2rm_jax.judging.groups import content_keys, find_groups, nearest_images, text_keys
+from l2rm_jax.judging import groups
+from l2rm_jax.judging.groups import find_groups, nearest_images
+from l2rm_jax.judging.pairs import Keys, text_keys, vector_keys
 
 
 def make(images=200, seed=0):
@@ -20,7 +21,7 @@ def naive_nearest(vectors):
 
 def test_nearest_images_against_all_products():
     vectors = make()
-    near, _ = nearest_images(vectors, seed=0)
+    near, _ = nearest_images(vectors, vector_keys(vectors), seed=0)
     np.testing.assert_array_equal(near, naive_nearest(vectors))
 
 
@@ -28,7 +29,7 @@ def test_buckets_find_near_duplicates(monkeypatch):
     vectors = make(600)
     vectors[300:] = vectors[:300] + 1e-3 * make(300, 1)
     monkeypatch.setattr(groups, "_EXACT", 100)
-    near, likeness = nearest_images(vectors, seed=0)
+    near, likeness = nearest_images(vectors, vector_keys(vectors), seed=0)
     twin = (np.arange(600) + 300) % 600
     assert (near[:, 0] == twin).mean() > 0.99 and (likeness > 0.99).mean() > 0.99
 
@@ -41,7 +42,8 @@ def test_what_makes_a_group():
     texts[5] = "  TEXT \u0034"  # says what caption 4 says
     for row in range(20, 40):
         texts[row] = "no caption"
-    found = find_groups(vectors, content_keys(vectors), text_keys(texts), np.arange(200), seed=0)
+    said = text_keys(texts)
+    found = find_groups(vectors, Keys(vector_keys(vectors), said, said), np.arange(200), seed=0)
     for one, other in ((0, 1), (2, 3), (4, 5)):
         assert found.of_image[one] == found.of_image[other]
     assert len(np.unique(found.of_image[20:40])) > 15  # a text of many images groups none

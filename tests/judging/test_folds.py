@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.judging.folds import assign_folds, check_folds, hash_keys
+from l2rm_jax.judging.folds import Folds, assign_folds, check_folds, hash_keys
 
 
 @pytest.mark.parametrize("keys", [np.arange(3000), [f"photo {i}.jpg" for i in range(3000)]])
@@ -30,11 +30,11 @@ def test_hashes_are_those_of_every_version():
 
 
 def test_too_few_folds_or_images():
-    with pytest.raises(ConfigError, match="found 2 folds, expected at least 3"):
+    with pytest.raises(ConfigError, match="found 2, expected at least 3"):
         assign_folds(np.arange(10), 2, seed=0)
     folds, stored = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 2, 3, 4, 4])
     with pytest.raises(DataError, match="fold 2 has captions of 1 of the 5 images"):
-        check_folds(stored, folds, np.arange(6))
+        check_folds(Folds(stored, folds, np.arange(6)))
     with pytest.raises(DataError, match="fold 0 has captions of 1 of"):
-        check_folds(np.arange(6), folds, np.array([7, 7, 2, 3, 4, 5]))
-    check_folds(np.arange(6), folds, np.arange(6))
+        check_folds(Folds(np.arange(6), folds, np.array([7, 7, 2, 3, 4, 5])))
+    check_folds(Folds(np.arange(6), folds, np.arange(6)))

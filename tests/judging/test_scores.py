@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from l2rm_jax.crossfit import assign_folds
 
-from l2rm_jax.judging.fold_pairs import fold_pairs
+from l2rm_jax.judging.information import Model
 from l2rm_jax.judging.neighbours import NEIGHBOURS, with_near_images
 from l2rm_jax.judging.scores import score_fold
-from tests.audit.synthetic import make_pairs
+from tests.judging.parts import divided
+from tests.judging.synthetic import make_pairs
 
 TEMPERATURE = 0.3
 
@@ -19,37 +19,17 @@ def unit(vectors):
 @pytest.fixture(scope="module")
 def scored():
     images, captions, stored, _ = make_pairs(120, 2, 0.2)
-    fold, group = assign_folds(np.arange(120), 3, 0), np.arange(120)
-    here = fold_pairs(stored, fold, group, seed=0)[1]
+    group = np.arange(120)
+    here = divided(images, captions, stored, 3)[2][1]
     here = with_near_images(here, captions, group[here.images], seed=0)
     codes = unit(images[:, :8]), unit(captions[:, :8])
 
     def similarity(i, c):
         return codes[0][i] @ codes[1][c].T
 
-    found = score_fold(here, (similarity, TEMPERATURE), images, [captions], stored, group)
+    model = Model(similarity, TEMPERATURE)
+    found = score_fold(here, model, images, [captions], group, lambda pairs: None)
     return here, found, images, captions, stored, similarity
-
-
-def test_information_against_loops(scored):
-    here, found, _, _, stored, similarity = scored
-    references, some = here.images[here.references], here.pairs[here.captions]
-    for n in (0, 7, 20):
-        caption, image = here.pairs[n], stored[here.pairs[n]]
-        own = similarity([image], [caption])[0, 0] / TEMPERATURE
-        of_images = np.log(np.mean(np.exp(similarity(references, [caption]) / TEMPERATURE)))
-        of_captions = np.log(np.mean(np.exp(similarity([image], some) / TEMPERATURE)))
-        assert found.stored.of_images[n] == pytest.approx(own - of_images, abs=1e-4)
-        assert found.stored.of_captions[n] == pytest.approx(own - of_captions, abs=1e-4)
-        for k, wrong in enumerate(found.wrong.image[n]):
-            others = references[references != image]
-            elsewhere = np.log(np.mean(np.exp(similarity(others, [caption]) / TEMPERATURE)))
-            value = similarity([wrong], [caption])[0, 0] / TEMPERATURE - elsewhere
-            assert found.wrong.scores.of_images[n, k] == pytest.approx(value, abs=1e-4)
-            left = some[some != found.wrong.replaced[n, k]]
-            elsewhere = np.log(np.mean(np.exp(similarity([wrong], left) / TEMPERATURE)))
-            value = similarity([wrong], [caption])[0, 0] / TEMPERATURE - elsewhere
-            assert found.wrong.scores.of_captions[n, k] == pytest.approx(value, abs=1e-4)
 
 
 def test_wrong_images_are_of_the_fold_and_not_the_own(scored):
