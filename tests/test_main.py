@@ -62,10 +62,9 @@ MISTAKES = [
     ("evaluate --workdir=a --proposer=b", "--candidates: missing, but l2rm evaluate needs it"),
     ("--proposer=a", "--proposer: not a flag of l2rm train, expected l2rm evaluate"),
     ("evaluate --top_k=3", "--top_k: has a new name, expected --candidates\n  try: --candidates=3"),
-    ("pairs --workdir=a", "--out: missing, but l2rm pairs needs it\n  try: l2rm pairs --workdir=W"),
-    ("pairs --workdir=RUN --out=a.xlsx", "a.xlsx, expected a name that ends in .csv or .parquet"),
-    ("pairs --workdir=RUN --out=a.csv", "no epoch is finished yet"),
-    ("pairs --workdir=RUN --out=a.csv --config.seed=1", "config.seed: the pairs of a run are"),
+    ("audit --workdir=RUN --out=a", "no epoch is finished yet"),
+    ("--config.split.folds=3", "split.folds: is config.judgement.folds now
+  try: "),
     ("adopt --checkpoint=a --workdir=b --config.model.head=saf", "it is read from the file"),
     ("import --source=a.csv", "--out: missing, but l2rm import needs it\n  try: l2rm import"),
     ("import --out=a", "--source: missing, expected a table of images and captions"),

@@ -27,6 +27,7 @@ _SIBLINGS = 2  # captions an image, on average, from which on they are compared 
 FOUND = 0.9  # share of mismatches at which false positives are counted
 MIN_AUROC = 0.9  # of the information, less its error; below it, the rate may be too high
 RANKING_AUROC = 0.8  # likewise: the order of the pairs is of use
+_MOST = 0.98  # mean of the posterior: even where nothing fits, a few pairs stay to learn from
 MAX_RATE = 0.9  # with more mismatched pairs, nothing is known of the matched ones
 
 
@@ -101,7 +102,7 @@ def find_posterior(
     sets = found.sets.stored[position]
     doubt = scale.doubt(sets, found.captions.stored, stored.information)
     foreign, alone, both = scale.posteriors(sets, found.captions.stored)
-    posterior = scale_to_mean(both, rate.estimate)
+    posterior = scale_to_mean(both, min(rate.estimate, _MOST))
     order = np.lexsort((pair_key, stored.information, -doubt))
     q = false_alarms(posterior, order)
     listed = int(np.max(np.flatnonzero(q[order] <= FALSE_ALARMS), initial=-1)) + 1

@@ -17,7 +17,7 @@ from l2rm_jax.judging import read_judgement
 from l2rm_jax.run.inputs import check_train_size, read_data
 from l2rm_jax.train import train
 from tests.audit.made import IMAGES, PAIRS, make_audit, make_judgement
-from tests.tiny import tiny_config
+from tests.tiny import tiny_config, write_vectors
 
 TEXTS = [f"caption {row}" for row in range(PAIRS)]
 
@@ -141,18 +141,16 @@ def test_exit_statuses(data, capsys):
 @pytest.mark.slow
 def test_what_a_run_has_judged_is_not_judged_again(data, tmp_path, capsys):
     asked = data[0]
-    config = tiny_config("infonce", warmup_epochs=0, epochs=1, draw="posterior")
-    config.data.scenes_train = 60
+    config = tiny_config("infonce", "vse", warmup_epochs=0, epochs=1, draw="posterior")
+    config.data.name, config.data.path = "vectors", str(write_vectors(tmp_path / "v", train=60))
     train(config, tmp_path / "run", Replicas(jax.devices()[:1]))
     capsys.readouterr()
     assert status("audit --workdir=run --out=a") == 0 and not asked
     kept = read_judgement(tmp_path / "run" / "judgement.npz")
     np.testing.assert_array_equal(read_judgement(tmp_path / "a/judgement.npz").order, kept.order)
-    assert "of the pairs" in capsys.readouterr().out
+    assert "the report:       a/report.md" in capsys.readouterr().out
     table = pq.read_table(tmp_path / "a" / "pairs.parquet").to_pydict()
     assert set(table["dropped"]) == {None} and sum(table["mismatched_on_purpose"]) > 0
-    (tmp_path / "run" / "judgement.npz").unlink()
-    config.data.scenes_train = 60
     assert status("audit --workdir=run --config=f30k --out=c") == 1
 
 

@@ -1,4 +1,4 @@
-"""CCA as a method: its head against the closed form of `crossfit`, and its runs."""
+"""CCA as a method: its head against the closed form of `linear`, and its runs."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from l2rm_jax.data.pairs import Rematched
 from l2rm_jax.data.vectors import caption_vectors, image_vectors
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluate import evaluate_runs
-from l2rm_jax.judging.linear import cca_similarity, fit_weighted
+from l2rm_jax.judging.linear import fit_weighted
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.closed_form import RIDGES, START
 from l2rm_jax.models import make_model
@@ -93,7 +93,8 @@ def test_the_head_scores_as_the_closed_form_does(kind, draw):
         # Each of the pairs, whether stored or rematched, has a caption row of its own.
         captions = rows[1][couples[1]]
         reference = fit_weighted(rows[0], captions, couples[0], weights, ridge)
-        expected = cca_similarity(reference, *rows, stored, own)(np.arange(IMAGES), own)
+        codes = reference.encode_images(rows[0][np.arange(IMAGES)])
+        expected = codes @ reference.encode_captions(rows[1][own]).T
         variables = {"params": new.params, "batch_stats": new.batch_stats}
         found = model.apply(variables, regions[0], text, lengths, regions[1], method=SCORE)
         np.testing.assert_allclose(found, expected, atol=2e-4)
