@@ -63,8 +63,7 @@ MISTAKES = [
     ("--proposer=a", "--proposer: not a flag of l2rm train, expected l2rm evaluate"),
     ("evaluate --top_k=3", "--top_k: has a new name, expected --candidates\n  try: --candidates=3"),
     ("audit --workdir=RUN --out=a", "no epoch is finished yet"),
-    ("--config.split.folds=3", "split.folds: is config.judgement.folds now
-  try: "),
+    ("--config.split.folds=3", "split.folds: is config.judgement.folds now"),
     ("adopt --checkpoint=a --workdir=b --config.model.head=saf", "it is read from the file"),
     ("import --source=a.csv", "--out: missing, but l2rm import needs it\n  try: l2rm import"),
     ("import --out=a", "--source: missing, expected a table of images and captions"),
