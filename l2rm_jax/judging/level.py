@@ -9,7 +9,7 @@ does not fit, among siblings that do, was swapped alone.
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.judging.rate import density_ratio, estimate_rate
+from l2rm_jax.judging.rate import density_ratio, share_of_random
 
 _ALONE = 0.1  # share of mismatched pairs swapped alone from which on pairs are judged
 _ITERATIONS = 200
@@ -33,7 +33,7 @@ def matched_posterior(
       pair_image: row of the image that each caption is stored with.
     """
     images, position = np.unique(pair_image, return_inverse=True)
-    alone, rate = _posterior(information, wrong, pair_image)
+    alone, rate = _posterior(information, wrong)
     if len(images) == len(position):
         return alone
     odds = (1 - np.minimum(alone, 1 - _FLOOR)) / max(rate, _FLOOR)  # of mismatched to any
@@ -43,14 +43,12 @@ def matched_posterior(
         return alone
     counts = np.bincount(position)
     means = [np.bincount(position, column) / counts for column in (information, *wrong.T)]
-    return _posterior(means[0], np.stack(means[1:], axis=1), images)[0][position]
+    return _posterior(means[0], np.stack(means[1:], axis=1))[0][position]
 
 
-def _posterior(
-    information: np.ndarray, wrong: np.ndarray, group: np.ndarray
-) -> tuple[Float[np.ndarray, " n"], float]:
+def _posterior(information: np.ndarray, wrong: np.ndarray) -> tuple[Float[np.ndarray, " n"], float]:
     """Probability of being matched, and the rate of mismatch."""
-    rate = estimate_rate(-information, -wrong, group, seed=0).estimate
+    rate = share_of_random(-information, -wrong)
     return 1 - density_ratio(-information, -wrong).posterior(-information, rate), rate
 
 

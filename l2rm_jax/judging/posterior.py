@@ -15,6 +15,7 @@ from l2rm_jax.judging.rate import (
     estimate_rate,
     false_alarms,
     scale_to_mean,
+    share_of_random,
     told_apart,
 )
 from l2rm_jax.judging.scores import Evidence
@@ -87,17 +88,15 @@ def find_posterior(
       seed: seed of the bootstrap.
     """
     pair_image, pair_group = folds.pair_image, folds.group_of_pair
-    _, first, position = np.unique(pair_image, return_index=True, return_inverse=True)
+    images, position = np.unique(pair_image, return_inverse=True)
     stored, wrong = evidence.stored, evidence.wrong.scores
     rate = estimate_rate(-stored.information, -wrong.information, pair_group, seed)
     found = doubts(evidence, pair_image, folds.of_pair, pair_key)
-    groups = pair_group[first], pair_group
     levels = [
-        (density_ratio(*level), estimate_rate(*level, group, seed).estimate)
-        for level, group in zip((found.sets, found.captions), groups, strict=True)
+        (density_ratio(*level), share_of_random(*level)) for level in (found.sets, found.captions)
     ]
     has_second_space = stored.neighbours.agreement.shape[-1] > 1
-    has_siblings = len(position) >= _SIBLINGS * len(first)
+    has_siblings = len(position) >= _SIBLINGS * len(images)
     scale = _Scale(*levels, sees_near=has_second_space and has_siblings)
     sets = found.sets.stored[position]
     doubt = scale.doubt(sets, found.captions.stored, stored.information)

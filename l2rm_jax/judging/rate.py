@@ -31,6 +31,18 @@ class Rate(NamedTuple):
     high: float
 
 
+def share_of_random(doubt: Float[np.ndarray, " pairs"], null: Float[np.ndarray, "..."]) -> float:
+    """Estimate the share of pairs that are as doubtful as random ones, without an interval.
+
+    Twice the share of pairs above the median of the null (`estimate_rate` with lambda one half).
+
+    Args:
+      doubt: of the pairs.
+      null: of known mismatches.
+    """
+    return min(1.0, 2 * float((doubt > np.median(null)).mean()))
+
+
 def estimate_rate(
     doubt: Float[np.ndarray, " pairs"],
     null: Float[np.ndarray, "..."],
