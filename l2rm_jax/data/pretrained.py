@@ -1,8 +1,9 @@
-"""Read a directory of pretrained weights in the form of Hugging Face, without PyTorch.
+"""Read pretrained weights, a directory in the form of Hugging Face, without PyTorch.
 
 It has config.json and model.safetensors, or the shards that model.safetensors.index.json names;
-for captions tokenizer.json, for pictures preprocessor_config.json. Pickled weights are refused. A
-run keeps a copy in its work directory, which is read by the same code.
+for captions tokenizer.json, for pictures preprocessor_config.json. Pickled weights are refused. The
+name of a model on the Hub stands for its directory there. A run keeps a copy in its work directory,
+which is read by the same code.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from typing import Any
 from l2rm_jax.bases import KINDS, Bases, read_image_base, read_preparation, read_text_base
 from l2rm_jax.bases.arrays import group_places, place_arrays
 from l2rm_jax.data.files import replace_file
+from l2rm_jax.data.hub import find_directory
 from l2rm_jax.data.pieces import TOKENIZER_FILE, Pieces
 from l2rm_jax.data.weights import (
     INDEX_FILE,
@@ -34,6 +36,7 @@ _PROCESSOR_FILE = "processor_config.json"  # newer versions write it, with the o
 SOURCE_FILE = "source.json"  # written by `keep`
 # Files of a directory, besides its weights, that a run or a saved model keeps.
 SMALL_FILES = (CONFIG_FILE, TOKENIZER_FILE, POOLING_FILE, PREPARATION_FILE, _PROCESSOR_FILE)
+_HUB_FILES = (*SMALL_FILES, INDEX_FILE, WEIGHT_FILE, "model-*.safetensors")  # all that are fetched
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ def open_pretrained(
     """Open a directory of pretrained weights and check everything but their values.
 
     Args:
-      directory: the directory.
+      directory: the directory, or the name of a model on the Hub.
       text_encoder: the `model_type` that it must have, if its text side is used; else None.
       image_encoder: the same of its image side.
       max_words: most tokens of a caption, those around it included; 0 is what the model can read.
@@ -174,8 +177,7 @@ def open_pretrained(
       DataError: lists every fault of the directory.
       ConfigError: `max_words` does not fit the model.
     """
-    directory, problems = Path(directory), Problems()
-    _check_directory(directory)
+    directory, problems = _find(directory), Problems()
     text = image = pieces = None
     config = problems.attempt(read_object, directory, CONFIG_FILE)
     kinds = {"text_encoder": text_encoder, "image_encoder": image_encoder}
@@ -203,13 +205,12 @@ def open_pretrained(
 
 
 def read_kind(directory: str | Path) -> str:
-    """The `model_type` of a directory, one of `bases.KINDS`.
+    """The `model_type` of a directory or a model on the Hub, one of `bases.KINDS`.
 
     Raises:
       DataError: there is no such directory or no config.json, or its type is another.
     """
-    directory = Path(directory)
-    _check_directory(directory)
+    directory = _find(directory)
     kind = read_object(directory, CONFIG_FILE).get("model_type")
     if kind not in KINDS:
         expected = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
@@ -217,12 +218,14 @@ def read_kind(directory: str | Path) -> str:
     return kind
 
 
-def _check_directory(directory: Path) -> None:
-    if not directory.is_dir():
+def _find(directory: str | Path) -> Path:
+    found = find_directory(directory, _HUB_FILES)
+    if not found.is_dir():
         raise DataError(
-            f"{directory}: no such directory, expected {CONFIG_FILE}, {WEIGHT_FILE}, for captions "
+            f"{found}: no such directory, expected {CONFIG_FILE}, {WEIGHT_FILE}, for captions "
             f"{TOKENIZER_FILE} and for pictures {PREPARATION_FILE}"
         )
+    return found
 
 
 def _kind(bases: Bases) -> str:
