@@ -1,19 +1,42 @@
 """Trained models that judge pictures: as the detector of a run, and as the scorer of an audit."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from l2rm_jax.audit.command import audit_run
+from l2rm_jax.audit import command
 from l2rm_jax.run.config_file import read_config
 from l2rm_jax.run.detector import FOLD_DIRECTORY
 from l2rm_jax.run.pretrained import VECTORS_FILE
-from tests.run.pixel_runs import SIZES, clip_config, write_pixels
+from tests.run.pixel_runs import clip_config, open_model
 from tests.run.pretrained_runs import copy_model, run
 from tests.run.tiny_runs import records
+from tests.shared_programs import shared_programs
 
-FOLDS = 2
+FOLDS = 3
+SIZES = {"train": 120, "dev": 12, "test": 12}
+COLOURS = {
+    "red": (200, 30, 30), "green": (30, 180, 40), "blue": (40, 60, 200), "yellow": (230, 220, 40),
+    "white": (240, 240, 240), "black": (10, 10, 10), "orange": (240, 140, 20),
+}  # fmt: skip
+
+
+def write_flags(directory: Path) -> Path:
+    """Write pictures of two colours and captions that say which: random models tell them apart."""
+    directory.mkdir()
+    rng, names = np.random.default_rng(0), list(COLOURS)
+    size = open_model().bases.image.image_size
+    for split, images in SIZES.items():
+        pixels, captions = np.zeros((images, size, size, 3), np.uint8), []
+        for picture in pixels:
+            above, below = rng.choice(names, 2)
+            picture[: size // 2], picture[size // 2 :] = COLOURS[above], COLOURS[below]
+            captions += [f"a {above} box above a {below} ball\n"] * 5
+        np.save(directory / f"{split}_pixels.npy", pixels)
+        (directory / f"{split}_caps.txt").write_text("".join(captions))
+    return directory
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +49,13 @@ def judged(tmp_path_factory):
         "data__filter_value": 0.01,
         "split__detector": "infonce-vse",
         "split__folds": FOLDS,
-        "train__batch_size": 4,
+        "train__batch_size": 12,
+        "train__warmup_epochs": 0,
         "train__epochs": 1,
     }
-    config = clip_config(write_pixels(directory / "data"), original, **fields)
-    results = run(config, directory / "run")
+    config = clip_config(write_flags(directory / "data"), original, **fields)
+    with shared_programs():
+        results = run(config, directory / "run")
     shutil.rmtree(original)
     return directory / "run", results
 
@@ -48,10 +73,13 @@ def test_a_trained_detector_reads_pictures(judged):
 
 
 @pytest.mark.slow
+@shared_programs()
 def test_an_audit_trains_models_on_pictures(judged, tmp_path):
     workdir, _ = judged
-    audit = audit_run(workdir, tmp_path / "audit", {"audit.folds": FOLDS})
+    audit = command.audit_run(workdir, tmp_path / "audit", {"audit.folds": FOLDS})
     assert audit.settings.scorer == "infonce-vse"
     scores = np.load(tmp_path / "audit/scores.npy")
     assert len(scores) == 5 * SIZES["train"] and ((scores >= 0) & (scores <= 1)).all()
     assert "infonce-vse" in (tmp_path / "audit/report.md").read_text()
+    # Its doubted pairs can be left out of a run on the same pictures.
+    assert command._can_train(audit.inputs, np.arange(len(scores)) > 10)
