@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from l2rm_jax.bases import KINDS, Bases, read_image_base, read_preparation, read_text_base
 from l2rm_jax.bases.arrays import group_places, place_arrays
 from l2rm_jax.data.files import replace_file
@@ -36,6 +38,7 @@ _PROCESSOR_FILE = "processor_config.json"  # newer versions write it, with the o
 SOURCE_FILE = "source.json"  # written by `keep`
 # Files of a directory, besides its weights, that a run or a saved model keeps.
 SMALL_FILES = (CONFIG_FILE, TOKENIZER_FILE, POOLING_FILE, PREPARATION_FILE, _PROCESSOR_FILE)
+_LOSS = {"log_scale": "logit_scale", "bias": "logit_bias"}  # numbers of a loss, in weight files
 _HUB_FILES = (*SMALL_FILES, INDEX_FILE, WEIGHT_FILE, "model-*.safetensors")  # all that are fetched
 
 
@@ -80,6 +83,20 @@ class Pretrained:
             group: place_arrays(places, weights.read)
             for group, places in group_places(self.bases).items()
         }
+
+    def scale(self) -> dict[str, np.ndarray]:
+        """Read the numbers of the loss that the model was trained with.
+
+        Returns:
+          `log_scale`, the logarithm of the scale of similarities, of a CLIP or SigLIP; `bias`,
+          added to them, of a SigLIP. A number that the files lack is left out.
+
+        Raises:
+          DataError: a file is missing or damaged, or has something else under these names.
+        """
+        weights = Weights(self.directory, _kind(self.bases))
+        numbers = {name: weights.read_number(theirs) for name, theirs in _LOSS.items()}
+        return {name: number for name, number in numbers.items() if number is not None}
 
     def keep(self, directory: Path) -> None:
         """Copy the files that a run needs to `directory`, unless they are there.
@@ -145,6 +162,11 @@ class Encoders:
             for each in self.directories.values()
             for group, arrays in each.parameters().items()
         }
+
+    def scale(self) -> dict[str, np.ndarray]:
+        """As `Pretrained.scale`, of the directory that has both sides; empty if none has."""
+        whole = [each for each in self.directories.values() if each.bases.text and each.bases.image]
+        return whole[0].scale() if whole else {}
 
     def hashes(self) -> dict[str, dict[str, str]]:
         """SHA-256 of each weight file, by the name of its copy."""
