@@ -122,7 +122,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     model.text_encoder = "gru"
     # What reads images: regions (features), or a transformer that reads pixels: clip, siglip.
     model.image_encoder = "regions"
-    model.pretrained = ""  # directory with config.json, tokenizer.json, model.safetensors
+    # Directory with config.json, tokenizer.json, model.safetensors, or a name on the Hub.
+    model.pretrained = ""
     model.pretrained_images = ""  # another directory for the transformer of images; "" is the same
     model.text_states = "all"  # of a pretrained encoder: all (each token is a word) or vector
     model.image_states = "all"  # likewise: all (each patch is a region) or vector
@@ -155,7 +156,9 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     config.loss = loss = ConfigDict()
     loss.margin = 0.2  # margin of the triplet losses
     loss.tau = 0.05  # temperature of every contrastive loss except RCSL's mining loss
-    loss.learn_scale = False  # infonce: the temperature starts at tau and is learned, 0.01 at least
+    # infonce: the temperature starts at tau, or with model.embed_dim=0 at that of a pretrained CLIP
+    # or SigLIP, and is learned, 0.01 at least.
+    loss.learn_scale = False
 
     config.l2rm = l2rm = ConfigDict()
     l2rm.warmup_loss = "rce"  # rce (with InfoNCE), infonce, triplet (L2RM Tab. 4)

@@ -20,6 +20,7 @@ from l2rm_jax.audit.report import warnings
 from l2rm_jax.audit.review import read_decisions
 from l2rm_jax.data.files import check_new, locked_directory, replace_file
 from l2rm_jax.data.loading import open_pairs, split_names
+from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import (
     ConfigError,
@@ -117,8 +118,9 @@ def _can_train(inputs: Inputs, kept: Bool[np.ndarray, " pairs"]) -> bool:
     try:
         check_train_size(config, inputs.dataset.take(np.flatnonzero(kept)))
         _, dev, test = split_names(config.data)
-        open_pairs(config.data, dev)
-        check_test_size(config, open_pairs(config.data, test))
+        in_pixels = isinstance(inputs.dataset.images, Pixels)
+        open_pairs(config.data, dev, in_pixels)
+        check_test_size(config, open_pairs(config.data, test, in_pixels))
     except L2RMError:
         return False
     return True

@@ -21,6 +21,7 @@ from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError, DataError, Problems
 from l2rm_jax.methods.base import TrainState
 from l2rm_jax.methods.closed_form import FITTED_HEAD
+from l2rm_jax.methods.learned_scale import GROUP
 from l2rm_jax.models import REGIONS, WORDS
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.frozen import judged_vectors, with_vectors
@@ -267,6 +268,23 @@ def _digest(encoders: Encoders, pairs: PairDataset) -> str:
     if isinstance(pairs.tokens, list):
         digest.update(np.concatenate([[len(ids), *ids] for ids in pairs.tokens]).tobytes())
     return digest.hexdigest()
+
+
+def pretrained_arrays(encoders: Encoders, config: ConfigDict, params: Any) -> dict[str, Any]:
+    """The pretrained arrays with which a run begins, by their group of parameters.
+
+    A run that begins at the cosines of a CLIP or SigLIP and learns their scale begins with that of
+    the model.
+
+    Args:
+      encoders: the pretrained encoders.
+      config: config of the run.
+      params: its parameters.
+    """
+    arrays = encoders.parameters()
+    if GROUP in params and not config.model.embed_dim:
+        arrays[GROUP] = {name: x for name, x in encoders.scale().items() if name in params[GROUP]}
+    return arrays
 
 
 def with_pretrained(state: TrainState, parameters: dict[str, Any]) -> TrainState:
