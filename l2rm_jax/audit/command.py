@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -180,8 +181,9 @@ def _judge(config: ConfigDict, inputs: Inputs, work: Path) -> Judgement:
         return judge(make_detector(config))
     own, runs = with_changes(config, _ALL_PAIRS), work / "runs"
     where = {"workdir": runs, "replicas": Replicas(), "train": train}
+    data = replace(load_run_data(own, runs), train=inputs.dataset)  # with vectors of its encoders
     try:
-        with open_detector(own, load_run_data(own, runs), 0, **where) as detector:
+        with open_detector(own, data, 0, **where) as detector:
             return judge(detector)
     except StoppedError as error:
         message = f"stopped at {error.place}. Continue: the same command again"

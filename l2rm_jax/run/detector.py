@@ -105,7 +105,8 @@ def _keep_scores(
         others = judged_pairs(config.data, pairs.take(outside))
         judged = judge_pairs(others, folds=folds, seed=seed)
         scores: Float[np.ndarray, " pairs"] = np.zeros(len(pairs))
-        scores[outside] = 1 - judged.posterior
+        # Where the linear models cannot tell, nothing is left out.
+        scores[outside] = 1 - judged.posterior if judged.ranks else 1
         replace_array(path, scores)
     wait_for_file(path)
 

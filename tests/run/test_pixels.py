@@ -180,7 +180,7 @@ def test_judged_images_are_the_vectors_of_the_pretrained_encoder(tmp_path):
 @pytest.mark.slow
 def test_the_linear_head_is_fitted_to_vectors_of_pictures(tmp_path, few_draws):
     fields = {f"model__{side}_states": "vector" for side in ("text", "image")}
-    fields["split__folds"] = 3
+    fields["judgement__folds"] = 3
     data = write_pixels(tmp_path / "data")
     config = clip_config(
         data, method="cca", model__head="linear", train__draw="posterior", **fields
