@@ -3,7 +3,7 @@
 python -m experiments.vectors --path=DIR --encoder=BERT_DIR --out=VECTORS
 l2rm --config=flickr8k:vectors --data=VECTORS
 
-Images are pooled as cross-fitting pools them (`l2rm_jax/crossfit/set_features.py`), fitted to the
+Images are pooled as cross-fitting pools them (`l2rm_jax/linear/set_features.py`), fitted to the
 training images without any caption; with --keep_regions they stay sets of regions. Captions are
 encoded by a pretrained encoder in a directory, such as all-MiniLM-L6-v2, by our own code. Both are
 float16. A run on vectors takes a minute or two.

@@ -1,6 +1,6 @@
 """Linear: one vector an image and a caption, a linear map of fixed features, compared by cosine.
 
-The features are those of the linear detector (`l2rm_jax/crossfit`): pooled regions, weighted counts
+The features are those of the linear detector (`l2rm_jax/linear`): pooled regions, weighted counts
 of words, or vectors as they are. `methods/closed_form.py` fits features and maps to the training
 pairs; any other method than `cca` starts from there. Statistics of the features lie in the
 collection `batch_stats`, as gradients do not change them; the maps are parameters.
