@@ -195,7 +195,7 @@ def _read(config: ConfigDict, workdir: str | Path | None, settings: Settings) ->
     problems = Problems()
     problems.attempt(check_fields, config)
     if not problems.messages:
-        problems.attempt(_check_detector, config)
+        problems.attempt(check_detector_of_audit, config)
     valid = with_valid_fields(config)  # wrong fields must not add errors about the data
     inputs = problems.attempt(read_inputs, valid, workdir=workdir)
     if settings.review and inputs is not None:
@@ -206,8 +206,12 @@ def _read(config: ConfigDict, workdir: str | Path | None, settings: Settings) ->
     return inputs
 
 
-def _check_detector(config: ConfigDict) -> None:
-    """Check the detector, and the config of its runs if it is trained."""
+def check_detector_of_audit(config: ConfigDict) -> None:
+    """Check the detector, and the config of its runs if it is trained.
+
+    Raises:
+      ConfigError: lists every field that does not fit.
+    """
     own = with_changes(config, _ALL_PAIRS)
     method = make_method(make_model(own, vocabulary_size=1), own)
     check_detector(own, method, is_used=True)

@@ -22,6 +22,7 @@ _EXACT = 20_000  # images: up to so many are all compared, more within buckets
 _RARE = 0.999  # share of random pairs of images that are less alike than near duplicates
 _SAMPLE = 100_000  # random pairs
 _NEAR = 3
+_MOST = 0.1  # share of the images in one group, at most
 _ALIKE = 0.9  # cosine of near duplicates, at least: clusters are dense, too
 
 
@@ -80,17 +81,23 @@ def find_groups(
         # Images with the same text are linked through the image of its first caption.
         np.stack([with_text[linked, 1], pair_image[with_text[linked, 0]]], axis=1),
     ]
-    links = np.concatenate(links)
-    graph = scipy.sparse.coo_array(
-        (np.ones(len(links), bool), links.T), shape=(len(rows), len(rows))
-    )
-    count, component = connected_components(graph, directed=False)
+    count, component = _components(links, len(rows))
+    if np.bincount(component).max() > max(_MOST * len(rows), BOILERPLATE):
+        # Captions of few words chain everything together: then they say nothing of duplicates.
+        count, component = _components(links[:2], len(rows))
     least = np.full(count, np.iinfo(np.uint64).max, np.uint64)
     np.minimum.at(least, component, keys.image)
     often = np.flatnonzero(counts >= BOILERPLATE)
     often = often[np.argsort(-counts[often], kind="stable")]
     repeated = [Repeated(int(row), int(counts[row])) for row in often]
     return Groups(first_of_equals(component), least[component], near, text, repeated)
+
+
+def _components(links: list[np.ndarray], images: int) -> tuple[int, Int[np.ndarray, " images"]]:
+    """Number of connected components, and the component of each image."""
+    pairs = np.concatenate(links)
+    graph = scipy.sparse.coo_array((np.ones(len(pairs), bool), pairs.T), shape=(images, images))
+    return connected_components(graph, directed=False)
 
 
 def _images_of_texts(
