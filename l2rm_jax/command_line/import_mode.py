@@ -1,4 +1,4 @@
-"""The mode that imports the user's own data: its flags, and what runs it."""
+"""The modes that import the user's own data and write encoders: flags, and what runs them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,4 +74,21 @@ IMPORT = Mode(
     "l2rm import --source=pairs.csv --encoder=transformers:DIR --out=D",
     _FLAGS,
     _import,
+)
+
+
+def _weights(command: Command) -> None:
+    from l2rm_jax.data.importing.encoders.packaged import write_packaged
+
+    if not command["out"]:
+        raise missing_flag_error("out", command.mode)
+    print(write_packaged(Path(command["out"])))
+
+
+WEIGHTS = Mode(
+    "weights",
+    "encoders without a download",
+    "l2rm weights --out=encoders",
+    (Flag("out", "DIR", "the new directory, of encoders from the packages of the extra weights"),),
+    _weights,
 )
