@@ -11,8 +11,10 @@ def test_sets_are_as_they_are_asked_for():
     assert pairs.images.shape == (2000, 64) and pairs.captions.shape == (2000, 48)
     assert np.mean(pairs.pair_image != np.arange(2000)) == 0.25
     assert sorted(pairs.pair_image) == list(range(2000))
-    own = np.linalg.lstsq(pairs.images, pairs.captions, rcond=None)[2]
-    assert own == 48  # full rank, by the noise
+    with_noise = coverage.make_pairs(np.random.default_rng(0), 2000, 8, 3.0, 0.0)
+    for found, own in ((pairs, 0.1), (with_noise, 3.0)):
+        spectrum = np.linalg.svd(found.images, compute_uv=False)[8:] / np.sqrt(2000)
+        assert np.median(spectrum) == pytest.approx(own, rel=0.1)  # beyond the shared directions
 
 
 @pytest.mark.slow
