@@ -25,7 +25,7 @@ class Histogram(NamedTuple):
         for each in scores:
             if not each.size or not np.isfinite(each).all():
                 raise DataError(
-                    f"cross-fitting: found {np.sum(~np.isfinite(each))} scores that are not finite "
+                    f"judging: found {np.sum(~np.isfinite(each))} scores that are not finite "
                     f"among {each.size}, expected at least one score and only finite ones"
                 )
         low, high = (float(f([f(each) for each in scores])) for f in (np.min, np.max))

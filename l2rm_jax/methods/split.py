@@ -1,4 +1,4 @@
-"""Which pairs count as matched in an epoch: the split of L2RM (Sec. 4.1), and by cross-fitting."""
+"""Which pairs count as matched in an epoch: the split of L2RM (Sec. 4.1), and by a judgement."""
 
 from collections.abc import Callable
 
@@ -98,13 +98,13 @@ def plan_sides(called_matched: np.ndarray, probability: np.ndarray, truth: np.nd
 
 
 def warmup_pairs(by: str, dataset: PairDataset) -> np.ndarray:
-    """Rows of the pairs that a warm-up trains: all; by cross-fitting, the matched ones.
+    """Rows of the pairs that a warm-up trains: all; by a judgement, the matched ones.
 
-    A split by loss needs a model, which the warm-up trains. Cross-fitting knows the matched pairs
+    A split by loss needs a model, which the warm-up trains. A judgement knows the matched pairs
     before it, so the model need not learn the mismatched ones.
 
     Raises:
-      DataError: cross-fitting calls no pair matched.
+      DataError: the judgement calls no pair matched.
     """
     if by == "loss":
         return np.arange(len(dataset))

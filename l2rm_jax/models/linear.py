@@ -102,7 +102,7 @@ class LinearWords(_LinearEncoder, kw_only=True):
 def _pooled(
     module: nn.Module, sets: Float[Array, "n R d"], sizes: Int[Array, " n"]
 ) -> Float[Array, "n dimensions"]:
-    """One vector a set, as `crossfit.features` has it: the set's only one, or pooled."""
+    """One vector a set, as `data.vectors` has it: the set's only one, or pooled."""
     if sets.shape[1] == 1:
         return sets[:, 0]
     d, words = sets.shape[2], set_features.VISUAL_WORDS

@@ -84,7 +84,7 @@ class RunLog:
         """Append a record.
 
         Args:
-          kind: `step`, `epoch`, `warning`, `skipped`, `adopt` or `crossfit`.
+          kind: `step`, `epoch`, `warning`, `skipped`, `adopt` or `judgement`.
           step: global step.
           **values: numbers, arrays of NumPy or JAX, or JSON values. NaN and infinity are written
             as null, as JSON has neither.
