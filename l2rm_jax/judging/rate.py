@@ -11,7 +11,9 @@ from jaxtyping import Float, Int
 from scipy.optimize import brentq, isotonic_regression
 
 LAMBDAS = (0.5, 0.6, 0.7, 0.8, 0.9)  # shares of the null that count as not doubtful enough
-_ERRORS = 2.0  # standard errors by which two estimates of the rate may differ
+# Standard errors by which two estimates of the rate may differ: for the estimate, whose error is to
+# be small where nothing is wrong, and for its interval, which is to hold the truth where it is.
+_ERRORS, _INTERVAL_ERRORS = 3.0, 2.0
 _DRAWS = 1000
 _INTERVAL = (0.05, 0.95)
 _FLOOR = 1e-9  # of a probability, so that its log odds are finite
@@ -83,9 +85,9 @@ def estimate_rate(
         return times @ kinds[:, 1:] / (times @ kinds[:, :1]) / (1 - levels)
 
     draws = shares(drawn)
-    varies = _ERRORS * np.std(draws[:, :, None] - draws[:, None, :], axis=0)
-    [estimate] = _lowest_consistent(shares(times[None]), varies)
-    low, high = np.quantile(_lowest_consistent(draws, varies), _INTERVAL)
+    varies = np.std(draws[:, :, None] - draws[:, None, :], axis=0)
+    [estimate] = _lowest_consistent(shares(times[None]), _ERRORS * varies)
+    low, high = np.quantile(_lowest_consistent(draws, _INTERVAL_ERRORS * varies), _INTERVAL)
     ends = estimate, min(low, estimate), max(high, estimate)
     return Rate(*(float(min(x, 1)) for x in ends))
 
