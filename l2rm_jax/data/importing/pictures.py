@@ -1,6 +1,9 @@
 """Photographs: where they are, and what identifies each."""
 
 import hashlib
+import itertools
+import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +18,7 @@ from l2rm_jax.data.importing.columns import Columns, text_column
 from l2rm_jax.data.importing.names import (
     ADDRESSES,
     NUMBERED_PICTURE,
+    PICTURE_ENDINGS,
     PICTURE_FIELDS,
     field_of,
 )
@@ -25,6 +29,7 @@ from l2rm_jax.data.pictures import UnreadableError
 from l2rm_jax.errors import first_line
 
 DIGEST_BYTES = 16
+_SEARCHED = 1000  # directories that are read to find a file
 
 
 class Pictures(NamedTuple):
@@ -87,6 +92,38 @@ def missing_files(pictures: Pictures, images: np.ndarray) -> dict[int, str]:
         for image, name in zip(numbers.tolist(), names, strict=True)
     }
     return {image: reason for image, reason in reasons.items() if reason}
+
+
+def likely_cause(pictures: Pictures, images: np.ndarray) -> tuple[str, str | None]:
+    """Why no image has a file, as a clause, and what to try.
+
+    Files of the first name are looked for below the directory that names start from, and beside it.
+    """
+    name = pictures.names[int(images[0])].as_py()
+    if name.startswith(ADDRESSES):
+        return "download the pictures first, with img2dataset for example", None
+    base = pictures.base.absolute()
+    found = _find_file(Path(name), base) or _find_file(Path(name), base.parent)
+    if found is None:
+        return f"names start from the directory {pictures.base}", "--pictures=DIR"
+    if found.name != Path(name).name:
+        return f"names lack the ending of the files ({found})", None
+    if not str(found).endswith(f"/{name}"):
+        return f"a file of this name is {found}", None
+    folder = str(found).removesuffix(f"/{name}")
+    return f"it is in {folder}", f"--pictures={shlex.quote(folder)}"
+
+
+def _find_file(name: Path, folder: Path) -> Path | None:
+    """A picture file below a directory whose name is the last part of `name`, or lacks its ending.
+
+    At most `_SEARCHED` directories are read.
+    """
+    for path, _, files in itertools.islice(os.walk(folder), _SEARCHED):
+        for file in (name.name, *(f"{name.name}.{ending}" for ending in sorted(PICTURE_ENDINGS))):
+            if file in files:
+                return Path(path, file)
+    return None
 
 
 def image_keys(source: Source, columns: Columns) -> tuple[Runs, pa.ChunkedArray | None]:

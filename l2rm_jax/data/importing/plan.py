@@ -88,16 +88,33 @@ def _check_rows(flag: str, array: np.ndarray | None, count: int, what: str, sour
     raise DataError(f"{found}, expected one for each")
 
 
-def check_missing(plan: Plan, request: Request) -> None:
+def find_missing(plan: Plan) -> dict[int, str]:
+    """Why some images have no file, by their numbers.
+
+    Raises:
+      DataError: none has one, so that names or directory are wrong.
+    """
+    if plan.pictures is None:
+        return {}
+    images = np.unique(plan.pairs.image)
+    missing = photographs.missing_files(plan.pictures, images)
+    if len(images) and len(missing) == len(images):
+        cause, hint = photographs.likely_cause(plan.pictures, images)
+        raise DataError(
+            f"{plan.source.path}: none of its {len(images):,} pictures has a file; the first: "
+            f"{missing[int(images[0])].removeprefix('no file: ')}; {cause}",
+            hint=hint,
+        )
+    return missing
+
+
+def check_missing(plan: Plan, missing: dict[int, str], request: Request) -> None:
     """End at once where too many pictures have no file, rather than after encoding the others.
 
     Raises:
       DataError: more than `max_rejected` of the pairs have none.
     """
     pictures, pairs = plan.pictures, plan.pairs
-    if pictures is None:
-        return
-    missing = photographs.missing_files(pictures, pairs.image)
     rejected = Rejected(request.partial, request.max_rejected)
     lost = np.isin(pairs.image, list(missing))
     for at in np.flatnonzero(lost):

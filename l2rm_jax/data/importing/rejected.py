@@ -9,7 +9,7 @@ from typing import NamedTuple
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import DataError
 
-_SHOWN = 10
+_SHOWN = 10  # kinds of reasons that the error shows
 FILE = "rejected.csv"
 
 
@@ -64,13 +64,20 @@ class Rejected:
         count, total = len(self), len(self) + accepted
         if accepted and count <= self.most * total:
             return
-        first = [f"row {each.row}: {each.image}: {each.reason}" for each in self._rejections]
+        first: dict[str, Rejection] = {}
+        for each in self._rejections:
+            first.setdefault(_kind(each), each)
+        lines = [
+            f"{number:,} {kind}; the first is row {first[kind].row}: {first[kind].image}: "
+            f"{first[kind].reason}"
+            for kind, number in Counter(map(_kind, self._rejections)).most_common(_SHOWN)
+        ]
         raise DataError(
             "\n  ".join(
                 [
                     f"{self._file}: {count:,} of {total:,} rows are rejected, expected at most "
-                    f"{self.most:.3g} of them (--max_rejected); the first are",
-                    *first[:_SHOWN],
+                    f"{self.most:.3g} of them (--max_rejected):",
+                    *lines,
                 ]
             ),
             hint=f"--max_rejected={_rounded_up(count / total)}" if accepted else None,
@@ -78,8 +85,7 @@ class Rejected:
 
     def reasons(self) -> dict[str, int]:
         """How many rows were rejected for each kind of reason, in alphabetical order."""
-        kinds = Counter(each.reason.partition(":")[0] for each in self._rejections)
-        return dict(sorted(kinds.items()))
+        return dict(sorted(Counter(map(_kind, self._rejections)).items()))
 
     def _write(self) -> None:
         text = io.StringIO()
@@ -87,6 +93,11 @@ class Rejected:
         writer.writerow(Rejection._fields)
         writer.writerows(self._rejections)
         replace_file(self._file, text.getvalue().encode("utf-8", "replace"))
+
+
+def _kind(rejection: Rejection) -> str:
+    """The kind of a reason, without its details."""
+    return rejection.reason.partition(":")[0]
 
 
 def _rounded_up(share: float) -> str:

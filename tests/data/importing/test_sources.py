@@ -318,9 +318,12 @@ def test_what_cannot_be_read_says_so(root):
             (root / f"{len(text)}{name}").write_text(text)
             cases.append((root / f"{len(text)}{name}", "holds no rows"))
     (root / "open.csv").write_text('image,caption\na,"b\n')
-    cases.append((root / "open.csv", "row 1: a: no file"))
+    cases.append((root / "open.csv", "none of its 1 pictures has a file; the first: .*/a; names"))
     (root / "wide.csv").write_text("image,caption\na,b,c\n")
-    message = "1 of 1 rows are rejected.*\n  row 1: : too many fields: expected 2 fields, saw 3"
+    message = (
+        "1 of 1 rows are rejected.*\n  1 too many fields; the first is row 1: : too many fields: "
+        "expected 2 fields, saw 3"
+    )
     cases.append((root / "wide.csv", message))
     (root / "torn.tar").write_bytes(
         write_tar(root / "a.tar", {"a.png": b"x" * 999}).read_bytes()[:600]

