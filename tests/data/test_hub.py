@@ -11,11 +11,13 @@ import pytest
 import l2rm_jax
 from l2rm_jax.data.hub import find_directory
 from l2rm_jax.data.pretrained import open_pretrained, read_kind
-from l2rm_jax.errors import DataError
+from l2rm_jax.errors import CheckpointError, DataError
+from l2rm_jax.run.exported import EXPORTED, read_exported
 from tests.models.pretrained.golden import GOLDEN, read_parameters
 from tests.retriever.runs import make_run
 
 constants = pytest.importorskip("huggingface_hub.constants")
+filter_repo_objects = pytest.importorskip("huggingface_hub.utils").filter_repo_objects
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -63,7 +65,8 @@ def test_a_saved_model_is_loaded_by_its_name(cache, tmp_path):
     assert l2rm_jax.load(tmp_path / "again").maker.fingerprint == first.maker.fingerprint
 
 
-def test_only_files_that_are_read_are_asked_for(cache, monkeypatch):
+def test_only_files_that_are_read_are_asked_for(cache, monkeypatch, tmp_path):
+    """By the patterns of the Hub's own filter: no pickles, no other forms of the weights."""
     asked = []
 
     def download(name, *, allow_patterns):
@@ -72,12 +75,19 @@ def test_only_files_that_are_read_are_asked_for(cache, monkeypatch):
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     assert read_kind("someone/bert-tiny") == "bert"
-    [(name, files)] = asked
-    assert name == "someone/bert-tiny"
-    assert {"config.json", "tokenizer.json", "model.safetensors", "1_Pooling/config.json"} <= {
-        *files
-    }
-    assert all(file.endswith((".json", ".safetensors")) for file in files)
+    with pytest.raises(CheckpointError):  # weights that are no saved model
+        read_exported(find_directory("someone/retriever", EXPORTED))
+    [(_, weights), (name, saved)] = asked
+    assert name == "someone/retriever"
+    shards = ["model-00001-of-00002.safetensors", "model.safetensors.index.json"]
+    needed = ["config.json", "tokenizer.json", "model.safetensors", "1_Pooling/config.json"]
+    others = ["pytorch_model.bin", "onnx/model.onnx", "onnx/config.json", "README.md", "x.py"]
+    kept = [*filter_repo_objects([*needed, *shards, *others], allow_patterns=weights)]
+    assert kept == [*needed, *shards]
+    needed = ["config.json", "model.safetensors", "vocabulary.json", "results.json"]
+    needed += ["pretrained/config.json", "pretrained/tokenizer.json"]
+    kept = [*filter_repo_objects([*needed, *others, "checkpoints/1/x"], allow_patterns=saved)]
+    assert kept == needed
 
 
 def test_directories_and_other_names_are_left_alone(cache, tmp_path, monkeypatch):
