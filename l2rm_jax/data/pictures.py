@@ -54,21 +54,30 @@ def prepare_all(
     """Prepare pictures, which Pillow has opened or files hold.
 
     Raises:
+      DataError: as `upright_pictures`.
+    """
+    return np.stack([prepare(picture, preparation) for picture in upright_pictures(pictures)])
+
+
+def upright_pictures(pictures: "Sequence[str | Path | Image]") -> "list[Image]":
+    """Upright RGB of pictures, which Pillow has opened or files hold.
+
+    Raises:
       DataError: there is none, or one cannot be used; lists every one.
     """
     if not len(pictures):
         raise DataError("images: found none, expected at least one")
-    prepared, problems = [], []
+    found, problems = [], []
     for row, picture in enumerate(pictures):
         name = picture if isinstance(picture, str | Path) else f"images: number {row}"
         try:
             upright = upright_picture(picture) if _is_opened(picture) else _read_picture(picture)
-            prepared.append(prepare(upright[0], preparation))
+            found.append(upright[0])
         except UnreadableError as error:
             problems.append(f"{name}: {error}")
     if problems:
         raise DataError(*problems)
-    return np.stack(prepared)
+    return found
 
 
 def _is_opened(picture: object) -> bool:

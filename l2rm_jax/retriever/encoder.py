@@ -1,10 +1,12 @@
-"""The encoder of imported data: a run remembers it, so that texts can be encoded as in training."""
+"""The encoder of imported data: a run keeps it, to encode captions and pictures as in training."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.importing.encoder import Encoder
 from l2rm_jax.data.importing.encoders.pixels import PIXELS
+from l2rm_jax.data.pictures import upright_pictures
 from l2rm_jax.errors import DataError
 
 
@@ -48,17 +50,49 @@ def encode_texts(encoder: Mapping[str, Any], texts: Sequence[str], run: str) -> 
       DataError: there is no such encoder for captions, or its weights are others now.
       L2RMError: the encoder cannot be loaded.
     """
-    from l2rm_jax.run.encoders import make_encoder
-
-    known = encoder.get("captions")
-    if known is None:
+    if encoder.get("captions") is None:
         raise DataError(f"captions: found text, expected vectors, for {run}")
-    with_tokens = known["kind"] == "tokens"
-    made = make_encoder(encoder["name"], "patches" if with_tokens else None)
-    now = made.describe()["captions"]
-    if now["weights"] != known["weights"]:
-        raise DataError(
-            f"{run}: {now['model']} has other weights now than when its captions were encoded"
-        )
+    made = _load(encoder, "captions", "tokens", run)
     vectors, lengths = made.encode_captions(list(texts))
     return RegionFeatures.from_array(vectors, "captions", lengths, vector="word")
+
+
+def encode_pictures(
+    encoder: Mapping[str, Any] | None, pictures: Sequence[Any], run: str
+) -> RegionFeatures:
+    """Encode pictures by the encoder that made the training features of a run.
+
+    Args:
+      encoder: the encoder in the `dataset.json` of the run; None if it was trained on features that
+        others made.
+      pictures: pictures of Pillow, or names of files.
+      run: name of the run.
+
+    Raises:
+      DataError: there is no such encoder, its weights are others now, or pictures are unreadable.
+      L2RMError: the encoder cannot be loaded.
+    """
+    if not (encoder and encoder.get("images")):
+        raise DataError(
+            f"images: found pictures, expected features, as {run} does not know what made its own"
+        )
+    upright = upright_pictures(pictures)  # before an encoder is loaded
+    made = _load(encoder, "images", "patches", run)
+    return RegionFeatures.from_array(made.encode_images(upright), "images")
+
+
+def _load(encoder: Mapping[str, Any], side: str, in_tokens: str, run: str) -> Encoder:
+    """Load the encoder of a run, and check that the weights of a side are still the same.
+
+    `in_tokens` is the kind of features of this side where the import was made with tokens.
+    """
+    from l2rm_jax.run.encoders import make_encoder
+
+    known = encoder[side]
+    made = make_encoder(encoder["name"], "patches" if known["kind"] == in_tokens else None)
+    now = made.describe()[side]
+    if now["weights"] != known["weights"]:
+        raise DataError(
+            f"{run}: {now['model']} has other weights now than when its {side} were encoded"
+        )
+    return made

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.evaluation.scoring import ignore_progress
 from l2rm_jax.retriever import finding, sources
-from l2rm_jax.retriever.encoder import check_encoder, encode_texts
+from l2rm_jax.retriever.encoder import check_encoder, encode_pictures, encode_texts
 from l2rm_jax.retriever.encodings import (
     EncodedCaptions,
     EncodedImages,
@@ -92,9 +93,10 @@ class Retriever:
 
         Args:
           images: features `[N, R, D]` or `[N, D]`, float16, float32 or float64, in memory or
-            memory-mapped; or `"DIR:split"`, a split on disk (`DIR` alone is its split "test"). For
-            a model with a pretrained image encoder: pictures of Pillow, names of picture files, or
-            pixels `[N, S, S, 3]` as `l2rm import --encoder=pixels:DIR` writes them.
+            memory-mapped; or `"DIR:split"`, a split on disk (`DIR` alone is its split "test"); or
+            pictures of Pillow or names of picture files, which the encoder of the imported training
+            data encodes. For a model with a pretrained image encoder, also pixels `[N, S, S, 3]` as
+            `l2rm import --encoder=pixels:DIR` writes them.
           region_counts: number of regions of each image, 1 to R, where sets differ; rows after them
             are ignored. None: R each.
           ids: what you call each image; None: the number of its row, or the name of its file. A
@@ -108,9 +110,12 @@ class Retriever:
           >>> retriever = l2rm_jax.load("runs/mine")
           >>> retriever.encode_images(np.load("regions.npy"), ids=paths)
           EncodedImages(1,000 images, vse, 256 numbers)
+          >>> retriever.encode_images(["a.jpg", "b.jpg"])
+          EncodedImages(2 images, vse, 256 numbers)
         """
+        encode = partial(encode_pictures, self._encoder, run=self.name)
         source = sources.image_source(
-            images, region_counts, ids, self.data_config, self.preparation
+            images, region_counts, ids, self.data_config, self.preparation, encode
         )
         check_encoder(source.items.name, source.record, self._encoder, self.name)
         parts = self._encode_images(source.items, progress)

@@ -56,17 +56,19 @@ def image_source(
     ids: Sequence[str] | None,
     data_config: ConfigDict,
     preparation: Preparation | None = None,
+    encode: Callable[[Sequence[Any]], RegionFeatures] | None = None,
 ) -> Source:
     """Images from an array, from pictures, or from the split of a directory that a name gives.
 
     Args:
-      images: features `[N, R, D]` or `[N, D]`, or `DIR:split`; `DIR` alone is its split "test". For
-        a model that encodes pictures: pixels `[N, S, S, 3]`, or pictures of Pillow or names of
-        files, whose ids are then these names.
+      images: features `[N, R, D]` or `[N, D]`, or `DIR:split`; `DIR` alone is its split "test"; or
+        pictures of Pillow or names of files, whose ids are then these names. For a model that
+        encodes pictures, also pixels `[N, S, S, 3]`.
       region_counts: number of regions of each image, where sets differ.
       ids: what the user calls each image; None: the number of its row.
       data_config: the section `data` of the run, which says how its data are laid out.
       preparation: how the model wants pictures; None if it takes features.
+      encode: makes features of pictures, for a model that takes features.
 
     Raises:
       DataError: no rows, a wrong shape or dtype, another number of ids, or unreadable files.
@@ -74,14 +76,15 @@ def image_source(
     """
     if isinstance(images, str | Path) and Path(images).is_file():
         images = [images]
-    if preparation is not None and not isinstance(images, str | Path):
-        return _picture_source(images, ids, preparation)
     if not isinstance(images, str | Path):
-        array = np.asanyarray(images)
-        _check_rows("images", array)
-        counts = None if region_counts is None else np.asarray(region_counts)
-        features = RegionFeatures.from_array(array, "images", counts)
-        return Source(features, _checked_ids(ids, len(features), "images"))
+        items = _encoded_pictures(images, preparation, encode)
+        if items is None:
+            _check_rows("images", array := np.asanyarray(images))
+            counts = None if region_counts is None else np.asarray(region_counts)
+            items = RegionFeatures.from_array(array, "images", counts)
+        elif ids is None:
+            ids = _file_names(images)
+        return Source(items, _checked_ids(ids, len(items), "images"))
     if region_counts is not None or ids is not None:
         raise ConfigError(f"{images}: found region_counts or ids, expected none with a directory")
     stored = open_named_split(str(images), data_config, in_pixels=preparation is not None)
@@ -95,16 +98,30 @@ def image_source(
     return Source(stored.images, ids, texts, read_record(directory))
 
 
-def _picture_source(images: Any, ids: Sequence[str] | None, preparation: Preparation) -> Source:
-    """Images from pixels, pictures of Pillow, or names of files."""
+def _encoded_pictures(
+    images: Any,
+    preparation: Preparation | None,
+    encode: Callable[[Sequence[Any]], RegionFeatures] | None,
+) -> RegionFeatures | Pixels | None:
+    """Pixels or features of pictures of Pillow or of names of files; None of other images."""
+    if preparation is None:
+        is_text = isinstance(images, np.ndarray) and images.dtype.kind == "U"
+        first = images[0] if isinstance(images, Sequence) and len(images) else images
+        is_picture = isinstance(first, str | Path) or hasattr(first, "getexif")  # of Pillow
+        return encode(_as_list(images)) if encode and (is_text or is_picture) else None
     if isinstance(images, np.ndarray) and images.dtype.kind != "U":
-        pixels = Pixels.from_array(images, "images")
-    else:
-        images = list(images) if isinstance(images, Sequence | np.ndarray) else [images]
-        pixels = Pixels.from_array(prepare_all(images, preparation), "images")
-        if ids is None and all(isinstance(image, str | Path) for image in images):
-            ids = [*map(str, images)]
-    return Source(pixels, _checked_ids(ids, len(pixels), "images"))
+        return Pixels.from_array(images, "images")
+    return Pixels.from_array(prepare_all(_as_list(images), preparation), "images")
+
+
+def _as_list(images: Any) -> list[Any]:
+    return list(images) if isinstance(images, Sequence | np.ndarray) else [images]
+
+
+def _file_names(images: Any) -> list[str] | None:
+    """The names of picture files; None if not all are named."""
+    names = _as_list(images)
+    return [*map(str, names)] if all(isinstance(name, str | Path) for name in names) else None
 
 
 def caption_source(captions: Captions, ids: Sequence[str] | None) -> Source:

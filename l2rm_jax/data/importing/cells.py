@@ -49,7 +49,10 @@ class Captions(NamedTuple):
 
 
 def read_captions(source: Source, columns: Sequence[str]) -> Captions:
-    """Read the captions of one or several columns."""
+    """Read the captions of one or several columns; without any, each row has an empty one."""
+    if not columns:
+        rows = sum(len(part.table) for part in source.parts)
+        return Captions(pa.array([""] * rows, pa.large_string()), np.arange(rows), {})
     texts, rows, unreadable, start = [], [], {}, 0
     for part in source.parts:
         cells = [_column_captions(part, name) for name in columns]

@@ -26,7 +26,7 @@ class Columns(NamedTuple):
 
     Attributes:
       image: columns with the image; of several, the first that is not empty counts.
-      captions: columns with captions, one or several.
+      captions: columns with captions; none where the source has images alone, for a gallery.
       split: column with the name of the split; None if there is none.
       folder: column with the folder that the names in `image` are in, as in Karpathy's file of
         COCO; None if they are complete.
@@ -41,8 +41,10 @@ class Columns(NamedTuple):
         """Which columns are read, as a part of a line."""
         folder = f"{self.folder}/" if self.folder else ""
         split = f", split from {self.split}" if self.split else ""
-        captions = " and ".join(self.captions)
-        return f"images from {folder}{' or '.join(self.image)}, captions from {captions}{split}"
+        captions = (
+            f"captions from {' and '.join(self.captions)}" if self.captions else "no captions"
+        )
+        return f"images from {folder}{' or '.join(self.image)}, {captions}{split}"
 
 
 def find_columns(
@@ -96,7 +98,8 @@ def find_columns(
         if not found and source.kind in SAMPLES:
             found = [name for name in names if _ending(name) in TEXT_ENDINGS]
         caption_columns = tuple(found[:1])
-    if not caption_columns:
+    known = {KEY, *usual(IMAGE_NAMES), *usual(SPLIT_NAMES), *image_columns}
+    if not caption_columns and not known.issuperset(names):
         raise _column_error(source, "--caption_column: none looks like the captions'", names)
     folder = None
     if not image and _holds_folders(source, image_columns[0]):

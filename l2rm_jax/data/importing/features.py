@@ -96,9 +96,11 @@ def write_caption_vectors(
     """Write the captions' vectors, if there are any.
 
     Returns:
-      What captions are: words, vectors, or tokens (vectors of words); and how many were cut as they
-      are too long for the encoder.
+      What captions are: words, vectors, tokens (vectors of words) or none; and how many were cut as
+      they are too long for the encoder.
     """
+    if plan.is_gallery:
+        return {"kind": "none"}
     order = np.concatenate(layout.pairs)
     split, row = np.full(pairs.caption_count, NONE), np.zeros(pairs.caption_count, np.int64)
     for number, own in enumerate(layout.pairs):

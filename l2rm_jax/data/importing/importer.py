@@ -155,17 +155,21 @@ def _write(
     pairs = pairs.take(images.is_right[pairs.image])
     if plan.caption_vectors is not None:
         pairs = finite_captions(plan.caption_vectors, pairs, rejected)
-    split, pairs, how = _split(request, images.digest, pairs, rejected)
+    shares = splits.GALLERY if plan.is_gallery else splits.SHARES
+    split, pairs, how = _split(request, images.digest, pairs, rejected, shares)
     rejected.check(len(pairs.row))
     rows = _count_rows(plan, pairs, rejected)
     layout = writing.make_layout(pairs, split)
-    _check_split_sizes(layout, request, how)
+    if not plan.is_gallery:
+        _check_split_sizes(layout, request, how)
 
     in_pixels = bool(encoder) and _image_kind(identity["encoder"]) == PIXELS
     files = [out / f"{name}_{'pixels' if in_pixels else 'ims'}.npy" for name in SPLITS]
     writing.write_rows(files, layout.image_split, layout.image_row, images.blocks)
     captions = write_caption_vectors(out, work, plan, encoder, pairs, layout)
-    writing.write_texts(out, pairs, layout, with_rows=plan.source is not None)
+    with_captions = not plan.is_gallery
+    with_rows = plan.source is not None
+    writing.write_texts(out, pairs, layout, with_rows=with_rows, with_captions=with_captions)
     return {
         "l2rm_jax": __version__,
         "fingerprint": _fingerprint(identity),
@@ -181,7 +185,7 @@ def _write(
         "encoder": identity["encoder"],
         "split": how,
         "splits": {
-            name: {"images": count, "captions": len(own)}
+            name: {"images": count, "captions": len(own) if with_captions else 0}
             for name, count, own in zip(SPLITS, layout.image_counts, layout.pairs, strict=True)
         },
         "images": _describe_pixels(files) if in_pixels else _describe_array(files),
@@ -230,11 +234,18 @@ def _has_files(plan: Plan) -> bool:
 
 
 def _split(
-    request: Request, digest: np.ndarray, pairs: Pairs, rejected: Rejected
+    request: Request,
+    digest: np.ndarray,
+    pairs: Pairs,
+    rejected: Rejected,
+    usual: tuple[float, ...],
 ) -> tuple[np.ndarray, Pairs, dict[str, Any]]:
-    """The split of each image, the pairs that are left, and how it was split."""
+    """The split of each image, the pairs that are left, and how it was split.
+
+    `usual` are the shares where neither flag nor source says how.
+    """
     if request.split or pairs.split is None:
-        shares = splits.parse_shares(request.split) if request.split else splits.SHARES
+        shares = splits.parse_shares(request.split) if request.split else usual
         used = np.unique(pairs.image)
         split = np.full(len(digest), NONE)
         split[used] = splits.split_by_shares(digest[used], shares, request.seed)
@@ -316,16 +327,30 @@ def describe_import(record: dict[str, Any], out: Path) -> str:
             "captions that are too long for the encoder and lost their end: "
             f"{record['captions']['cut']:,}"
         )
-    if len(parts) == len(SPLITS):
-        model = " --pretrained=DIR" if record["images"].get("kind") == PIXELS else ""
-        lines += [
-            f"read them through: l2rm check --data={out}{model}",
-            f"train on them:     l2rm --data={out}{model}",
-        ]
+    lines += _next_steps(record, out)
     rows = record["rows"]
+    is_gallery = record["captions"]["kind"] == "none"
     more = f" with {rows['captions']:,} captions" if rows["captions"] != rows["read"] else ""
     lines.append(
-        f"rows: {rows['read']:,} read{more} = {rows['written']:,} pairs written + "
-        f"{rows['rejected']:,} rejected"
+        f"rows: {rows['read']:,} read{more} = {rows['written']:,} "
+        f"{'images' if is_gallery else 'pairs'} written + {rows['rejected']:,} rejected"
     )
     return "\n".join(lines)
+
+
+def _next_steps(record: dict[str, Any], out: Path) -> list[str]:
+    """Commands that use the imported directory, a line each."""
+    if record["captions"]["kind"] == "none":
+        [split, *_] = [name for name, size in record["splits"].items() if size["images"]]
+        place = out if split == "test" else f"{out}:{split}"
+        return [f'search them: l2rm search --workdir=RUN --gallery={place} --query="..."']
+    model = " --pretrained=DIR" if record["images"].get("kind") == PIXELS else ""
+    sizes = {name: size["images"] for name, size in record["splits"].items()}
+    audit = f"audit them:        l2rm audit --data={out}{model} --out=AUDIT"
+    if all(sizes.values()):
+        return [
+            f"read them through: l2rm check --data={out}{model}",
+            f"train on them:     l2rm --data={out}{model}",
+            f"{audit} (train alone; all after --split=1,0,0)",
+        ]
+    return [audit] if sizes["train"] else []

@@ -53,7 +53,8 @@ class Pairs(NamedTuple):
       row: row of each pair in the source, from 1.
       image: number of its image; images are numbered as they appear, with those of rejected rows.
       caption: number of its caption, counted over all rows, with rejected ones.
-      text: the captions, each on one line; None if there are only vectors.
+      text: the captions, each on one line; None if there are only vectors, or images alone. Of
+        the latter, each row is a pair without a caption.
       names: what the user calls each image.
       first_row: row in which each image appears first.
       split: number of each image's split by the source; None if the source does not split.
@@ -143,8 +144,9 @@ def read_pairs(
     image, row = image_of_row[table_row], row_number[table_row]
     split, split_problem, split_names = _splits_of_images(source, columns, image_of_row, len(names))
     problem = split_problem[table_row]
-    for kind, is_found in _caption_problems(text, is_plain, captions):
-        problem[is_found] = kind
+    if columns.captions:
+        for kind, is_found in _caption_problems(text, is_plain, captions):
+            problem[is_found] = kind
     problem[image < 0] = _NO_IMAGE
     first = _first_of_equals(problem, image, text)
     problem[first != np.arange(len(first))] = _DUPLICATE
@@ -173,7 +175,8 @@ def read_pairs(
         reject(row[at], image[at], _REASONS[problem[at]] + details(at))
     entries = len(row) + int(np.count_nonzero(~has_caption)) + len(source.skipped)
     numbers = np.arange(len(row))
-    pairs = Pairs(row, image, numbers, text, names, first_row, split, len(row), entries)
+    kept = text if columns.captions else None
+    pairs = Pairs(row, image, numbers, kept, names, first_row, split, len(row), entries)
     return pairs.take(problem == 0) if problem.any() else pairs
 
 

@@ -105,7 +105,7 @@ def likely_cause(pictures: Pictures, images: np.ndarray) -> tuple[str, str | Non
     base = pictures.base.absolute()
     found = _find_file(Path(name), base) or _find_file(Path(name), base.parent)
     if found is None:
-        return f"names start from the directory {pictures.base}", "--pictures=DIR"
+        return f"names start from the directory {base}", "--pictures=DIR"
     if found.name != Path(name).name:
         return f"names lack the ending of the files ({found})", None
     if not str(found).endswith(f"/{name}"):

@@ -15,7 +15,7 @@ from l2rm_jax.data.importing.rejected import Rejected
 from l2rm_jax.data.importing.request import Request
 from l2rm_jax.data.importing.sources import Source, open_source
 from l2rm_jax.data.importing.vectors import open_vectors
-from l2rm_jax.errors import DataError
+from l2rm_jax.errors import ConfigError, DataError
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +39,11 @@ class Plan(NamedTuple):
     image_vectors: np.ndarray | None
     caption_vectors: np.ndarray | None
 
+    @property
+    def is_gallery(self) -> bool:
+        """Whether there are images alone, to be searched."""
+        return self.columns is not None and not self.columns.captions
+
 
 def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
     """Read the source up to pairs; nothing is encoded."""
@@ -60,6 +65,10 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
         is_encoded=request.is_encoded,
     )
     _log.info("%s (%s): %s", source.path, source.kind, columns.describe())
+    if caption_vectors is not None and not columns.captions:
+        raise ConfigError(
+            "--caption_vectors: found with images alone, expected captions in --source"
+        )
     keys, cells = photographs.image_keys(source, columns)
     name_images = None if cells is None else partial(photographs.name_cells, source, cells)
     pairs = read_pairs(source, columns, keys, rejected, name_images)

@@ -81,6 +81,12 @@ def find_samples(directory: Path) -> list[Path]:
     return [file for file in files if file.parent in folders]
 
 
+def find_pictures(directory: Path) -> list[Path]:
+    """The picture files of a directory and those below it."""
+    files = (file for file in directory.rglob("*") if file.suffix[1:].lower() in PICTURE_ENDINGS)
+    return sorted(file for file in files if file.is_file())
+
+
 def read_files(files: Sequence[Path], base: Path) -> tuple[pa.Table, Skipped]:
     """The samples of files; names are those from `base` on."""
     return _table([Member(str(f.relative_to(base)), f, 0, f.stat().st_size) for f in files]), []

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from l2rm_jax.data.importing.delimited import Skipped, read_table
 from l2rm_jax.data.importing.json_rows import read_json
-from l2rm_jax.data.importing.samples import find_samples, read_files, read_tar
+from l2rm_jax.data.importing.samples import find_pictures, find_samples, read_files, read_tar
 from l2rm_jax.data.importing.splits import NONE, SPLITS, split_number
 from l2rm_jax.errors import DataError, first_line
 
@@ -35,7 +35,8 @@ _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _EXPECTED = (
     "expected a .csv, .tsv, .txt, .json, .jsonl, .parquet or .tar file, a pattern of such files in "
     "quotes, a directory with metadata.csv or .jsonl beside pictures, with a text beside each "
-    "picture, of tables or .tar files, or a data set that Hugging Face's save_to_disk wrote"
+    "picture, of tables, of .tar files or of pictures alone, or a data set that Hugging Face's "
+    "save_to_disk wrote"
 )
 
 
@@ -147,6 +148,8 @@ def _find_files_of_directory(path: Path) -> tuple[str, list[Path]]:
         own = [file for file in files if _SUFFIXES.get(file.suffix.lower()) == kind]
         if own:
             return kind, own
+    if pictures := find_pictures(path):
+        return "files", pictures
     raise DataError(f"{path}: found no table in this directory, {_EXPECTED}")
 
 

@@ -99,13 +99,20 @@ def write_rows(
             file.replace(whole)
 
 
-def write_texts(directory: Path, pairs: Pairs, layout: Layout, with_rows: bool) -> None:
-    """Write ids, captions and pairs of every split that has images; of a table, also its rows."""
+def write_texts(
+    directory: Path, pairs: Pairs, layout: Layout, *, with_rows: bool, with_captions: bool
+) -> None:
+    """Write ids, captions and pairs of every split that has images; of a table, also its rows.
+
+    Without captions, only ids.
+    """
     for number, (split, own) in enumerate(zip(SPLITS, layout.pairs, strict=True)):
         if not len(own):
             continue
         ids = np.flatnonzero(layout.image_split == number)
         replace_lines(directory / f"{split}_ids.txt", _texts(pairs.names, ids))
+        if not with_captions:
+            continue
         if pairs.text is not None:
             replace_lines(directory / f"{split}_caps.txt", _texts(pairs.text, own))
         replace_array(directory / f"{split}_pairs.npy", layout.image_row[pairs.image[own]])

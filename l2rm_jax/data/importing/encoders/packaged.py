@@ -60,7 +60,8 @@ def _write_efficientnet(file: Path, directory: Path) -> None:
     """Rename the arrays of a file of another library, which lists the same ones in timm's order."""
     arrays = library("torch").load(file, weights_only=True)
     model = library("timm").create_model(_BACKBONE)
-    named = dict(zip(model.state_dict().keys(), arrays.values(), strict=True))
+    values = [array.contiguous() for array in arrays.values()]
+    named = dict(zip(model.state_dict(), values, strict=True))
     model.load_state_dict(named)  # raises for an array of another shape
     directory.mkdir()
     library("safetensors.torch").save_file(named, directory / "model.safetensors")

@@ -2,6 +2,7 @@
 
 import csv
 
+import numpy as np
 import pytest
 
 import l2rm_jax
@@ -56,6 +57,9 @@ def test_photographs_become_a_searchable_run(tmp_path, monkeypatch, capsys):
     gallery = retriever.encode_images("data/mine:train")
     sims = [retriever.similarity(gallery, captions) for captions in (by_text, by_vector)]
     assert abs(sims[0] - sims[1]).max() < 2e-3  # float16 in the file
+    # So are pictures.
+    by_name = retriever.encode_images(list(gallery.ids))
+    np.testing.assert_allclose(by_name.vectors(), gallery.vectors(), atol=1e-5)
 
     tiny_models.save_siglip(other)
     run("import", "--source=pairs.csv", f"--encoder=transformers:{other}", "--out=data/other")

@@ -1,0 +1,63 @@
+"""Pictures for a model that was trained on features: the encoder of the import makes them."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from l2rm_jax.config import default
+from l2rm_jax.errors import DataError
+from l2rm_jax.retriever.encoder import encode_pictures
+from l2rm_jax.retriever.sources import image_source
+from l2rm_jax.run import encoders
+from tests.data.importing.made import PixelEncoder, write_pictures
+
+RECORD = {"name": "x", "images": {"model": "x", "weights": "a", "kind": "patches"}}
+
+
+@pytest.fixture
+def asked(monkeypatch) -> list[tuple]:
+    """What encoders were asked for; their weights are `a`."""
+    calls = []
+
+    def make(*call):
+        calls.append(call)
+        encoder = PixelEncoder("patches")
+        monkeypatch.setattr(encoder, "describe", lambda: RECORD, raising=False)
+        return encoder
+
+    monkeypatch.setattr(encoders, "make_encoder", make)
+    return calls
+
+
+def test_names_of_files_and_pictures_become_features(tmp_path, asked):
+    names = [f"{tmp_path}/{name}" for name in write_pictures(tmp_path, 3)]
+
+    def source(images, ids=None):
+        return image_source(
+            images,
+            None,
+            ids,
+            default().data,
+            encode=lambda given: encode_pictures(RECORD, given, "R"),
+        )
+
+    by_name, opened = source(names), source([Image.open(name) for name in names])
+    assert asked[0] == ("x", "patches")
+    assert by_name.ids == names and opened.ids == ["0", "1", "2"]
+    assert source(names[0]).ids == names[:1] and source(np.array(names), "abc").ids == list("abc")
+    features = [each.items.rows(np.arange(3)) for each in (by_name, opened)]
+    assert features[0].shape == (3, 16, 3) and features[0].std() > 0.05
+    np.testing.assert_array_equal(*features)
+
+
+def test_other_weights_and_no_encoder_are_refused(tmp_path, asked):
+    [name] = write_pictures(tmp_path, 1)
+    other = {**RECORD, "images": {**RECORD["images"], "weights": "b"}}
+    with pytest.raises(DataError, match="R: x has other weights now than when its images were"):
+        encode_pictures(other, [tmp_path / name], "R")
+    asked.clear()
+    with pytest.raises(DataError, match=r"no\.png: cannot be read: No such file"):
+        encode_pictures(RECORD, [tmp_path / "no.png"], "R")
+    with pytest.raises(DataError, match="found pictures, expected features, as R does not know"):
+        encode_pictures(None, [tmp_path / name], "R")
+    assert not asked  # found before an encoder is loaded
