@@ -26,7 +26,7 @@ from l2rm_jax.data.weights import (
     read_object,
     weight_files,
 )
-from l2rm_jax.errors import DataError, Problems, named_errors
+from l2rm_jax.errors import DataError, Problems, named_errors, nearest_flag
 
 CONFIG_FILE, POOLING_FILE = "config.json", "1_Pooling/config.json"
 PREPARATION_FILE = "preprocessor_config.json"
@@ -221,7 +221,8 @@ def _check_directory(directory: Path) -> None:
     if not directory.is_dir():
         raise DataError(
             f"{directory}: no such directory, expected {CONFIG_FILE}, {WEIGHT_FILE}, for captions "
-            f"{TOKENIZER_FILE} and for pictures {PREPARATION_FILE}"
+            f"{TOKENIZER_FILE} and for pictures {PREPARATION_FILE}",
+            hint=nearest_flag("pretrained", directory),
         )
 
 
