@@ -1,8 +1,11 @@
 """Errors of this library: each message says where, what was found and what was expected."""
 
 import contextlib
+import difflib
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -65,6 +68,28 @@ class CheckpointError(L2RMError, RuntimeError):
 def first_line(error: Exception, max_chars: int = 1000) -> str:
     """Type and first line of an error of another library, cut to `max_chars` characters."""
     return f"{type(error).__name__}: {error}".splitlines()[0][:max_chars]
+
+
+def nearest_path(path: str | Path) -> Path | None:
+    """Correct a mistyped path, part by part, to the most similar one that exists; None if none is.
+
+    Args:
+      path: a file or directory.
+    """
+    path = Path(path)
+    if path.exists():
+        return path
+    parent = nearest_path(path.parent)
+    if parent is None or not parent.is_dir():
+        return None
+    found = difflib.get_close_matches(path.name, [each.name for each in parent.iterdir()], n=1)
+    return parent / found[0] if found else None
+
+
+def nearest_flag(flag: str, path: str | Path, end: str = "") -> str | None:
+    """The flag with the existing path most similar to a mistyped one, as a hint; None without."""
+    found = nearest_path(path)
+    return None if found is None else f"--{flag}={shlex.quote(f'{found}{end}')}"
 
 
 def _raise_unreadable(error: OSError) -> None:
@@ -139,6 +164,12 @@ class Problems:
             raise type(self._first)(*self.messages, hint=self._first.hint)
 
 
+def nearest_name(field: str, value: Any, names: Iterable[str]) -> str | None:
+    """The flag that sets a config field to the name most similar to a value; None without one."""
+    found = difflib.get_close_matches(str(value), list(names), n=1)
+    return f"--config.{field}={found[0]}" if found else None
+
+
 def check_names(section: str, settings: Any, known: Mapping[str, Iterable[str]]) -> None:
     """Check config fields whose value must be one of some names.
 
@@ -150,10 +181,11 @@ def check_names(section: str, settings: Any, known: Mapping[str, Iterable[str]])
     Raises:
       ConfigError: one message for each field with another value.
     """
+    fields = [field for field, names in known.items() if settings[field] not in names]
     wrong = [
-        f"{section}.{field}: {settings[field]!r} is none of {', '.join(names)}"
-        for field, names in known.items()
-        if settings[field] not in names
+        f"{section}.{field}: {settings[field]!r} is none of {', '.join(known[field])}"
+        for field in fields
     ]
     if wrong:
-        raise ConfigError(*wrong)
+        hint = nearest_name(f"{section}.{fields[0]}", settings[fields[0]], known[fields[0]])
+        raise ConfigError(*wrong, hint=hint)

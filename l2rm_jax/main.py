@@ -15,7 +15,7 @@ import jax
 from ml_collections import ConfigDict
 
 from l2rm_jax.command_line import Command, Flag, Mode
-from l2rm_jax.command_line.error_lines import error_lines
+from l2rm_jax.command_line.error_lines import error_lines, interrupted_line
 from l2rm_jax.command_line.help import answer, show
 from l2rm_jax.command_line.import_mode import IMPORT, WEIGHTS
 from l2rm_jax.command_line.mistakes import missing_flag_error
@@ -128,7 +128,7 @@ def _evaluate(command: Command) -> None:
             raise missing_flag_error("candidates" if proposer else "proposer", command.mode)
         rows = evaluate_runs(workdirs, command.changes, proposer, candidates)
     if is_primary():
-        print(recall_table(rows))
+        print(recall_table(rows, command.config.data.test_split))
 
 
 def _refuse_beside(command: Command, flag: str, *others: str) -> None:
@@ -232,6 +232,7 @@ MODES = (
             Flag("out", "DIR", "the new directory: report, table, page, scores for training"),
         ),
         _audit,
+        "{out}.partial keeps the finished folds",
     ),
     Mode(
         "train",
@@ -239,6 +240,7 @@ MODES = (
         "l2rm --config=f30k:rcl --data=D",
         (CONFIG, FIELD, DATA, PRETRAINED, _WORKDIR, *_HOSTS),
         _train,
+        "training has not begun; a judgement of the pairs is kept once it is finished",
     ),
     Mode(
         "evaluate",
@@ -325,7 +327,7 @@ def main(words: Sequence[str]) -> None:
             raise
         exit_with_error(error_lines(out_of_memory_error(error)))
     except KeyboardInterrupt:
-        exit_now("stopped by Ctrl-C", 128 + signal.SIGINT)
+        exit_now(interrupted_line(command), 128 + signal.SIGINT)
 
 
 def _join_hosts(command: Command) -> None:

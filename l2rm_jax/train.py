@@ -146,7 +146,9 @@ def train(
                 raise CheckpointError(f"{error}; {_newest_checkpoint(run)}") from error
             rows = result_rows(sims, data.test, config.evaluation)
             chance = chance_of(data.test, config.evaluation)
-            log.say(f"\n{recall_table({**rows, **chance})}")
+            log.say(f"\n{recall_table({**rows, **chance}, config.data.test_split)}")
+            if run.method.fit and run.method.plan and run.step == 0:
+                log.say("the best model is the fit in closed form: no epoch was better")
     results = {
         **run.header,
         "seed": config.seed,

@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from l2rm_jax.errors import ConfigError, DataError, L2RMError, Problems
+from l2rm_jax.errors import (
+    ConfigError,
+    DataError,
+    L2RMError,
+    Problems,
+    check_names,
+    nearest_flag,
+    nearest_path,
+)
 
 
 def test_an_error_carries_all_its_messages():
@@ -33,3 +41,23 @@ def test_a_file_that_cannot_be_read_is_a_data_error(tmp_path):
     assert problems.attempt(Path.read_bytes, tmp_path) is None
     with pytest.raises(DataError, match=f"{tmp_path}: cannot be read: Is a directory"):
         problems.raise_all()
+
+
+def test_a_mistyped_path_is_corrected_part_by_part(tmp_path):
+    mine = tmp_path / "data" / "mine"
+    mine.mkdir(parents=True)
+    for typed in (mine, tmp_path / "data" / "mien", tmp_path / "dat" / "mime"):
+        assert nearest_path(typed) == mine
+    assert nearest_path(tmp_path / "data" / "qqqq") is None
+    assert nearest_path(mine / "below" / "nothing") is None
+    assert nearest_flag("data", tmp_path / "dta" / "mine", ":dev") == f"--data={mine}:dev"
+    assert nearest_flag("data", tmp_path / "qqqq") is None
+
+
+def test_the_nearest_name_of_a_field_is_the_hint():
+    with pytest.raises(ConfigError, match=r"a\.b: 'pairr' is none of pair, image") as caught:
+        check_names("a", {"b": "pairr"}, {"b": ("pair", "image")})
+    assert caught.value.hint == "--config.a.b=pair"
+    with pytest.raises(ConfigError) as caught:
+        check_names("a", {"b": "xyz"}, {"b": ("pair", "image")})
+    assert caught.value.hint is None

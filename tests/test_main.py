@@ -49,6 +49,7 @@ MISTAKES = [
     ("--config=configs/scenes.py:slow", "expected scenes or scenes:quick, scenes:long"),
     ("--config.train.epochs=2.5", "config.train.epochs: found '2.5', expected a whole number"),
     ("--config.method=l3rm", "'l3rm' is none of triplet, infonce, sigmoid, bicro, cca, crcl"),
+    ("--config.method=l3rm", "\n  try: --config.method=l2rm"),
     ("--config=f30k", "data.path: empty"),
     ("--data=/nonexistent", "/nonexistent: no such directory"),
     ("--config.data.name=scenes --data=/", "data.name is 'scenes', the built-in data set"),
@@ -160,7 +161,7 @@ def test_the_old_name_of_a_mode_works_with_a_note(refused, caplog):
 def test_evaluation_is_told_where_the_data_are(monkeypatch, capsys):
     calls = []
     monkeypatch.setattr("l2rm_jax.evaluate.evaluate_runs", lambda *inputs: calls.append(inputs))
-    monkeypatch.setattr("l2rm_jax.evaluation.recall.recall_table", lambda rows: "table")
+    monkeypatch.setattr("l2rm_jax.evaluation.recall.recall_table", lambda rows, split: "table")
     line = "evaluate --workdir=a --workdir=b --data=D:dev --config.evaluation.batch_size=2"
     main.main(line.split())
     changes = {"data.path": "D", "data.test_split": "dev", "evaluation.batch_size": 2}

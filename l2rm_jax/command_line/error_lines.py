@@ -1,4 +1,4 @@
-"""An error as the lines that a person sees: what is wrong, then what to try."""
+"""An error or Ctrl-C as the lines that a person sees: what is wrong, then what to try."""
 
 from collections.abc import Sequence
 
@@ -25,6 +25,16 @@ def error_lines(
         [check] = [mode for mode in modes if mode.name == "check"]
         hint = command_text("check", [flag for flag in command.given if check.takes(flag[0])])
     return f"error: {error}" + (f"\n  try: {hint}" if hint else "")
+
+
+def interrupted_line(command: Command | None) -> str:
+    """What Ctrl-C ended, what is kept of it, and the command that continues or begins anew."""
+    if command is None:
+        return "stopped by Ctrl-C"
+    again = command_text(command.mode.name, command.given)
+    if not command.mode.kept:
+        return f"stopped by Ctrl-C; nothing was written. Again: {again}"
+    return f"stopped by Ctrl-C; {command.mode.kept.format(out=command['out'])}. Continue: {again}"
 
 
 def _system_error(error: OSError) -> str:

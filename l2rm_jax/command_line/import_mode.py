@@ -74,6 +74,7 @@ IMPORT = Mode(
     "l2rm import --source=pairs.csv --encoder=transformers:DIR --out=D",
     _FLAGS,
     _import,
+    "{out}.partial keeps all but the last 256 pictures or 2048 captions",
 )
 
 

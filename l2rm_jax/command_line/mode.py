@@ -58,6 +58,8 @@ class Mode(NamedTuple):
       example: a whole command.
       flags: all flags of the mode.
       run: function that does the work of a parsed command.
+      kept: what Ctrl-C leaves for the same command to continue, with `{out}` for the flag; "" where
+        it begins anew.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Mode(NamedTuple):
     example: str
     flags: tuple[Flag, ...]
     run: "Callable[[Command], None]"
+    kept: str = ""
 
     def flag(self, name: str) -> Flag | None:
         """The flag of this name; None if the mode has none."""

@@ -30,7 +30,7 @@ from l2rm_jax.data.weights import (
     read_object,
     weight_files,
 )
-from l2rm_jax.errors import DataError, Problems, named_errors
+from l2rm_jax.errors import DataError, Problems, named_errors, nearest_flag
 
 CONFIG_FILE, POOLING_FILE = "config.json", "1_Pooling/config.json"
 PREPARATION_FILE = "preprocessor_config.json"
@@ -245,7 +245,8 @@ def _find(directory: str | Path) -> Path:
     if not found.is_dir():
         raise DataError(
             f"{found}: no such directory, expected {CONFIG_FILE}, {WEIGHT_FILE}, for captions "
-            f"{TOKENIZER_FILE} and for pictures {PREPARATION_FILE}"
+            f"{TOKENIZER_FILE} and for pictures {PREPARATION_FILE}",
+            hint=nearest_flag("pretrained", found),
         )
     return found
 

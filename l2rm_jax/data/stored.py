@@ -14,7 +14,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import open_array
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.repeats import undo_repeats
-from l2rm_jax.errors import ConfigError, DataError, Problems
+from l2rm_jax.errors import ConfigError, DataError, Problems, nearest_flag
 
 Images = RegionFeatures | Pixels
 _VIDEO_LAYOUTS = {"dual_encoding": video.read_dual_encoding, "experts": video.read_experts}
@@ -253,7 +253,7 @@ def _check_directory(path: str | Path) -> Path:
     if not path:
         raise ConfigError(f"data.path: empty; {expected}", hint="--data=DIR")
     if not Path(path).is_dir():
-        raise DataError(f"{path}: no such directory; {expected}")
+        raise DataError(f"{path}: no such directory; {expected}", hint=nearest_flag("data", path))
     return Path(path)
 
 

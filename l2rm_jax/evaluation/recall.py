@@ -7,6 +7,7 @@ the candidate with the higher index comes first. Without ties, both give the sam
 
 import bisect
 import math
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ RECALL_AT = (1, 5, 10)
 DIRECTIONS = ("i2t", "t2i")  # image to text, text to image
 TABLE_WIDTH = 80
 NAME_LINES = textwrap.TextWrapper(TABLE_WIDTH, break_long_words=False, break_on_hyphens=False)
+_ANY_SPLIT = re.compile(r"(?<![^ ])custom(?=,|$)")  # the protocol, in the name of a row
 QUERY_BLOCK = 128  # queries ranked at once, so that their scores stay in the processor's cache
 
 
@@ -227,7 +229,7 @@ def fold_chance(images: int, captions_per_image: Counts, folds: int) -> dict[str
     return mean_row([chance_recalls(len(part), part) for part in np.split(counts, folds)])
 
 
-def recall_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
+def recall_table(rows: Mapping[str, Mapping[str, Any]], split: str = "") -> str:
     """Text table of at most 80 columns: recalls, median and mean ranks, rSum of each named row.
 
     A long name has lines of its own, which break at spaces only. So have rows of two-stage scoring,
@@ -236,7 +238,10 @@ def recall_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
     Args:
       rows: row name to the keys of `recalls`.
+      split: name of the split, which rows of the protocol `custom` are then called by.
     """
+    if split:
+        rows = {_ANY_SPLIT.sub(split, name): row for name, row in rows.items()}
     keys = [*(f"r{k}" for k in RECALL_AT), "median", "mean"]
     titles = [*(f"R@{k}" for k in RECALL_AT), "MedR", "MeanR"]
     cells = [["images", *titles, *titles, "rSum"]]

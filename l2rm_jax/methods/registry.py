@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from l2rm_jax.config import register_settings
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, nearest_name
 from l2rm_jax.methods.base import Method
 from l2rm_jax.methods.closed_form import FITTED_HEAD, fit_states
 from l2rm_jax.methods.networks import LETTERS, same_fit, side_by_side
@@ -45,7 +45,10 @@ def make_method(model: RetrievalModel, config: Any) -> Method:
       ConfigError: there is no such method, or its settings are invalid.
     """
     if config.method not in METHODS:
-        raise ConfigError(f"method: {config.method!r} is none of {', '.join(METHODS)}")
+        raise ConfigError(
+            f"method: {config.method!r} is none of {', '.join(METHODS)}",
+            hint=nearest_name("method", config.method, METHODS),
+        )
     method = METHODS[config.method](model, config)
     networks = config.train.networks or method.networks
     if networks != method.networks:

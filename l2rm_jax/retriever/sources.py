@@ -19,7 +19,7 @@ from l2rm_jax.data.pictures import prepare_all
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.scenes.drawing import write_png
 from l2rm_jax.data.stored import StoredSplit, open_split, read_images
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import ConfigError, DataError, nearest_flag
 
 SPLIT = "test"  # of a directory that is named alone
 SCENES = "scenes"
@@ -166,7 +166,10 @@ def open_named_split(name: str, data_config: ConfigDict, in_pixels: bool = False
         config.update({"name": SCENES, "path": ""})
         return open_split(config, split, in_pixels=in_pixels)
     if not Path(directory).is_dir():
-        raise DataError(f"{name}: {directory} is no directory, expected DIR:split")
+        raise DataError(
+            f"{name}: {directory} is no directory, expected DIR:split",
+            hint=nearest_flag("gallery", directory, f":{split}"),
+        )
     if config.name == SCENES:
         config.layout = "precomp"
     config.update({"name": Path(directory).name, "path": directory})

@@ -4,8 +4,10 @@ import errno
 
 import pytest
 
-from l2rm_jax.command_line.error_lines import error_lines
+from l2rm_jax.command_line.error_lines import error_lines, interrupted_line
+from l2rm_jax.command_line.parse import parse
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.main import MODES as REAL_MODES
 from tests.command_line.modes import MODES, parsed
 
 
@@ -33,3 +35,14 @@ def test_an_error_of_the_system_names_its_file():
     error = OSError(errno.ENOSPC, "No space left on device", "runs/a")
     assert error_lines(error) == "error: runs/a: No space left on device"
     assert error_lines(OSError("odd")) == "error: odd"
+
+
+def test_ctrl_c_says_what_is_kept_and_how_to_go_on():
+    assert interrupted_line(None) == "stopped by Ctrl-C"
+    line = interrupted_line(parse(["import", "--source=a b.csv", "--out=D"], REAL_MODES))
+    assert line == (
+        "stopped by Ctrl-C; D.partial keeps all but the last 256 pictures or 2048 captions. "
+        "Continue: l2rm import '--source=a b.csv' --out=D"
+    )
+    line = interrupted_line(parsed("rank --workdir=W"))
+    assert line == "stopped by Ctrl-C; nothing was written. Again: l2rm rank --workdir=W"

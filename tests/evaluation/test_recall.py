@@ -107,6 +107,15 @@ def test_folds_must_divide():
         recall.fold_recalls(np.zeros((5, 5)), 1, folds=2)
 
 
+def test_rows_of_any_split_are_called_by_its_name():
+    row = recall.chance_recalls(20, 5)
+    names = ("custom", "custom, dual softmax 0.1", "runs/custom (vse), custom", "custom x")
+    lines = recall.recall_table(dict.fromkeys(names, row), "dev").splitlines()
+    shown = ["dev", "dev, dual softmax 0.1", "runs/custom (vse), dev", "custom x"]
+    assert all(any(line.startswith(name) for line in lines[2:]) for name in shown)
+    assert sum("custom" in line for line in lines) == 2
+
+
 def test_table_shows_every_column_of_every_row():
     rng = np.random.default_rng(0)
     rows = {"custom": {"images": 12, **recall.recalls(rng.random((12, 24)), 2)}}

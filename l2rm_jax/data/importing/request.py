@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from l2rm_jax.data.importing.splits import parse_shares
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, nearest_flag
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,10 @@ class Request:
                 "--image_vectors: found alone, expected --caption_vectors, or captions (--source)"
             )
         if self.pictures and not Path(self.pictures).is_dir():
-            raise ConfigError(f"--pictures: found no directory {self.pictures}")
+            raise ConfigError(
+                f"--pictures: found no directory {self.pictures}",
+                hint=nearest_flag("pictures", self.pictures),
+            )
         if self.tokens and not self.is_encoded:
             raise ConfigError("--tokens: needs --encoder")
         if not 0 <= self.max_rejected <= 1:

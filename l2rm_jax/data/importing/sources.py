@@ -17,7 +17,7 @@ from l2rm_jax.data.importing.delimited import Skipped, read_table
 from l2rm_jax.data.importing.json_rows import read_json
 from l2rm_jax.data.importing.samples import find_pictures, find_samples, read_files, read_tar
 from l2rm_jax.data.importing.splits import NONE, SPLITS, split_number
-from l2rm_jax.errors import DataError, first_line
+from l2rm_jax.errors import DataError, first_line, nearest_flag
 
 _SUFFIXES = {
     ".csv": "csv",
@@ -123,7 +123,8 @@ def _find_files(path: Path) -> tuple[str, list[Path]]:
         return _find_files_of_directory(path)
     files = [path] if path.is_file() else sorted(path.parent.glob(path.name))
     if not files:
-        raise DataError(f"{path}: no such file or directory, {_EXPECTED}")
+        hint = nearest_flag("source", path)
+        raise DataError(f"{path}: no such file or directory, {_EXPECTED}", hint=hint)
     kinds = {_SUFFIXES.get(file.suffix.lower()) for file in files}
     if len(kinds) > 1 or None in kinds:
         raise DataError(f"{path}: a source of unknown kind, {_EXPECTED}")

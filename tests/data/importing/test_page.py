@@ -158,4 +158,4 @@ def test_an_import_is_checked_trained_on_and_evaluated(place, capsys):
     main.main(["--data=mine", "--workdir=run", "--config.model.embed_dim=16", *fields])
     capsys.readouterr()
     main.main(["evaluate", "--workdir=run", "--data=mine:dev"])
-    assert "run (vse), custom" in " ".join(capsys.readouterr().out.split())
+    assert "run (vse), dev" in " ".join(capsys.readouterr().out.split())
