@@ -64,6 +64,7 @@ def judge_pairs(
     """
     stages, keys = Stages(keep), content_keys(pairs)
     placeholders = find_placeholders(keys.image, pairs.captions, pairs.pair_image)
+    of_all = keys.of_all(pairs.pair_image)
     rows = _without(placeholders, first_of_equals(keys.image)[pairs.pair_image])
     every, count = pairs, len(pairs.pair_image)
     if len(rows) < count:
@@ -93,7 +94,7 @@ def judge_pairs(
     back = _Back(rows, count)
     fold = back(of.of_pair, -1)
     shifts = find_shifts(models, every.images, every.captions, every.pair_image, fold)
-    made = Made(name, scorer.name, folds, seed, __version__)
+    made = Made(name, scorer.name, folds, seed, of_all, __version__)
     return _judgement(
         every.pair_image, back, of, groups, evidence, found, proposals, shifts, placeholders, made
     )

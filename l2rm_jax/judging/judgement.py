@@ -37,6 +37,7 @@ class Made(NamedTuple):
       by: what the detector chose: a linear one may be the plain cosine.
       folds: number of folds.
       seed: seed of the folds and samples.
+      data: hash of all pairs, in hexadecimal, whatever their order.
       version: of this package.
     """
 
@@ -44,6 +45,7 @@ class Made(NamedTuple):
     by: str
     folds: int
     seed: int
+    data: str
     version: str
 
 
@@ -211,7 +213,7 @@ def _converted(stored: dict[str, np.ndarray]) -> Judgement:
         cannot_tell="",
         auroc=float(stored["separation"]),
         ranks=True,
-        made=Made(detector, detector, int(fold.max()) + 1, 0, "before 0.2"),
+        made=Made(detector, detector, int(fold.max()) + 1, 0, "", "an older one"),
     )
 
 

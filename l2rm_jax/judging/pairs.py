@@ -53,6 +53,11 @@ class Keys(NamedTuple):
         with np.errstate(over="ignore"):
             return hash_keys(self.image[pair_image], 2) + self.caption
 
+    def of_all(self, pair_image: Int[np.ndarray, " pairs"]) -> str:
+        """Hash of all pairs in hexadecimal, whatever their order."""
+        with np.errstate(over="ignore"):
+            return f"{int(self.of_pairs(pair_image).sum(dtype=np.uint64)):016x}"
+
     def take(self, pairs: Int[np.ndarray, " n"]) -> "Keys":
         """The keys of some pairs, and of all images."""
         return Keys(self.image, self.caption[pairs], self.said[pairs])

@@ -65,7 +65,7 @@ def make_judgement(pairs: int, per_image: int, seed: int = 0) -> Judgement:
         cannot_tell="",
         auroc=0.95,
         ranks=True,
-        made=Made("linear", "linear", 5, 0, "0.1.0"),
+        made=Made("linear", "linear", 5, 0, "0" * 16, "0.1.0"),
     )
 
 

@@ -79,7 +79,7 @@ def make_judgement(**changes) -> Judgement:
         cannot_tell="",
         auroc=0.93,
         ranks=True,
-        made=Made("linear", "linear (CCA, nested)", 5, 0, "0.1.0"),
+        made=Made("linear", "linear (CCA, nested)", 5, 0, "0" * 16, "0.1.0"),
     )
     return dataclasses.replace(judgement, **changes)
 

@@ -67,6 +67,7 @@ def test_the_order_of_rows_changes_nothing(audit, pairs):
         first, second = (getattr(each, name) for each in (audit, other))
         np.testing.assert_allclose(second, first[of_pairs], atol=2e-4, err_msg=name)
     np.testing.assert_array_equal(other.fold, audit.fold[of_pairs])
+    assert other.made.data == audit.made.data
     assert other.rate == pytest.approx(audit.rate)
 
 
@@ -141,7 +142,7 @@ def test_vectors_that_say_little_cannot_tell(rate):
     images, captions, stored, truth = make_pairs(IMAGES, CAPTIONS, rate, seed=2, noise=2.5)
     audit = l2rm_jax.audit_pairs(images, captions, stored, top=0)
     assert audit.rate.estimate > truth.mean() + 0.1
-    assert max(each.auroc for each in audit.mechanisms) > 0.95
+    assert max(each.auroc for each in audit.mechanisms) > 0.9
     assert "with an AUROC that may be as low as 0.8" in audit.cannot_tell
 
 
