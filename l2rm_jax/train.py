@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from l2rm_jax.console import EpochTable, progress_bar
+from l2rm_jax.console import EpochTable, progress_bar, say
 from l2rm_jax.data.importing.fit import keep_record
 from l2rm_jax.data.loading import save_vocabulary_and_index
 from l2rm_jax.data.pairs import Data
@@ -23,7 +23,7 @@ from l2rm_jax.run.config_file import check_workdir, write_config
 from l2rm_jax.run.detector import judge_by_runs, judged_epoch
 from l2rm_jax.run.health import require_finite
 from l2rm_jax.run.inputs import check_train_size, check_values, read_data
-from l2rm_jax.run.judgement import Summary, judge_data
+from l2rm_jax.run.judgement import Summary, judge_data, judgement_file, uses_crossfit
 from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.run.log import RunLog, require_tensorboard
 from l2rm_jax.run.loss_split import keep_split
@@ -79,9 +79,7 @@ def train(
     replicas.check_batch(config.train.batch_size)
     data = with_judged_vectors(config, data, workdir)
     runs = {"workdir": workdir, "replicas": replicas, "train": train}
-    judge = partial(
-        judge_data, config, workdir=workdir, detect=partial(judge_by_runs, config, **runs)
-    )
+    judge = partial(_judge, config, workdir, partial(judge_by_runs, config, **runs))
     try:
         with exit_on_host_failure():
             data, crossfit = judge(data)
@@ -126,6 +124,7 @@ def train(
                         log.say(f"{original} has other weights now; the run goes on with its own")
             try:
                 if resume_step is None and run.method.fit and run.method.plan:
+                    log.say("fitting in closed form")
                     with stop.interruptible():
                         start, best = start_from_fit(run)
                     log.say(
@@ -163,6 +162,15 @@ def train(
     if is_primary():
         write_results(workdir, results)
     return results
+
+
+def _judge(
+    config: ConfigDict, workdir: str | Path, detect: Callable, data: Data, epoch: int = 0
+) -> tuple[Data, Summary | None]:
+    """Call `judge_data`; before a judgement that has yet to be made, a line says so."""
+    if is_primary() and uses_crossfit(config) and not judgement_file(workdir, epoch).exists():
+        say(f"judging {len(data.train):,} pairs by models that have not seen them")
+    return judge_data(config, data, workdir, detect, epoch)
 
 
 def data_warnings(data: Data, crossfit: Summary | None) -> dict[str, str]:
