@@ -14,8 +14,8 @@ validation on Flickr8k and are the same for all rates (experiments/RESULTS.md).
 1.6 times as long, and the best recalls are a little better.
 
 `recipes:pretrained` is `recipes:linear` on the vectors of a frozen pretrained encoder: on small
-data, better than words by far, and as good as a trained encoder. With tens of thousands of pairs,
---config.optim.text_rate=0.1 trains the encoder (l2rm_jax/models/pretrained/README.md).
+data, better than words by far. With tens of thousands of pairs a trained encoder is better still,
+--config.optim.text_rate=0.2 (l2rm_jax/models/pretrained/README.md).
 """
 
 from l2rm_jax import config as defaults

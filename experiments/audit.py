@@ -30,12 +30,11 @@ from experiments.audit_peers import cleanlab_score, lemon_score
 from experiments.crossfit import calibration_error, load_train, make_config, values_of
 from experiments.csv_rows import write_rows
 from experiments.sweep import start
-from l2rm_jax.audit import Audit, audit_data, inputs_of_arrays
-from l2rm_jax.audit.inputs import Settings
-from l2rm_jax.crossfit import caption_vectors, image_vectors
-from l2rm_jax.crossfit.rows import unit_rows
 from l2rm_jax.data import mismatch
-from l2rm_jax.methods.split import auroc
+from l2rm_jax.data.vectors import caption_vectors, image_vectors
+from l2rm_jax.evaluation.auroc import auroc
+from l2rm_jax.judging import Judgement, Pairs, judge_pairs
+from l2rm_jax.linear.rows import unit_rows
 
 HARD_RANKS = 2, 20
 FOUND = 0.9
@@ -149,13 +148,11 @@ def measure(cell: Cell, vectors: Vectors, top: int, peers: bool) -> list[dict[st
     chosen = np.arange(0, len(vectors.caption_image), 5 // cell.captions)
     own, captions = vectors.caption_image[chosen], vectors.captions[cell.text][chosen]
     stored = mismatched(cell, own, captions, len(vectors.images))
-    inputs = inputs_of_arrays(vectors.images, captions, stored)
-    if cell.text != "tfidf":
-        inputs = inputs._replace(text_rows=vectors.captions["tfidf"][chosen])
+    words = None if cell.text == "tfidf" else vectors.captions["tfidf"][chosen]
     begin = time.perf_counter()
-    audit = audit_data(inputs, Settings(top=top, seed=cell.seed))
+    found = judge_pairs(Pairs(vectors.images, captions, stored, words), top=top, seed=cell.seed)
     seconds = time.perf_counter() - begin
-    wrong, found = stored != own, audit.findings
+    wrong = stored != own
     doubt = np.empty(len(wrong))
     doubt[found.order] = np.arange(len(wrong), 0, -1)
     scores = {
@@ -166,7 +163,7 @@ def measure(cell: Cell, vectors: Vectors, top: int, peers: bool) -> list[dict[st
     if peers:
         scores["lemon"] = lemon_score(vectors.images, captions, stored, found.similarity)
         scores["cleanlab"] = cleanlab_score(vectors.images, captions, stored)
-    rest = {**judged(audit, wrong), **proposed(audit, wrong, own), "seconds": round(seconds)}
+    rest = {**judged(found, wrong), **proposed(found, wrong, own), "seconds": round(seconds)}
     empty = dict.fromkeys(rest)
     return [
         {
@@ -231,28 +228,29 @@ def ranked(score: Float[np.ndarray, " pairs"], wrong: Bool[np.ndarray, " pairs"]
     }
 
 
-def judged(audit: Audit, wrong: Bool[np.ndarray, " pairs"]) -> dict[str, Any]:
-    """Rate, calibration and list of the audit, against the truth."""
-    listed = wrong[audit.findings.order[: audit.listed]]
+def judged(found: Judgement, wrong: Bool[np.ndarray, " pairs"]) -> dict[str, Any]:
+    """Rate, calibration and list of the judgement, against the truth."""
+    listed = wrong[found.order[: found.listed]]
     any_listed = bool(len(listed)) and wrong.any()
-    by_name = {each.name: each.auroc for each in audit.mechanisms}
+    by_name = {each.name: each.auroc for each in found.mechanisms}
     return {
-        "rate": _number(audit.rate.estimate),
-        "rate_low": _number(audit.rate.low),
-        "rate_high": _number(audit.rate.high),
-        "ece": _number(calibration_error(audit.findings.posterior, wrong)),
+        "rate": _number(found.rate.estimate),
+        "rate_low": _number(found.rate.low),
+        "rate_high": _number(found.rate.high),
+        "ece": _number(calibration_error(found.posterior, wrong)),
         "list_false_alarms": _number(1 - listed.mean()) if any_listed else None,
         "list_recall": _number(listed.sum() / wrong.sum()) if any_listed else None,
         **{f"{name}_auroc": _number(by_name[name]) for name in ("image", "caption", "near")},
     }
 
 
-def proposed(audit: Audit, wrong: Bool[np.ndarray, " pairs"], own: np.ndarray) -> dict[str, Any]:
+def proposed(
+    found: Judgement, wrong: Bool[np.ndarray, " pairs"], own: np.ndarray
+) -> dict[str, Any]:
     """How often a caption's own image is the one for which it is proposed first.
 
     Of the mismatched captions that are doubted, and of the quarter with the highest probability.
     """
-    found = audit.findings
     doubted = np.flatnonzero((found.posterior > 0.5) & wrong)
     if not len(doubted) or not found.proposal.shape[1]:
         return {"proposal_first": None, "proposal_quarter": None}

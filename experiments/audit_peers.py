@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.crossfit.rows import unit_rows
+from l2rm_jax.linear.rows import unit_rows
 
 NEIGHBOURS = 30
 BETA = GAMMA = 5.0  # the fixed settings of LEMoN's authors

@@ -31,10 +31,10 @@ from experiments.crossfit import equal_updates, values_of
 from experiments.csv_rows import write_rows
 from experiments.runs import epoch_records
 from experiments.sweep import result_row, run_grid, start
-from l2rm_jax.audit import Audit, Settings, audit_data, read_inputs, write_audit
+from l2rm_jax.audit import Audit
 from l2rm_jax.audit.command import audit_directory
-from l2rm_jax.audit.kinds import DOUBTED
 from l2rm_jax.audit.review import FITS, HEADER, LIST, REVIEW, WRONG, draw_review
+from l2rm_jax.judging.kinds import DOUBTED
 from l2rm_jax.run.config_file import with_changes
 
 RATE = 0.4
@@ -94,18 +94,16 @@ def reviewed_audit(config: ConfigDict, out: Path) -> Path:
     )
     if second.exists():
         return second
-    audit = audit_data(read_inputs(config), Settings(**config.audit, seed=config.seed))
-    if not first.exists():
-        write_audit(audit, first)
     decided = decided.with_suffix(".csv")
-    decided.write_text(decisions_by_truth(audit))
+    if not first.exists():
+        decided.write_text(decisions_by_truth(audit_directory(config, first)))
     audit_directory(with_changes(config, {"audit.review": str(decided)}), second)
     return second
 
 
 def decisions_by_truth(audit: Audit) -> str:
     """Return the decisions of a reviewer who is always right, as the page saves them."""
-    found = audit.findings
+    found = audit.judgement
     review, weight = draw_review(found.posterior, seed=audit.settings.seed)
     listed = found.order[~np.isin(found.order, review)][:LISTED]
     return decision_lines(audit.inputs.truth, review, weight, listed)

@@ -35,27 +35,18 @@ from ml_collections import ConfigDict
 
 from experiments.csv_rows import write_rows
 from experiments.sweep import run_name, start
-from l2rm_jax.crossfit import (
-    Judgement,
-    assign_folds,
-    caption_vectors,
-    evidence_by_fold,
-    fit_weighted,
-    image_vectors,
-    judge,
-    judge_pairs,
-)
-from l2rm_jax.crossfit.histogram import separation
-from l2rm_jax.crossfit.information import Similarity
-from l2rm_jax.crossfit.linear import cca_similarity
 from l2rm_jax.data import PairDataset, load_data
 from l2rm_jax.devices.parallel import Replicas
+from l2rm_jax.evaluation.auroc import auroc
+from l2rm_jax.judging import Judgement, Model, Scorer, Task, judge_pairs
+from l2rm_jax.judging.linear import cca_similarity, fit_weighted
 from l2rm_jax.methods import METHODS, make_method
 from l2rm_jax.models import HEADS, make_model
 from l2rm_jax.run.config_file import load_config, with_changes
-from l2rm_jax.run.detector import judge_by_runs
+from l2rm_jax.run.detector import open_detector
+from l2rm_jax.run.draws import DRAWS
 from l2rm_jax.run.inputs import read_data
-from l2rm_jax.run.judgement import DRAWS
+from l2rm_jax.run.judged_pairs import judged_pairs
 from l2rm_jax.train import train
 
 FOLDS = 5
@@ -100,10 +91,11 @@ def main() -> None:
         train_set = load_train(config)
         judge_train = judge_in_sample if flags.in_sample else judge_out_of_fold
         if flags.detector:
-            sizes = {"split.folds": flags.folds, "train.epochs": flags.epochs}
-            changes = {**sizes, "split.detector": flags.detector}
-            judge_train = partial(judge_by_detector, with_changes(config, changes), flags.workdir)
-        result = measure(train_set, judge_train)
+            sizes = {"judgement.folds": flags.folds, "train.epochs": flags.epochs}
+            changes = {**sizes, "judgement.detector": flags.detector}
+            config = with_changes(config, changes)
+            judge_train = partial(judge_by_detector, flags.workdir)
+        result = measure(config, train_set, judge_train)
         described = {
             "images": len(train_set.images),
             "protocol": protocol,
@@ -161,7 +153,7 @@ def train_with_judgement(
       rSum on validation and test images.
     """
     named = {"method": method, "model.head": head}
-    sizes = {"split.folds": FOLDS, "data.dev_images": DEV_IMAGES}
+    sizes = {"judgement.folds": FOLDS, "data.dev_images": DEV_IMAGES}
     config = with_changes(config, {**named, **sizes})
     names = ["data.train_images"]
     if (method, head) in LINEAR:
@@ -187,84 +179,85 @@ def equal_updates(config: ConfigDict, kept: float) -> dict[str, int]:
     }
 
 
-def judge_out_of_fold(train: PairDataset) -> Judgement:
+def judge_out_of_fold(config: ConfigDict, train: PairDataset) -> Judgement:
     """Judge the pairs by the linear detector, without the truth."""
-    folds = assign_folds(np.arange(len(train.images)), FOLDS, seed=0)
-    return judge_pairs(
-        image_vectors(train).rows, caption_vectors(train).rows, train.stored_image, folds
-    )
+    return judge_pairs(judged_pairs(config.data, train), folds=FOLDS)
 
 
-def judge_by_detector(config: ConfigDict, out: Path, _: PairDataset) -> Judgement:
+def judge_by_detector(out: Path, config: ConfigDict, _: PairDataset) -> Judgement:
     """Judge the pairs by models that are trained without their fold.
 
     Args:
-      config: config of the data, with the detector.
       out: directory of the run's own directory.
+      config: config of the data, with the detector.
     """
     uses = {"method": "infonce", "train.draw": "posterior", "data.dev_images": DEV_IMAGES}
     config = with_changes(config, {**uses, "train.warmup_epochs": 0})
-    names = ("data.train_images", "split.detector", "split.folds", "train.epochs")
+    names = ("data.train_images", "judgement.detector", "judgement.folds", "train.epochs")
     workdir = out / run_name(config, names)
     data = read_data(config, workdir)
-    return judge_by_runs(config, data, 0, workdir=workdir, replicas=Replicas(), train=train)
+    runs = {"workdir": workdir, "replicas": Replicas(), "train": train}
+    with open_detector(config, data, 0, **runs) as detector:
+        pairs, name = judged_pairs(config.data, data.train), config.judgement.detector
+        return judge_pairs(pairs, detector, name=name, folds=config.judgement.folds)
 
 
-def judge_in_sample(train: PairDataset) -> Judgement:
-    """Judge the pairs by a CCA that was fitted to all of them, which cross-fitting never does."""
-    images, captions, stored = (
-        image_vectors(train).rows,
-        caption_vectors(train).rows,
-        train.stored_image,
-    )
-    model = fit_weighted(images, captions, stored, np.ones(len(train), np.float32))
+def judge_in_sample(config: ConfigDict, train: PairDataset) -> Judgement:
+    """Judge the pairs by a CCA that was fitted to all of them, which judging never does."""
 
-    def similarity_of(fold: int, pairs: np.ndarray) -> Similarity:
-        return cca_similarity(model, images, captions, stored, pairs)
+    def detect(task: Task) -> Scorer:
+        images, captions, stored, *_ = task.pairs
+        model = fit_weighted(images, captions, stored, np.ones(len(stored), np.float32))
 
-    rows, everything = np.arange(len(train.images)), np.arange(len(train))
-    folds = assign_folds(rows, FOLDS, seed=0)
-    return judge(evidence_by_fold(similarity_of, stored, folds, everything, rows, 0), stored)
+        def model_of(fold: int) -> Model:
+            return Model(cca_similarity(model, images, captions, task.drawn[fold]))
+
+        return Scorer("in sample", model_of)
+
+    return judge_pairs(judged_pairs(config.data, train), detect, name="in sample", folds=FOLDS)
 
 
 def measure(
-    train: PairDataset, judge_train: Callable[[PairDataset], Judgement]
+    config: ConfigDict,
+    train: PairDataset,
+    judge_train: Callable[[ConfigDict, PairDataset], Judgement],
 ) -> dict[str, object]:
     """Judge the pairs, then compare with the truth.
 
     Args:
+      config: config of the pairs.
       train: the pairs.
       judge_train: judges them.
 
     Returns:
       AUROC of matched against mismatched pairs (None if all are matched), precision of as many of
       the best pairs as there are matched ones, rate of mismatch and its 90% interval, expected
-      calibration error of the posterior, level, and the seconds that the judgement took.
+      calibration error of the posterior, and the seconds that the judgement took.
     """
     begin = time.perf_counter()
-    judged = judge_train(train)
+    judged = judge_train(config, train)
     seconds = time.perf_counter() - begin
-    matched, scores = train.matched, judged.information
-    best = np.argsort(-scores, kind="stable")[: matched.sum()]
+    matched, doubt = train.matched, np.empty(len(train))
+    doubt[judged.order] = np.arange(len(train), 0, -1)
+    best = judged.order[::-1][: matched.sum()]
     mixed = 0 < matched.sum() < len(matched)
     return {
-        "auroc": separation(scores[matched], scores[~matched]) if mixed else None,
+        "auroc": auroc(doubt, ~matched) if mixed else None,
         "precision": float(matched[best].mean()),
-        "rate": judged.rate,
-        "rate_low": judged.rate_low,
-        "rate_high": judged.rate_high,
-        "ece": calibration_error(judged.posterior, matched),
-        "level": judged.level,
+        "rate": judged.rate.estimate,
+        "rate_low": judged.rate.low,
+        "rate_high": judged.rate.high,
+        "ece": calibration_error(judged.posterior, ~matched),
         "seconds": seconds,
     }
 
 
 def calibration_error(
-    posterior: Float[np.ndarray, " pairs"], matched: Bool[np.ndarray, " pairs"]
+    posterior: Float[np.ndarray, " pairs"], mismatched: Bool[np.ndarray, " pairs"]
 ) -> float:
     """Return the expected calibration error over equal bins of the posterior."""
     bins = np.minimum((posterior * ECE_BINS).astype(int), ECE_BINS - 1)
-    gaps = np.bincount(bins, posterior - matched, ECE_BINS)
+    gaps = np.bincount(bins, posterior - mismatched, ECE_BINS)
     return float(np.abs(gaps).sum() / len(posterior))
 
 

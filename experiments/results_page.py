@@ -33,7 +33,7 @@ PAGES = (
     "experiments/results/README.md",
     "experiments/bench/README.md",
     "l2rm_jax/audit/README.md",
-    "l2rm_jax/crossfit/README.md",
+    "l2rm_jax/judging/README.md",
     "l2rm_jax/devices/README.md",
     "l2rm_jax/models/pretrained/README.md",
     "l2rm_jax/ot/MEASURED.md",

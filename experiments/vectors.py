@@ -3,10 +3,9 @@
 python -m experiments.vectors --path=DIR --encoder=BERT_DIR --out=VECTORS
 l2rm --config=flickr8k:vectors --data=VECTORS
 
-Images are pooled as cross-fitting pools them (`l2rm_jax/crossfit/set_features.py`), fitted to the
-training images without any caption; with --keep_regions they stay sets of regions. Captions are
-encoded by a pretrained encoder in a directory, such as all-MiniLM-L6-v2, by our own code. Both are
-float16. A run on vectors takes a minute or two.
+Images are pooled as cross-fitting pools them (`l2rm_jax/linear/set_features.py`), fitted to the
+training images without any caption. Captions are encoded by a pretrained encoder in a directory,
+such as all-MiniLM-L6-v2, by our own code. Both are float16. A run on vectors takes a minute or two.
 """
 
 import argparse
@@ -18,13 +17,13 @@ from jaxtyping import Float16
 
 from experiments.sweep import start
 from l2rm_jax.console import progress_bar
-from l2rm_jax.crossfit.rows import padded_blocks
-from l2rm_jax.crossfit.set_features import Pooling, fit_pooling, pooled_vectors
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import new_directory
 from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.pretrained import open_pretrained, read_kind
+from l2rm_jax.linear.rows import padded_blocks
+from l2rm_jax.linear.set_features import Pooling, fit_pooling, pooled_vectors
 from l2rm_jax.run.frozen import FrozenCaptions
 
 SPLITS = ("train", "dev", "test")
@@ -39,16 +38,11 @@ def main() -> None:
     parser.add_argument("--path", required=True, type=Path, help="SPLIT_ims.npy and SPLIT_caps.txt")
     parser.add_argument("--encoder", required=True, help="directory of a pretrained encoder")
     parser.add_argument("--out", required=True, type=Path, help="the new directory")
-    parser.add_argument("--keep_regions", action="store_true", help="pool no images")
     arguments = parser.parse_args()
     opened = open_pretrained(arguments.encoder, read_kind(arguments.encoder), max_words=MOST_TOKENS)
     encoder = FrozenCaptions(opened.bases.text, opened.parameters()["text_base"], vector=True)
     with new_directory(arguments.out) as out:
-        if arguments.keep_regions:
-            for file in arguments.path.glob("*ims*.npy"):
-                shutil.copyfile(file, out / file.name)
-        else:
-            write_pooled(arguments.path, out)
+        write_pooled(arguments.path, out)
         for name in SPLITS:
             captions = read_captions(arguments.path, name)
             np.save(out / f"{name}_caps.npy", encoded(captions, opened.pieces, encoder))

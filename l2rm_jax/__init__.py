@@ -11,6 +11,8 @@ from l2rm_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from l2rm_jax.audit import audit_pairs as audit_pairs
+    from l2rm_jax.judging import judge_pairs as judge_pairs
+    from l2rm_jax.judging import register_detector as register_detector
     from l2rm_jax.methods import register_method as register_method
     from l2rm_jax.models import register_head as register_head
     from l2rm_jax.ot import partial_sinkhorn as partial_sinkhorn
@@ -20,8 +22,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "Retriever": "l2rm_jax.retriever",
     "audit_pairs": "l2rm_jax.audit",
+    "judge_pairs": "l2rm_jax.judging",
     "load": "l2rm_jax.retriever",
     "partial_sinkhorn": "l2rm_jax.ot",
+    "register_detector": "l2rm_jax.judging",
     "register_head": "l2rm_jax.models",
     "register_method": "l2rm_jax.methods",
 }

@@ -15,6 +15,17 @@ from ml_collections import ConfigDict
 from l2rm_jax.errors import ConfigError, first_line
 
 NEEDED_HEADS = {"cca": "linear"}  # methods that work with one head alone
+# Fields of older versions, and what they are called now; "" where they are gone.
+MOVED = {
+    "split.folds": "judgement.folds",
+    "split.detector": "judgement.detector",
+    "split.every": "judgement.every",
+    "split.level": "",
+    "split.held_out": "",
+    "split.fold_file": "",
+    "audit.scorer": "",
+    "audit.folds": "",
+}
 # Sections that not all runs read, and the methods that read them.
 READ_BY = {"co_teaching": ("ncr", "bicro"), "sps": ("sps",), "cream": ("cream",), "audit": ()}
 
@@ -36,7 +47,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     # l2rm, rcl, rcsl, rcsl_nc, decl, crcl, ncr, bicro, sps, cream, triplet, infonce, sigmoid, cca,
     # or a plug-in's
     config.method = "l2rm"
-    # Modules that register methods or heads of your own. They are imported before anything else.
+    # Modules that register methods, heads or detectors of your own. They are imported before
+    # anything else.
     config.plugins = tuple(plugins)
 
     # Matrix products of the models on a GPU or TPU: float32 (all digits) or bfloat16 (fastest).
@@ -60,8 +72,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     data.dev_images = 0  # validate on the first n images (0 = all; the authors' code: 200)
     data.test_split = "test"  # "testall" for COCO's 5000 images
     # Which training pairs to drop: none; truth (the known mismatched ones); score (those below
-    # filter_value); share (all but that share of the pairs, the best ones); crossfit (those whose
-    # posterior of being matched is filter_value or less).
+    # filter_value); share (all but that share of the pairs, the best ones); crossfit (those that
+    # are matched with a probability of filter_value or less, by the judgement).
     data.filter = "none"
     data.filter_scores = ""  # .npy with one score per stored pair, higher = better matched
     data.filter_value = 0.0  # threshold of filter "score" and "crossfit", or share kept by "share"
@@ -110,7 +122,8 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     model.text_encoder = "gru"
     # What reads images: regions (features), or a transformer that reads pixels: clip, siglip.
     model.image_encoder = "regions"
-    model.pretrained = ""  # directory with config.json, tokenizer.json, model.safetensors
+    # Directory with config.json, tokenizer.json, model.safetensors, or a name on the Hub.
+    model.pretrained = ""
     model.pretrained_images = ""  # another directory for the transformer of images; "" is the same
     model.text_states = "all"  # of a pretrained encoder: all (each token is a word) or vector
     model.image_states = "all"  # likewise: all (each patch is a region) or vector
@@ -143,7 +156,9 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     config.loss = loss = ConfigDict()
     loss.margin = 0.2  # margin of the triplet losses
     loss.tau = 0.05  # temperature of every contrastive loss except RCSL's mining loss
-    loss.learn_scale = False  # infonce: the temperature starts at tau and is learned, 0.01 at least
+    # infonce: the temperature starts at tau, or with model.embed_dim=0 at that of a pretrained CLIP
+    # or SigLIP, and is learned, 0.01 at least.
+    loss.learn_scale = False
 
     config.l2rm = l2rm = ConfigDict()
     l2rm.warmup_loss = "rce"  # rce (with InfoNCE), infonce, triplet (L2RM Tab. 4)
@@ -160,21 +175,24 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
 
     config.split = split = ConfigDict()
     # How a method that splits tells matched pairs from mismatched ones: by their loss in the model
-    # being trained (decl: by its evidence), or by crossfit: models that have not seen the pair (see
-    # `l2rm_jax/crossfit`).
+    # being trained (decl: by its evidence), or by crossfit: the judgement of models that have not
+    # seen the pair.
     split.by = "loss"
-    split.folds = 5  # crossfit: parts of the images; each is judged by models of the others
-    # crossfit, which models judge: linear ones, or METHOD-HEAD (infonce-vse): for each fold, a run
-    # in workdir/crossfit on the pairs of the other folds that a linear model calls matched.
-    split.detector = "linear"
+
+    # Of the pairs, by models that have not seen them (`l2rm_jax/judging`): for split.by=crossfit,
+    # data.filter=crossfit, train.draw, and `l2rm audit`.
+    config.judgement = judgement = ConfigDict()
+    # What judges: linear, cosine (vectors of one space), scores (numbers of a file), a plug-in's
+    # detector, or METHOD-HEAD (infonce-vse): for each fold, a run on the pairs of the other folds
+    # that a linear model calls matched.
+    judgement.detector = "linear"
+    judgement.folds = 5  # parts of the images; each is judged by models of the others
+    # A finished judgement in place of one of its own: the directory of an audit, or its file.
+    judgement.path = ""
+    judgement.scores = ""  # detector scores: .npy, a number for each pair, higher = better matched
     # METHOD-HEAD: 0 judges once, before the first epoch, by runs of as many epochs as this one. n
     # judges again every n epochs after the warm-up, by runs that are always n epochs ahead.
-    split.every = 0
-    split.held_out = -1  # set in such a run: the fold that it leaves out; -1 leaves none out
-    split.fold_file = ""  # set in runs of an audit: .npy with the fold of each image; "" is by hash
-    # crossfit: judge each pair by itself (pair), all captions stored with an image together
-    # (image), or let the data decide (auto).
-    split.level = "auto"
+    judgement.every = 0
 
     config.rcl = rcl = ConfigDict()
     rcl.loss = "log"  # log, exp, gce, tan, mae (RCL Tab. 6)
@@ -221,10 +239,6 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     cream.noisy_epoch = 13  # first epoch after the warm-up that trains noisy pairs
 
     config.audit = audit = ConfigDict()  # of `l2rm audit`; training reads none of it
-    # Which models judge the pairs: linear ones, or METHOD-HEAD (rcl-aggregate): for each fold, a
-    # run on the pairs of the other folds. With --workdir it is what the run trained.
-    audit.scorer = "linear"
-    audit.folds = 5  # parts of the images; each is judged by models of the others
     audit.top = 5  # captions that are proposed for a doubted pair, at most
     audit.gallery = 1000  # pairs of the page whose pictures are embedded in it, the most doubted
     # Exit with status 3 if more than this share of the pairs is mismatched (the lower end of its
@@ -255,7 +269,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     train.warmup_epochs = 5  # epochs of the method's warm-up; the rate decays after them
     train.epochs = 35  # epochs after the warm-up
     # Pairs of an epoch, for methods without a split: even (all of them), posterior (each with the
-    # probability that it is matched, by cross-fitting; cca takes all, weighted by it) or rematched
+    # probability that it is matched, by the judgement; cca takes all, weighted by it) or rematched
     # (also images and captions of doubted pairs, combined anew by transport).
     train.draw = "even"
     # Networks side by side, whose similarities are averaged. 0 is as many as the method has: two
@@ -298,7 +312,7 @@ def register_settings(make: Callable, settings: Mapping[str, Any]) -> None:
 
 
 def import_plugins(plugins: Iterable[str]) -> dict[str, Any]:
-    """Import modules that register methods and heads; return the settings that they registered.
+    """Import modules that register methods, heads and detectors; return their settings.
 
     Raises:
       ConfigError: a module is missing, or its import fails.
@@ -342,6 +356,10 @@ def unknown_field_error(key: str, known: Iterable[str], where: str = "") -> Conf
       known: the fields that there are.
       where: put before the field, the name of a file for example.
     """
+    if key in MOVED:
+        now = MOVED[key] or {"audit.scorer": "judgement.detector"}.get(key, "")
+        gone = f"is config.{now} now" if now else "is gone: the judgement finds it out"
+        return ConfigError(f"{where}config.{key}: {gone}", hint=now and f"config.{now}")
     section, names = key.rpartition(".")[0], list(known)
     others = [name for name in names if section and name.startswith(f"{section}.")]
     expected = f"one of {section}'s {len(others)}" if others else "one that l2rm --help lists"

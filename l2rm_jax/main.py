@@ -138,15 +138,6 @@ def _refuse_beside(command: Command, flag: str, *others: str) -> None:
             raise ConfigError(f"--{flag}, --{name}: found both, expected only one of them")
 
 
-def _pairs(command: Command) -> None:
-    from l2rm_jax.retriever.pairs import list_pairs
-
-    for name in ("workdir", "out"):
-        if not command[name]:
-            raise missing_flag_error(name, command.mode)
-    print(list_pairs(command["workdir"], command["out"], command.changes))
-
-
 def _adopt(command: Command) -> None:
     from l2rm_jax.evaluation.recall import recall_table
     from l2rm_jax.published.adopt import adopt_checkpoint
@@ -237,7 +228,7 @@ MODES = (
         (
             *(CONFIG, FIELD, PRETRAINED),
             DATA._replace(value="DIR", meaning="directory of the data"),
-            Flag("workdir", "DIR", "a run whose data are audited, by what it trained"),
+            Flag("workdir", "DIR", "a run whose data are audited, by what it has judged"),
             Flag("out", "DIR", "the new directory: report, table, page, scores for training"),
         ),
         _audit,
@@ -295,18 +286,6 @@ MODES = (
             Flag("out", "DIR", "the new directory of images.npy, captions.npy and their ids"),
         ),
         _embed,
-    ),
-    Mode(
-        "pairs",
-        "list a run's training pairs",
-        "l2rm pairs --workdir=W --out=pairs.csv",
-        (
-            Flag("workdir", "DIR", "the run, finished or stopped after an epoch"),
-            Flag("out", "FILE", "the new file, .csv or .parquet (pip install pyarrow)"),
-            DATA._replace(value="DIR", meaning="directory of the data, if they were moved"),
-            FIELD._replace(meaning="model.chunk or evaluation.batch_size: what is scored at once"),
-        ),
-        _pairs,
     ),
     Mode(
         "adopt",

@@ -20,10 +20,17 @@ from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
 from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.run.config_file import check_workdir, write_config
-from l2rm_jax.run.detector import judge_by_runs, judged_epoch
+from l2rm_jax.run.detector import open_detector
+from l2rm_jax.run.fold_runs import judged_epoch
 from l2rm_jax.run.health import require_finite
 from l2rm_jax.run.inputs import check_train_size, check_values, read_data
-from l2rm_jax.run.judgement import Summary, judge_data, judgement_file, uses_crossfit
+from l2rm_jax.run.judgement import (
+    OpenDetector,
+    Summary,
+    judge_data,
+    judgement_file,
+    uses_judgement,
+)
 from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.run.log import RunLog, require_tensorboard
 from l2rm_jax.run.loss_split import keep_split
@@ -79,13 +86,14 @@ def train(
     replicas.check_batch(config.train.batch_size)
     data = with_judged_vectors(config, data, workdir)
     runs = {"workdir": workdir, "replicas": replicas, "train": train}
-    judge = partial(_judge, config, workdir, partial(judge_by_runs, config, **runs))
+    detector = partial(open_detector, config, **runs)
+    judge = partial(_judge, config, workdir, detector)
     try:
         with exit_on_host_failure():
-            data, crossfit = judge(data)
+            data, judged = judge(data)
     except StoppedError as error:  # in the run of a fold
         raise _stopped(error, error.place, workdir) from None
-    check_train_size(config, data.train)  # again, as cross-fitting may have dropped pairs
+    check_train_size(config, data.train)  # again, as the judgement may have dropped pairs
     with (
         open_run(config, data, workdir, replicas) as run,
         lock_workdir(workdir) if is_primary() else contextlib.nullcontext(),
@@ -110,12 +118,12 @@ def train(
             log.say(f"training in {workdir}\n{describe(run, replicas)}")
             if change:
                 log.say(change)
-            if crossfit:
-                log.say(crossfit.sentence)
-            if crossfit and resume_step is None:
-                log.write("crossfit", run.step, **crossfit.report)
+            if judged:
+                log.say(judged.sentence)
+            if judged and resume_step is None:
+                log.write("judgement", run.step, **judged.report)
             if resume_step is None:
-                for warning in run.health.check_plan(0, {}, data_warnings(data, crossfit)):
+                for warning in run.health.check_plan(0, {}, data_warnings(data, judged)):
                     log.warn(run.step, **warning)
             if resume_step is not None:
                 log.say(f"continuing at {_place(run)}")
@@ -165,21 +173,22 @@ def train(
 
 
 def _judge(
-    config: ConfigDict, workdir: str | Path, detect: Callable, data: Data, epoch: int = 0
+    config: ConfigDict, workdir: str | Path, detector: OpenDetector, data: Data, epoch: int = 0
 ) -> tuple[Data, Summary | None]:
     """Call `judge_data`; before a judgement that has yet to be made, a line says so."""
-    if is_primary() and uses_crossfit(config) and not judgement_file(workdir, epoch).exists():
+    is_missing = not judgement_file(workdir, epoch).exists()
+    if is_primary() and uses_judgement(config) and not config.judgement.path and is_missing:
         say(f"judging {len(data.train):,} pairs by models that have not seen them")
-    return judge_data(config, data, workdir, detect, epoch)
+    return judge_data(config, data, workdir, detector, epoch)
 
 
-def data_warnings(data: Data, crossfit: Summary | None) -> dict[str, str]:
+def data_warnings(data: Data, judged: Summary | None) -> dict[str, str]:
     """Reasons to doubt the training data before the first step."""
     train = data.train
     words = {}
     if len(data.vocabulary):
         words = report_words("train", train.captions, train.tokens, data.vocabulary).warnings
-    return {**words, **(crossfit.warnings if crossfit else {})}
+    return {**words, **(judged.warnings if judged else {})}
 
 
 def _place(run: Run) -> str:
@@ -217,21 +226,21 @@ def _train_epochs(
 
     A stopped epoch continues.
     """
-    total, table, judged = run.total_epochs, epoch_table(run), 0
+    total, table, last = run.total_epochs, epoch_table(run), 0
     for epoch in range(run.position["epoch"], total):
         with stop.interruptible():
             begin_epoch(run, epoch)
-        crossfit = None
-        if judged != (judged := judged_epoch(run.config, epoch)):
+        judged = None
+        if last != (last := judged_epoch(run.config, epoch)):
             run.checkpoints.wait()  # two saves in progress would share one barrier
             with stop.interruptible():
-                run.data, crossfit = judge(run.data, epoch=judged)
+                run.data, judged = judge(run.data, epoch=last)
         if run.method.plan is None:
             with stop.interruptible():
                 take_fit(run, epoch)
             means = {}
         else:
-            _plan_epoch(run, log, stop, epoch, crossfit if judged == epoch else None)
+            _plan_epoch(run, log, stop, epoch, judged if last == epoch else None)
             means = _train_epoch(run, log, stop, epoch, f"epoch {epoch + 1}/{total}")
         with stop.interruptible():
             row = run.validate()
@@ -243,11 +252,11 @@ def _train_epochs(
 
 
 def _plan_epoch(
-    run: Run, log: RunLog, stop: StopSignal, epoch: int, crossfit: Summary | None
+    run: Run, log: RunLog, stop: StopSignal, epoch: int, judged: Summary | None
 ) -> None:
     """Choose the pairs of an epoch; those of one that was stopped are known.
 
-    `crossfit` sums up the judgement that was made just before it.
+    `judged` sums up the judgement that was made just before it.
     """
     if run.plan is not None:
         return
@@ -256,10 +265,10 @@ def _plan_epoch(
     if plan.split is not None and is_primary():
         keep_split(run.workdir, epoch + 1, run.data.train.stored_image, plan.split)
     run.plan, warnings = plan, plan.warnings
-    if crossfit:
-        log.say(crossfit.sentence)
-        log.write("crossfit", run.step, epoch=epoch + 1, **crossfit.report)
-        warnings = {**warnings, **crossfit.warnings}
+    if judged:
+        log.say(judged.sentence)
+        log.write("judgement", run.step, epoch=epoch + 1, **judged.report)
+        warnings = {**warnings, **judged.warnings}
     for warning in run.health.check_plan(epoch, plan.streams, warnings):
         log.warn(run.step, **warning)
 

@@ -11,7 +11,6 @@ os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 # Around small matrices, threads of NumPy's linear algebra wait for each other most of the time.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-from functools import partial
 from pathlib import Path
 
 import jax
@@ -101,9 +100,9 @@ def unchecked_arrays():
 @pytest.fixture(scope="module")
 def few_draws():
     """The interval of the rate of mismatch takes few draws: a module that does not look at it."""
-    module = importlib.import_module("l2rm_jax.crossfit.judge")
+    module = importlib.import_module("l2rm_jax.judging.rate")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "bootstrap_rates", partial(module.bootstrap_rates, draws=2))
+        patch.setattr(module, "_DRAWS", 20)
         yield
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from experiments import sweep
+from l2rm_jax.audit.command import check_detector_of_audit
 from l2rm_jax.command_line.help import answer
 from l2rm_jax.command_line.parse import parse
 from l2rm_jax.config import default
@@ -103,7 +104,8 @@ def _parse_flags() -> None:
     if answer(sys.argv[1:], MODES) is None:
         command = parse(sys.argv[1:], MODES)
         if command.config is not None:
-            check_settings(command.config)
+            is_audit = command.mode.name == "audit"
+            (check_detector_of_audit if is_audit else check_settings)(command.config)
 
 
 class _ParsedError(Exception):

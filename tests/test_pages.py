@@ -294,7 +294,7 @@ def unknown_fields(text: str) -> set[str]:
     """Names in the prose of a page that look like config fields and are none."""
     names = re.findall(r"`(?:--config\.)?(\w+\.\w+)(?:=[^`]*)?`", FENCE.sub("", text))
     found = {name for name in names if name.split(".")[0] in SECTIONS} - FIELDS.keys()
-    return {name for name in found if name.split(".")[1] not in ("py", "md", "safetensors")}
+    return {name for name in found if name.split(".")[1] not in ("py", "md", "npz", "safetensors")}
 
 
 @each_page

@@ -21,7 +21,9 @@ LINES = (
     ("command_line",),
     ("run",),
     ("methods", "evaluation"),
-    ("models", "crossfit", "data"),
+    ("models", "judging"),
+    ("data",),
+    ("linear",),
     ("losses", "ot", "mixture", "devices", "config", "settings", "bases"),
     ("console", "errors", "version"),
 )

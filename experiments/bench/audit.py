@@ -20,7 +20,7 @@ import numpy as np
 
 from experiments.bench.importing import peak_anonymous_kib
 from experiments.csv_rows import write_rows
-from l2rm_jax.audit import audit_pairs, write_audit
+from l2rm_jax.audit import audit_pairs, inputs_of_arrays, write_audit
 
 SHARED = 64  # directions that an image and its caption share
 RATE = 0.2
@@ -71,7 +71,7 @@ def measure(directory: Path) -> dict[str, float]:
     begin = time.perf_counter()
     audit = audit_pairs(images, captions, stored)
     judged = time.perf_counter()
-    write_audit(audit, directory / "audit")
+    write_audit(audit, inputs_of_arrays(images, captions, stored), directory / "audit")
     written = time.perf_counter()
     return {
         "pairs": pairs,

@@ -40,6 +40,7 @@ def main() -> None:
     )
     parser.add_argument("--suite", required=True, help=", ".join(suite_names()))
     parser.add_argument("--path", type=Path, help="directory of the data")
+    parser.add_argument("--pretrained", type=Path, help="directory of a pretrained encoder")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmark"))
     for name, kind in zip(FILTERS, (str, str, str, float, int), strict=True):
         parser.add_argument(f"--{name}", type=values_of(kind), help="only these, with commas")
@@ -51,7 +52,7 @@ def main() -> None:
     suite = find_suite(flags.suite)
     if flags.path and not flags.path.is_dir():
         raise ConfigError(f"--path={flags.path}: no such directory, expected the data")
-    everything = cells(suite, flags.path)
+    everything = cells(suite, flags.path, flags.pretrained)
     chosen = select(everything, {name: getattr(flags, name) for name in FILTERS})
     out = flags.out / flags.suite
     if flags.dry_run:

@@ -15,6 +15,7 @@ from experiments.crossfit import equal_updates
 from l2rm_jax.config import NEEDED_HEADS, set_epochs
 from l2rm_jax.data import mismatch
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.models import WORDS
 from l2rm_jax.run.config_file import load_config, with_changes
 
 
@@ -55,6 +56,7 @@ class Suite(NamedTuple):
       settings: config fields that are equal in all rows.
       epochs: epochs of the warm-up, and after it; None: those of the config.
       needs_path: whether the data lie in a directory.
+      needs_pretrained: whether rows have a pretrained encoder, which lies in a directory.
     """
 
     config: str
@@ -63,6 +65,7 @@ class Suite(NamedTuple):
     settings: Mapping[str, Any] = {}
     epochs: tuple[int, int] | None = None
     needs_path: bool = True
+    needs_pretrained: bool = False
 
 
 class Cell(NamedTuple):
@@ -89,41 +92,54 @@ def find_suite(name: str) -> Suite:
     return importlib.import_module(f"{suites.__name__}.{name.replace('-', '_')}").SUITE
 
 
-def cells(suite: Suite, path: Path | None) -> list[Cell]:
+def cells(suite: Suite, path: Path | None, pretrained: Path | None = None) -> list[Cell]:
     """Return all runs of a suite, seed by seed, so that the first tables are whole early.
 
     Args:
       suite: the suite.
       path: directory of the data; None where the suite needs none.
+      pretrained: directory of a pretrained encoder; None likewise.
 
     Raises:
-      ConfigError: the directory is missing or not needed; or a field of the suite is wrong.
+      ConfigError: a directory is missing or not needed; or a field of the suite is wrong.
     """
-    if suite.needs_path != (path is not None):
-        found = f"--path={path}" if path else "no --path"
-        expected = "--path=DIR, the data" if suite.needs_path else "none: the data are built in"
+    _check_flag("path", path, suite.needs_path, "DIR, the data")
+    _check_flag("pretrained", pretrained, suite.needs_pretrained, "DIR, the pretrained encoder")
+    made = (cell for seed in _seeds(suite) for cell in _seed_cells(suite, seed, path, pretrained))
+    return list({cell.name: cell for cell in made}.values())
+
+
+def _check_flag(name: str, value: Path | None, is_needed: bool, meaning: str) -> None:
+    if is_needed != (value is not None):
+        found = f"--{name}={value}" if value else f"no --{name}"
+        expected = f"--{name}={meaning}" if is_needed else "none: the suite needs none"
         raise ConfigError(f"{found}, expected {expected}")
-    found = {cell.name: cell for seed in _seeds(suite) for cell in _seed_cells(suite, seed, path)}
-    return list(found.values())
 
 
 def _seeds(suite: Suite) -> list[int]:
     return sorted({seed for grid in suite.grids for seed in grid.seeds})
 
 
-def _seed_cells(suite: Suite, seed: int, path: Path | None) -> Iterator[Cell]:
+def _seed_cells(suite: Suite, seed: int, *directories: Path | None) -> Iterator[Cell]:
     for grid in suite.grids:
         if seed not in grid.seeds:
             continue
         for rate, protocol, head, row in product(grid.rates, grid.protocols, grid.heads, grid.rows):
-            yield make_cell(suite, row, head, {"protocol": protocol, "rate": rate}, seed, path)
+            noise = {"protocol": protocol, "rate": rate}
+            yield make_cell(suite, row, head, noise, seed, *directories)
 
 
 _config = cache(load_config)
 
 
 def make_cell(
-    suite: Suite, name: str, head: str, noise: Mapping[str, Any], seed: int, path: Path | None
+    suite: Suite,
+    name: str,
+    head: str,
+    noise: Mapping[str, Any],
+    seed: int,
+    path: Path | None,
+    pretrained: Path | None = None,
 ) -> Cell:
     """Return the run of a row; a row that works with one head alone has that one.
 
@@ -134,6 +150,7 @@ def make_cell(
       noise: fields of the section `mismatch`.
       seed: of the run and of the mismatch.
       path: directory of the data.
+      pretrained: directory of the encoder, for rows that have one.
     """
     row = suite.rows[name]
     head = row.changes.get("model.head") or NEEDED_HEADS.get(row.changes["method"], head)
@@ -145,6 +162,8 @@ def make_cell(
     if path:
         changes["data.path"] = str(path.absolute())
     config = with_changes(config, {**changes, **row.changes})
+    if pretrained and config.model.text_encoder != WORDS:
+        config.model.pretrained = str(pretrained.absolute())
     if row.drops:
         config = with_changes(config, equal_updates(config, 1 - config.mismatch.rate))
     parts = name.replace(" ", "_"), head, mismatch.label(config.mismatch), f"seed{seed}"

@@ -16,8 +16,8 @@ from experiments.benchmark.statistics import (
 )
 from l2rm_jax.config import NEEDED_HEADS
 
-LINEAR_REFERENCES = ("cca weighted", "recipe linear")  # with a head of their own
-REFERENCES = ("triplet", "infonce", *LINEAR_REFERENCES)
+LINEAR_REFERENCES = ("cca weighted", "recipe linear", "recipe frozen")  # with a head of their own
+REFERENCES = ("triplet", "infonce", "infonce kept frozen", *LINEAR_REFERENCES)
 MEASURES = {"dev_rsum": "Validation rSum", "test_rsum": "Test rSum"}
 LINEAR = NEEDED_HEADS["cca"]
 # A row, the head, the protocol and the rate of a cell.

@@ -169,7 +169,7 @@ def ncr_step(arrays: Arrays) -> Errors:
     method = Method("ncr", arrays, ("w0_A/", "w0_B/"), size, **fields)
     pairs = _labelled(method, arrays)
     posterior = np.concatenate([arrays[f"in/{n}/prob"][:, 0] for n in range(2)])
-    values = {ncr.POSTERIOR: np.stack([np.concatenate([posterior, posterior])] * 2)}
+    values = {ncr.WEIGHT: np.stack([np.concatenate([posterior, posterior])] * 2)}
     start = replace_pair_values(method.start(pairs[0]["matched"], 4 * size), values)
     own, peer = network(start, 0), network(start, 1)
     predict = jax.jit(lambda state, batch: ncr.predict(method.model, margin, state, batch))

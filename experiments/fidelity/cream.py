@@ -144,4 +144,4 @@ def _pair_values(arrays: Arrays, size: int, sizes: dict) -> dict[str, np.ndarray
             probs = [sum(probs) / 2] * 2
         posteriors[:, n * size : (n + 1) * size] = probs
     subset = np.repeat(np.arange(3), [int(n) for n in sizes.values()])
-    return {cream.POSTERIOR: posteriors, cream.SUBSET: np.stack([subset] * 2)}
+    return {cream.WEIGHT: posteriors, cream.SUBSET: np.stack([subset] * 2)}

@@ -3,6 +3,8 @@
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -11,27 +13,52 @@ import numpy as np
 from jaxtyping import Bool
 from ml_collections import ConfigDict
 
-from l2rm_jax.audit.audit import audit_data
-from l2rm_jax.audit.findings import Audit
-from l2rm_jax.audit.inputs import Inputs, Settings, read_inputs
-from l2rm_jax.audit.kinds import DOUBTED
+from l2rm_jax.audit.audit import Audit, Settings
+from l2rm_jax.audit.inputs import Inputs, read_inputs
+from l2rm_jax.audit.of_run import read_of_run
 from l2rm_jax.audit.outputs import GALLERY, write_files
-from l2rm_jax.audit.report import shift_sentence, verdict
+from l2rm_jax.audit.report import warnings
 from l2rm_jax.audit.review import read_decisions
-from l2rm_jax.audit.trained import check_scorer
 from l2rm_jax.data.files import check_new, locked_directory, replace_file
 from l2rm_jax.data.loading import open_pairs, split_names
-from l2rm_jax.errors import ConfigError, DataError, L2RMError, Problems, list_problems
+from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.devices.parallel import Replicas
+from l2rm_jax.errors import (
+    ConfigError,
+    DataError,
+    L2RMError,
+    Problems,
+    StoppedError,
+    list_problems,
+)
+from l2rm_jax.judging import Judgement, judge_pairs, make_detector, read_judgement
+from l2rm_jax.judging.verdict import shift_sentence, verdict
+from l2rm_jax.methods import make_method
+from l2rm_jax.models import make_model
+from l2rm_jax.run.config_file import with_changes
+from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.fields import check_fields, with_valid_fields
-from l2rm_jax.run.inputs import check_test_size, check_train_size
+from l2rm_jax.run.fold_runs import check_detector, fold_config, is_trained
+from l2rm_jax.run.inputs import check_settings, check_test_size, check_train_size, load_run_data
+from l2rm_jax.run.judgement import last_judgement
 from l2rm_jax.run.opening import read_trained_config
 from l2rm_jax.run.pretrained import with_own_weights
+from l2rm_jax.run.trained import find_checkpoint
+from l2rm_jax.train import train
 from l2rm_jax.version import __version__
 
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
 _IDENTITY, _WORK = "audit.json", "work"
 _NO_LIMIT = 1.0  # of `max_share`
-_LEAST = 1 - DOUBTED  # probability of being matched from which on a pair is trained on
+_ALL_PAIRS = {  # of the runs that judge: nothing is filtered or drawn
+    "split.by": "loss",
+    "judgement.every": 0,
+    "judgement.path": "",
+    "data.filter": "none",
+    "data.filter_scores": "",
+    "data.filter_value": 0.0,
+    "train.draw": "even",
+}
 
 
 def audit_directory(config: ConfigDict, out: str | Path) -> Audit:
@@ -40,23 +67,23 @@ def audit_directory(config: ConfigDict, out: str | Path) -> Audit:
     Work in progress lies in `OUT.partial`; the same command goes on with it.
 
     Args:
-      config: config of the data, with the section `audit`.
+      config: config of the data, with the sections `audit` and `judgement`.
       out: the new directory.
 
     Raises:
       L2RMError: something is invalid, as one message of many lines; nothing has been judged.
       ConfigError: the directory is complete already, or another audit of it is in progress.
     """
-    return _audit(config, None, _settings(config), Path(out))
+    return _audit(config, None, Path(out))
 
 
 def audit_run(
     workdir: str | Path, out: str | Path, changes: Mapping[str, Any] = MappingProxyType({})
 ) -> Audit:
-    """Audit the training pairs of a run; what it trained is the scorer, unless `changes` name one.
+    """Audit the training pairs of a run; what it has judged already is not judged again.
 
     Args:
-      workdir: work directory of the run.
+      workdir: work directory of the run, which has finished an epoch.
       out: as `audit_directory`.
       changes: config keys with values that replace the run's own.
 
@@ -64,24 +91,22 @@ def audit_run(
       L2RMError: as `audit_directory`.
     """
     config = with_own_weights(read_trained_config(workdir, changes, "audit"), workdir)
-    settings = _settings(config)
-    if "audit.scorer" not in changes:
-        settings = settings._replace(scorer=f"{config.method}-{config.model.head}")
-    return _audit(config, workdir, settings, Path(out))
+    find_checkpoint(workdir)  # an error at once if there is none
+    return _audit(config, workdir, Path(out))
 
 
 def describe_audit(audit: Audit, out: str | Path) -> str:
     """The first sentences of the report, where things lie, and how to train without the doubted."""
-    lines, out = verdict(audit), Path(out)
-    if audit.inputs.words:
-        lines += (f"Warning: {line}" for line in audit.inputs.words.warnings.values())
-    if not audit.cannot_tell:
-        lines += map(shift_sentence, audit.shifts)
+    inputs, judgement, out = audit.inputs, audit.judgement, Path(out)
+    lines = verdict(judgement, inputs.ids)
+    lines += [f"Warning: {line}" for line in warnings(audit, None)]
+    if not judgement.cannot_tell:
+        lines += map(shift_sentence, judgement.shifts)
     lines += [f"the report:       {out}/report.md", f"look and decide:  {out}/{GALLERY}"]
-    if not audit.cannot_tell and _can_train(audit.inputs, np.load(out / "scores.npy") >= _LEAST):
+    if not judgement.cannot_tell and _can_train(inputs, judgement.posterior <= 0.5):
         lines.append(
-            f"train on the rest: --config.data.filter=score --config.data.filter_value={_LEAST} "
-            f"--config.data.filter_scores={out}/scores.npy"
+            "train on the rest: --config.data.filter=crossfit --config.data.filter_value=0.5 "
+            f"--config.judgement.path={out}"
         )
     return "\n".join(lines)
 
@@ -94,8 +119,9 @@ def _can_train(inputs: Inputs, kept: Bool[np.ndarray, " pairs"]) -> bool:
     try:
         check_train_size(config, inputs.dataset.take(np.flatnonzero(kept)))
         _, dev, test = split_names(config.data)
-        open_pairs(config.data, dev)
-        check_test_size(config, open_pairs(config.data, test))
+        in_pixels = isinstance(inputs.dataset.images, Pixels)
+        open_pairs(config.data, dev, in_pixels)
+        check_test_size(config, open_pairs(config.data, test, in_pixels))
     except L2RMError:
         return False
     return True
@@ -106,32 +132,62 @@ def exit_status(audit: Audit) -> int:
     most = audit.settings.max_share
     if most >= _NO_LIMIT:
         return 0
-    if audit.cannot_tell:
+    if audit.judgement.cannot_tell:
         return CANNOT_TELL
-    return TOO_MANY if audit.rate.low > most else 0
+    return TOO_MANY if audit.judgement.rate.low > most else 0
 
 
-def _settings(config: ConfigDict) -> Settings:
-    return Settings(**config.audit, seed=config.seed)
-
-
-def _audit(config: ConfigDict, workdir: str | Path | None, settings: Settings, out: Path) -> Audit:
+def _audit(config: ConfigDict, workdir: str | Path | None, out: Path) -> Audit:
     check_new(out, "directory")
+    settings = Settings(**config.audit, seed=config.seed)
     inputs = _read(config, workdir, settings)
-    partial = out.with_name(f"{out.name}.partial")
-    work = partial / _WORK
+    partial_out = out.with_name(f"{out.name}.partial")
+    work = partial_out / _WORK
     work.mkdir(parents=True, exist_ok=True)
-    with locked_directory(partial, "audits into"):
-        _check_identity(work, _identity(inputs, settings))
-        audit = audit_data(inputs, settings, keep=work)
-        for leftover in partial.iterdir():  # files of an audit that was stopped while it wrote
+    with locked_directory(partial_out, "audits into"):
+        _check_identity(work, _identity(inputs, config))
+        judgement = _of_run(inputs, workdir) or _judge(config, inputs, work)
+        for leftover in partial_out.iterdir():  # files of an audit that was stopped while it wrote
             if leftover != work:
                 leftover.unlink()
-        write_files(audit, partial)
+        decisions = read_decisions(settings.review, len(judgement)) if settings.review else None
+        of_run = None
+        if workdir is not None:
+            of_run = read_of_run(config, inputs.dataset, judgement, workdir)
+        audit = Audit(inputs, judgement, settings, decisions, of_run)
+        write_files(audit, partial_out)
         shutil.rmtree(work)
         check_new(out, "directory")  # again, as the work may have taken hours
-        partial.rename(out)
+        partial_out.rename(out)
     return audit
+
+
+def _of_run(inputs: Inputs, workdir: str | Path | None) -> Judgement | None:
+    """What a run has judged, if it judged these pairs; None if not."""
+    if workdir is None or not (path := last_judgement(workdir)).exists():
+        return None
+    judgement = read_judgement(path)
+    pair_image = inputs.pairs.pair_image
+    return judgement if np.array_equal(judgement.image, pair_image) else None
+
+
+def _judge(config: ConfigDict, inputs: Inputs, work: Path) -> Judgement:
+    """Judge the pairs, by a detector in closed form or by runs in `work`."""
+    settings = {"folds": config.judgement.folds, "top": config.audit.top, "seed": config.seed}
+    judge = partial(
+        judge_pairs, inputs.pairs, name=config.judgement.detector, keep=work, **settings
+    )
+    if not is_trained(config):
+        return judge(make_detector(config))
+    own, runs = with_changes(config, _ALL_PAIRS), work / "runs"
+    where = {"workdir": runs, "replicas": Replicas(), "train": train}
+    data = replace(load_run_data(own, runs), train=inputs.dataset)  # with vectors of its encoders
+    try:
+        with open_detector(own, data, 0, **where) as detector:
+            return judge(detector)
+    except StoppedError as error:
+        message = f"stopped at {error.place}. Continue: the same command again"
+        raise StoppedError(message, error.signal, error.place) from None
 
 
 def _read(config: ConfigDict, workdir: str | Path | None, settings: Settings) -> Inputs:
@@ -139,21 +195,35 @@ def _read(config: ConfigDict, workdir: str | Path | None, settings: Settings) ->
     problems = Problems()
     problems.attempt(check_fields, config)
     if not problems.messages:
-        problems.attempt(check_scorer, config, settings)
+        problems.attempt(check_detector_of_audit, config)
     valid = with_valid_fields(config)  # wrong fields must not add errors about the data
     inputs = problems.attempt(read_inputs, valid, workdir=workdir)
     if settings.review and inputs is not None:
-        problems.attempt(read_decisions, settings.review, len(inputs.image_of))
+        problems.attempt(read_decisions, settings.review, len(inputs.pairs.pair_image))
     if len(problems.messages) > 1:
         raise DataError(list_problems(problems.messages))
     problems.raise_all()
     return inputs
 
 
-def _identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
+def check_detector_of_audit(config: ConfigDict) -> None:
+    """Check the detector, and the config of its runs if it is trained.
+
+    Raises:
+      ConfigError: lists every field that does not fit.
+    """
+    own = with_changes(config, _ALL_PAIRS)
+    method = make_method(make_model(own, vocabulary_size=1), own)
+    check_detector(own, method, is_used=True)
+    if is_trained(own):
+        check_settings(fold_config(own, "", fold=0))
+
+
+def _identity(inputs: Inputs, config: ConfigDict) -> dict[str, Any]:
     """All that the work in progress depends on; it goes on only if this is equal."""
-    judged = {name: getattr(settings, name) for name in ("scorer", "folds", "top", "seed")}
-    return {"l2rm_jax": __version__, "inputs": inputs.digest, **judged}
+    judged = config.judgement.to_dict()
+    settings = {"top": config.audit.top, "seed": config.seed}
+    return {"l2rm_jax": __version__, "inputs": inputs.digest, **judged, **settings}
 
 
 def _check_identity(work: Path, identity: dict[str, Any]) -> None:

@@ -22,9 +22,10 @@ from urllib.parse import quote
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.audit.findings import KINDS, PairFindings
 from l2rm_jax.data.files import check_new, new_file
 from l2rm_jax.errors import DataError
+from l2rm_jax.judging import Judgement
+from l2rm_jax.judging.judgement import KINDS
 from l2rm_jax.retriever.markup import escape_text, policy_hash, read_parts
 from l2rm_jax.retriever.thumbnails import SMALL, make_thumbnail
 
@@ -45,12 +46,11 @@ class Gallery(NamedTuple):
       key: hash of the audit. The browser keeps decisions under it, as pages may share a storage.
       verdict: the first sentences of the report.
       details: tables that say how the pairs were judged: title, header and rows.
-      findings: what is known of each pair.
+      judgement: what is known of each pair. Captions of the nearest images of an image stand for a
+        picture that cannot be shown.
       captions: [pairs]
       ids: [images] what the user calls each image.
       pictures: [images] files of the images; None if there are only features.
-      near: [images, 3] the three nearest images of each. Their captions stand for a picture that
-        cannot be shown. None: only the image's own other captions are shown.
       review: pairs of the blind review, in the order in which they are shown.
       review_weight: 1 / probability that each of these was drawn, for `decisions.csv`.
       shown: how many of the most doubted pairs have their picture in the file. Those of the review
@@ -61,11 +61,10 @@ class Gallery(NamedTuple):
     key: str
     verdict: Sequence[str]
     details: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]
-    findings: PairFindings
+    judgement: Judgement
     captions: Sequence[str]
     ids: Sequence[str]
     pictures: Sequence[Path] | None
-    near: Int[np.ndarray, "images 3"] | None
     review: Int[np.ndarray, " n"]
     review_weight: Float[np.ndarray, " n"]
     shown: int
@@ -102,7 +101,7 @@ def write_gallery(path: str | Path, gallery: Gallery) -> None:
     with new_file(path, "gallery") as unfinished, unfinished.open("wb") as file:
         file.write(Template(before).substitute(values).encode())
         _write_about(file, gallery)
-        for name, pieces in _columns(gallery.findings, gallery.near):
+        for name, pieces in _columns(gallery.judgement):
             _write_block(file, name, pieces)
         _write_block(file, "captions", _lines(gallery.captions))
         _write_block(file, "ids", _lines(gallery.ids))
@@ -113,23 +112,23 @@ def write_gallery(path: str | Path, gallery: Gallery) -> None:
 
 
 def _check(gallery: Gallery) -> None:
-    pairs, images = len(gallery.findings.image), len(gallery.ids)
+    pairs, images = len(gallery.judgement.image), len(gallery.ids)
     sizes = {
         "captions": (len(gallery.captions), pairs),
-        "pairs in order": (len(gallery.findings.order), pairs),
+        "pairs in order": (len(gallery.judgement.order), pairs),
         "review weights": (len(gallery.review_weight), len(gallery.review)),
     }
     if gallery.pictures is not None:
         sizes["pictures"] = len(gallery.pictures), images
-    if gallery.near is not None:
-        sizes["rows of near images"] = len(gallery.near), images
+    if len(gallery.judgement.near):
+        sizes["rows of near images"] = len(gallery.judgement.near), images
     problems = [
         f"gallery: found {found:,} {what}, expected {expected:,}"
         for what, (found, expected) in sizes.items()
         if found != expected
     ]
     for what, rows, size in (
-        ("image", gallery.findings.image, images),
+        ("image", gallery.judgement.image, images),
         ("pair of the review", gallery.review, pairs),
     ):
         outside = np.asarray(rows)[(np.asarray(rows) < 0) | (np.asarray(rows) >= size)]
@@ -164,11 +163,11 @@ def _details(tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]
 
 def _write_about(file: BinaryIO, gallery: Gallery) -> None:
     """What is not a column: JSON, in which `<` is escaped, as `</script>` would end the element."""
-    low, high = _range(gallery.findings.information)
+    low, high = _range(gallery.judgement.information)
     about = {
         "key": gallery.key,
         "kinds": KINDS,
-        "top": gallery.findings.proposal.shape[1],
+        "top": gallery.judgement.proposal.shape[1],
         "information": [low, high],
         "review": np.asarray(gallery.review).tolist(),
         "weights": np.asarray(gallery.review_weight, np.float64).tolist(),
@@ -184,18 +183,16 @@ def _range(numbers: Float[np.ndarray, " n"]) -> tuple[float, float]:
     return (low, high) if low < high else (low, low + 1)
 
 
-def _columns(
-    findings: PairFindings, near: Int[np.ndarray, "images 3"] | None
-) -> Iterator[tuple[str, Iterator[bytes]]]:
+def _columns(found: Judgement) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Names and bytes of the columns, as `gallery_data.js` reads them: little-endian."""
     for name in ("posterior", "probability", "none_fits"):
-        yield name, _codes(getattr(findings, name), 0.0, 1.0)
-    yield "information", _codes(findings.information, *_range(findings.information))
-    yield "kind", _slices(findings.kind, "u1")
+        yield name, _codes(getattr(found, name), 0.0, 1.0)
+    yield "information", _codes(found.information, *_range(found.information))
+    yield "kind", _slices(found.kind, "u1")
     for name in ("image", "proposal", "order"):
-        yield name, _slices(getattr(findings, name), "<i4")
-    if near is not None:
-        yield "near", _slices(near, "<i4")
+        yield name, _slices(getattr(found, name), "<i4")
+    if len(found.near):
+        yield "near", _slices(found.near, "<i4")
 
 
 def _slices(column: np.ndarray, dtype: str) -> Iterator[bytes]:
@@ -264,9 +261,9 @@ def _write_pictures(file: BinaryIO, gallery: Gallery) -> None:
 
     Those that cannot be read, or not be reduced as Pillow is not installed, are left out.
     """
-    findings = gallery.findings
-    pairs = np.concatenate([gallery.review, findings.order[: gallery.shown]]).astype(np.int64)
-    for image in dict.fromkeys(findings.image[pairs].tolist()):
+    found = gallery.judgement
+    pairs = np.concatenate([gallery.review, found.order[: gallery.shown]]).astype(np.int64)
+    for image in dict.fromkeys(found.image[pairs].tolist()):
         picture = Path(gallery.pictures[image])
         shown = make_thumbnail(picture, side=SIDE, quality=QUALITY, largest=SMALL)
         if not isinstance(shown, str):

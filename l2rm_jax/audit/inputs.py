@@ -10,10 +10,6 @@ from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int
 from ml_collections import ConfigDict
 
-from l2rm_jax.crossfit import caption_vectors, image_vectors
-from l2rm_jax.crossfit.rows import Rows
-from l2rm_jax.crossfit.word_features import WordRows, word_rows
-from l2rm_jax.data.captions import caption_files
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.ids import read_ids
 from l2rm_jax.data.importing.fit import read_record
@@ -23,7 +19,10 @@ from l2rm_jax.data.text import Vocabulary, tokenize
 from l2rm_jax.data.word_report import WordReport, report_words
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import DataError, Problems
+from l2rm_jax.judging import Pairs
+from l2rm_jax.linear import Rows
 from l2rm_jax.run.frozen import judged_vectors, with_vectors
+from l2rm_jax.run.judged_pairs import judged_pairs, rows_of_texts
 from l2rm_jax.run.pretrained import find_pretrained
 
 SPLIT = "train"  # what an audit reads of a directory
@@ -32,16 +31,11 @@ _SMALLEST, _LARGEST = 1e-6, 1e6  # largest number of vectors that are taken as t
 
 
 class Inputs(NamedTuple):
-    """Pairs to audit. Pair k is caption k and the image that it is stored with.
+    """Pairs to audit, and where they came from.
 
     Attributes:
       name: directory of the data, or of the run.
-      images: vectors of the images.
-      captions: vectors of the captions.
-      image_of: [pairs] row of the image that each caption is stored with.
-      texts: [pairs] the captions; None if only their vectors exist.
-      text_rows: a second kind of caption vectors, weighted counts of the words, if `captions` were
-        made otherwise and texts exist; else None.
+      pairs: the pairs as they are judged.
       ids: [images] what the user calls each image.
       caption_ids: [pairs] what the user calls each caption; None if the data do not say it.
       pictures: [images] picture files; None if the data do not name them.
@@ -53,31 +47,15 @@ class Inputs(NamedTuple):
     """
 
     name: str
-    images: Rows
-    captions: Rows
-    image_of: Int[np.ndarray, " pairs"]
-    texts: list[str] | None
-    text_rows: Rows | None
+    pairs: Pairs
     ids: list[str]
     caption_ids: list[str] | None
     pictures: list[Path] | None
     truth: Bool[np.ndarray, " pairs"] | None
     digest: str
-    dataset: PairDataset | None
+    dataset: PairDataset | None = None
     config: ConfigDict | None = None
     words: WordReport | None = None
-
-
-class Settings(NamedTuple):
-    """What an audit does: the fields of `config.audit`, and the seed."""
-
-    scorer: str = "linear"
-    folds: int = 5
-    top: int = 5
-    gallery: int = 1000
-    max_share: float = 1.0
-    review: str = ""
-    seed: int = 0
 
 
 def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs:
@@ -103,8 +81,6 @@ def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs
     ids = problems.attempt(read_ids, data, train)
     problems.raise_all()
     (image_ids, caption_ids), has_words = ids, not isinstance(train.tokens, RegionFeatures)
-    has_texts = has_words or not data.path or bool(caption_files(Path(data.path), SPLIT))
-    texts = train.captions if has_texts else None
     if encoders is not None:
         with matmul_precision(config.precision):
             vectors = judged_vectors(encoders, train, config.evaluation.batch_size)
@@ -117,14 +93,11 @@ def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs
     problems.raise_all()
     if encoders is not None:
         digest.update(repr(encoders.hashes()).encode())
-    _hash_rest(digest, train.stored_image, texts, image_ids, caption_ids)
+    pairs = judged_pairs(data, train)
+    _hash_rest(digest, train.stored_image, pairs.texts, image_ids, caption_ids)
     return Inputs(
         name=str(workdir or data.path or data.name),
-        images=image_vectors(train).rows,
-        captions=caption_vectors(train).rows,
-        image_of=train.stored_image,
-        texts=texts,
-        text_rows=None if has_words or texts is None else _rows_of_texts(texts)[0],
+        pairs=pairs,
         ids=image_ids,
         caption_ids=caption_ids,
         pictures=_pictures(data.path, image_ids),
@@ -170,7 +143,7 @@ def inputs_of_arrays(
         problems.raise_all()
     vectors = attempt(_checked_vectors, "images", images)
     if is_text:
-        rows, words = _rows_of_texts(texts)
+        rows = rows_of_texts(texts)
     else:
         rows = attempt(_checked_vectors, "captions", captions)
         attempt(_check_length, "texts", rows, of="captions", values=texts)
@@ -184,26 +157,28 @@ def inputs_of_arrays(
     _hash_rest(digest, image_of, texts, ids, None)
     return Inputs(
         name="arrays",
-        images=vectors,
-        captions=rows,
-        image_of=image_of,
-        texts=texts,
-        text_rows=None if is_text or texts is None else _rows_of_texts(texts)[0],
+        pairs=Pairs(
+            vectors,
+            rows,
+            image_of,
+            text_rows=None if is_text or texts is None else rows_of_texts(texts),
+            texts=texts,
+        ),
         ids=ids,
         caption_ids=None,
         pictures=None,
         truth=None,
         digest=digest.hexdigest(),
-        dataset=None,
-        words=words if is_text else None,
+        words=_report(texts) if is_text else None,
     )
 
 
-def _rows_of_texts(texts: Sequence[str]) -> tuple[WordRows, WordReport]:
+def _report(texts: Sequence[str]) -> WordReport:
+    """What became of texts that are judged by counts of their words."""
     words = [tokenize(text) for text in texts]
     vocabulary = Vocabulary.from_words(words)
     tokens = [vocabulary.encode_words(line) for line in words]
-    return word_rows(tokens)[1], report_words("captions", texts, tokens, vocabulary)
+    return report_words("captions", texts, tokens, vocabulary)
 
 
 def _pictures(directory: str, ids: Sequence[str]) -> list[Path] | None:

@@ -4,38 +4,37 @@ import importlib.util
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from l2rm_jax.audit import report
-from l2rm_jax.audit.findings import ALTERNATE, KINDS, MATCHED, Audit
+from l2rm_jax.audit.audit import Audit, Settings
 from l2rm_jax.audit.gallery import Gallery, write_gallery
 from l2rm_jax.audit.inputs import Inputs
 from l2rm_jax.audit.kept_table import write_kept_table
-from l2rm_jax.audit.review import (
-    FITS,
-    WRONG,
-    Decisions,
-    check_sample,
-    draw_review,
-    read_decisions,
-    reviewed_rate,
-)
+from l2rm_jax.audit.pairs_table import Column, write_table
+from l2rm_jax.audit.review import FITS, WRONG, check_sample, draw_review, reviewed_rate
 from l2rm_jax.data.files import new_directory, replace_array, replace_file
-from l2rm_jax.retriever.pairs_table import Column, write_table
+from l2rm_jax.judging import JUDGEMENT_FILE, Judgement, write_judgement
+from l2rm_jax.judging.judgement import ALTERNATE, KINDS, MATCHED
+from l2rm_jax.judging.verdict import verdict
 from l2rm_jax.retriever.sources import scene_pictures
 
 GALLERY = "gallery.html"
 
 
-def write_audit(audit: Audit, directory: str | Path) -> Path:
+def write_audit(judgement: Judgement, inputs: Inputs, directory: str | Path) -> Path:
     """Write all files of an audit to a new directory, which appears when it is complete.
+
+    Args:
+      judgement: of the pairs.
+      inputs: the pairs, with texts, names and pictures (`inputs_of_arrays`).
+      directory: the new directory.
 
     Raises:
       ConfigError: the directory exists already.
-      DataError: as `write_files`.
     """
     with new_directory(Path(directory)) as unfinished:
-        write_files(audit, unfinished)
+        settings = Settings(top=judgement.proposal.shape[1], seed=judgement.made.seed)
+        write_files(Audit(inputs, judgement, settings), unfinished)
     return Path(directory)
 
 
@@ -43,25 +42,27 @@ def write_files(audit: Audit, directory: Path) -> None:
     """Write all files of an audit to a directory; the same audit gives the same bytes.
 
     Raises:
-      DataError: the decisions of `settings.review` are not of this audit, or the table that the
-        data were imported from cannot be read.
+      DataError: the decisions are not of this audit, or the table that the data were imported from
+        cannot be read.
     """
-    settings, pairs = audit.settings, len(audit.findings.image)
-    decisions = read_decisions(settings.review, pairs) if settings.review else None
-    rows, weight = draw_review(audit.findings.posterior, seed=settings.seed)
-    reviewed = None
+    decisions, judgement = audit.decisions, audit.judgement
+    rows, weight = draw_review(judgement.posterior, seed=audit.settings.seed)
+    reviewed, decided = None, judgement
     if decisions is not None:
         check_sample(decisions, rows, weight)
         reviewed = reviewed_rate(decisions, weight)
+        decided = judgement.decided(decisions.rows(FITS), decisions.rows(WRONG))
     table = f"pairs{_table_ending()}"
-    write_table(directory / table, _table_ending(), pair_columns(audit, decisions))
-    kept = kept_pairs(audit, decisions)
+    write_table(directory / table, _table_ending(), pair_columns(audit))
+    write_judgement(directory / JUDGEMENT_FILE, decided)
+    kept = np.isin(decided.kind, (MATCHED, ALTERNATE))
     replace_array(directory / "kept.npy", np.flatnonzero(kept))
-    replace_array(directory / "scores.npy", match_scores(audit, decisions))
+    replace_array(directory / "scores.npy", 1 - decided.posterior)
     notes = [
         f"{table}: what is known of each pair",
+        f"{JUDGEMENT_FILE}: the same for training, --config.judgement.path",
         f"kept.npy: rows of the {np.count_nonzero(kept):,} pairs that are not doubted",
-        "scores.npy: 1 - posterior of each pair, for data.filter_scores",
+        "scores.npy: 1 - posterior of each pair",
         _write_kept(audit, kept, directory),
     ]
     if decisions is not None:
@@ -69,39 +70,23 @@ def write_files(audit: Audit, directory: Path) -> None:
         notes.append("known.npy: rows of the pairs that fit by eye, for mismatch.paired_file")
     _write_page(audit, directory, rows, weight)
     notes.append(f"{GALLERY}: the page to look at the pairs and decide")
-    text = report.page(audit, decisions, reviewed, notes)
+    text = report.page(audit, reviewed, notes)
     replace_file(directory / "report.md", text.encode("utf-8", "replace"))
-    text = report.to_json(report.values(audit, decisions, reviewed))
+    text = report.to_json(report.values(audit, reviewed))
     replace_file(directory / "report.json", text.encode("utf-8", "replace"))
 
 
-def kept_pairs(audit: Audit, decisions: Decisions | None) -> Bool[np.ndarray, " pairs"]:
-    """Which pairs are not doubted; what a person decided counts more than what was computed."""
-    kept = np.isin(audit.findings.kind, (MATCHED, ALTERNATE))
-    if decisions is not None:
-        kept[decisions.rows(FITS)], kept[decisions.rows(WRONG)] = True, False
-    return kept
-
-
-def match_scores(audit: Audit, decisions: Decisions | None) -> Float[np.ndarray, " pairs"]:
-    """Probability that each pair is matched: 1 where a person said that it fits, 0 where not."""
-    scores = 1 - audit.findings.posterior
-    if decisions is not None:
-        scores[decisions.rows(FITS)], scores[decisions.rows(WRONG)] = 1, 0
-    return scores
-
-
-def pair_columns(audit: Audit, decisions: Decisions | None) -> dict[str, Column]:
+def pair_columns(audit: Audit) -> dict[str, Column]:
     """The columns of the table of pairs, in the order of the data."""
-    inputs, found = audit.inputs, audit.findings
-    pairs = len(found.image)
+    inputs, found, decisions = audit.inputs, audit.judgement, audit.decisions
+    pairs = len(found)
     everywhere = np.ones(pairs, bool)
     columns = {
         "row": Column(np.arange(pairs), everywhere),
         "id": _texts(inputs.caption_ids or list(map(str, range(pairs))), pairs),
         "image": Column(np.array(inputs.ids, object)[found.image], everywhere),
         "image_row": Column(found.image, everywhere),
-        "caption": _texts(inputs.texts, pairs),
+        "caption": _texts(inputs.pairs.texts, pairs),
         "fold": Column(found.fold, everywhere),
         "group": Column(found.group, everywhere),
         "similarity": _numbers(found.similarity),
@@ -119,6 +104,13 @@ def pair_columns(audit: Audit, decisions: Decisions | None) -> dict[str, Column]
         columns[f"probability_{place + 1}"] = Column(found.probability[:, place], is_known)
     if inputs.truth is not None:
         columns["mismatched_on_purpose"] = Column(inputs.truth, everywhere)
+    if audit.of_run is not None:
+        columns |= {
+            "loss": _numbers(audit.of_run.loss),
+            "loss_posterior": _numbers(audit.of_run.loss_posterior),
+            "called": Column(audit.of_run.called, audit.of_run.called != ""),
+            "dropped": Column(audit.of_run.dropped, audit.of_run.dropped != ""),
+        }
     if decisions is not None:
         decided, taken = np.full(pairs, "", object), np.full(pairs, -1)
         decided[decisions.row], taken[decisions.row] = decisions.decision, decisions.caption
@@ -151,19 +143,20 @@ def _write_kept(audit: Audit, kept: np.ndarray, directory: Path) -> str:
 
 
 def _write_page(audit: Audit, directory: Path, rows: np.ndarray, weight: np.ndarray) -> None:
-    inputs, settings = audit.inputs, audit.settings
-    pairs, images = len(audit.findings.image), len(inputs.ids)
-    captions = inputs.texts or inputs.caption_ids or [f"caption {row}" for row in range(pairs)]
+    inputs, judgement, settings = audit.inputs, audit.judgement, audit.settings
+    pairs, images = len(judgement), len(inputs.ids)
+    captions = (
+        inputs.pairs.texts or inputs.caption_ids or [f"caption {row}" for row in range(pairs)]
+    )
     gallery = Gallery(
         title=f"{inputs.name}: {pairs:,} pairs, {images:,} images; seed {settings.seed}",
         key=inputs.digest,
-        verdict=report.verdict(audit),
+        verdict=verdict(judgement, inputs.ids),
         details=report.tables(audit),
-        findings=audit.findings,
+        judgement=judgement,
         captions=captions,
         ids=inputs.ids,
         pictures=inputs.pictures or _draw_scenes(inputs, directory / "pictures"),
-        near=audit.near,
         review=rows,
         review_weight=weight,
         shown=settings.gallery,

@@ -4,19 +4,19 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
-from functools import partial
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from l2rm_jax.audit.findings import KINDS, PLACEHOLDER, Audit, Placeholder, Shift
+from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.review import UNSURE, WRONG, Decisions, ReviewedRate
-from l2rm_jax.methods.split import auroc
+from l2rm_jax.evaluation.auroc import auroc
+from l2rm_jax.judging.judgement import KINDS
+from l2rm_jax.judging.verdict import doubted_list, shift_sentence, verdict
 from l2rm_jax.version import __version__
 
 _SHOWN = 20  # rows of a table
-_SEEN = 0.5  # recall from which on a mechanism counts as seen
 _MEANINGS = {
     "matched": "nothing speaks against it",
     "alternate": "stored with an image whose near image has the same caption: fits as well",
@@ -26,10 +26,6 @@ _MEANINGS = {
     "shifted": "in a run of rows whose captions belong to the images of other rows",
     "placeholder": "its picture stands with many captions that have nothing in common",
 }
-_HELP = (
-    "More pairs would help, or vectors of an encoder that was trained on many pairs of images and "
-    "texts"
-)
 _MECHANISMS = {
     "image": "all captions of an image moved to another one",
     "caption": "one caption moved to another image",
@@ -39,89 +35,9 @@ _MECHANISMS = {
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]  # title, header, rows
 
 
-class DoubtedList(NamedTuple):
-    """The most doubtful pairs, as many as have about 10% false alarms.
-
-    Attributes:
-      pairs: how many.
-      holds: expected share of all mismatched pairs that are among them.
-      false_alarms: expected share of them that are matched.
-    """
-
-    pairs: int
-    holds: float
-    false_alarms: float
-
-
-def doubted_list(audit: Audit) -> DoubtedList:
-    """What the list of the most doubtful pairs holds."""
-    pairs, order = audit.listed, audit.findings.order
-    order = order[audit.findings.kind[order] != PLACEHOLDER]
-    posterior = audit.findings.posterior[order]
-    if not pairs:
-        return DoubtedList(0, 0.0, math.nan)
-    listed = float(posterior[:pairs].sum())
-    return DoubtedList(pairs, listed / max(float(posterior.sum()), 1e-12), 1 - listed / pairs)
-
-
-def verdict(audit: Audit) -> list[str]:
-    """The first sentences: how many pairs are mismatched, what the list holds, what is not seen."""
-    if audit.cannot_tell and not audit.ranks:
-        first = [
-            f"Cannot tell which pairs are mismatched, or how many: {audit.cannot_tell}. {_HELP}."
-        ]
-    elif audit.cannot_tell:
-        first = [
-            "The list can be used: a pair that is mismatched at random comes before a matched one "
-            f"in at least {100 * audit.auroc:.0f} of 100 cases.",
-            f"Cannot tell how many pairs are mismatched: {audit.cannot_tell}. {_HELP}.",
-        ]
-    else:
-        first = [_rate_sentence(audit), _list_sentence(audit)]
-    if not audit.cannot_tell or audit.ranks:
-        first.append(_blind_sentence(audit))
-    return [*first, *map(partial(_placeholder_sentence, audit), audit.placeholders[:1])]
-
-
-def _placeholder_sentence(audit: Audit, found: Placeholder) -> str:
-    """Which picture stands with many captions; of several, the one with most."""
-    others = len(audit.placeholders) - 1
-    more = f", as of {others:,} more pictures" if others else ""
-    return (
-        f"The same picture ({audit.inputs.ids[found.row]}) stands with {found.pairs:,} captions "
-        f"that have nothing in common: these pairs are left out of all other numbers{more}."
-    )
-
-
-def _rate_sentence(audit: Audit) -> str:
-    rate = audit.rate
-    return (
-        f"{_percent(rate.estimate)} of the pairs fit no better than random ones "
-        f"(90%: {100 * rate.low:.1f} to {100 * rate.high:.1f})."
-    )
-
-
-def _list_sentence(audit: Audit) -> str:
-    pairs, holds, false_alarms = doubted_list(audit)
-    if not pairs:
-        return "No list of doubted pairs would have fewer than 1 false alarm in 10."
-    often = f"1 in {1 / false_alarms:.0f}" if false_alarms >= 0.01 else "fewer than 1 in 100"
-    return f"The first {pairs:,} hold {holds:.0%} of them; {often} of these is a false alarm."
-
-
-def _blind_sentence(audit: Audit) -> str:
-    near = next((each for each in audit.mechanisms if each.name == "near"), None)
-    if near is None or not math.isfinite(near.recall):
-        return "Captions of a similar image are not seen."
-    if audit.cannot_tell:
-        return "Captions of a similar image may not be seen."
-    seen = "not seen" if near.recall < _SEEN else "seen in part"
-    return f"Captions of a similar image are {seen}: the list holds {near.recall:.0%} of them."
-
-
 def tables(audit: Audit) -> list[Table]:
     """What is said of the pairs, and how well mismatched pairs are found; empty tables left out."""
-    found, inputs = audit.findings, audit.inputs
+    found, inputs = audit.judgement, audit.inputs
     counts = np.bincount(found.kind, minlength=len(KINDS))
     kinds = [
         (name.replace("_", " "), f"{count:,}", _MEANINGS[name])
@@ -131,24 +47,24 @@ def tables(audit: Audit) -> list[Table]:
     mechanisms = [
         (_MECHANISMS[each.name], *map(_number, (each.auroc, each.cosine_auroc)),
          *map(_percent, (each.recall, each.false_positives)))
-        for each in audit.mechanisms
+        for each in audit.judgement.mechanisms
     ]  # fmt: skip
-    if audit.cannot_tell:  # tables of numbers that cannot be told would look like success
+    if audit.judgement.cannot_tell:  # tables of numbers that cannot be told would look like success
         kinds, mechanisms = [], []
     pictures = [
         (inputs.ids[each.row], f"{each.row:,}", f"{each.images:,}", f"{each.pairs:,}")
-        for each in audit.placeholders[:_SHOWN]
+        for each in audit.judgement.placeholders[:_SHOWN]
     ]
     words = inputs.words.examples if inputs.words else ()
-    shifts = [(shift_sentence(each),) for each in audit.shifts[:_SHOWN]]
-    texts = inputs.texts or [""] * len(found.image)
+    shifts = [(shift_sentence(each),) for each in audit.judgement.shifts[:_SHOWN]]
+    texts = inputs.pairs.texts or [""] * len(found.image)
     repeated = [
         (f"{each.images:,}", f"{each.row:,}", _short(texts[each.row]))
-        for each in audit.repeated[:_SHOWN]
+        for each in audit.judgement.repeated[:_SHOWN]
     ]
     conflicts = [
         (inputs.ids[found.image[one]], *(f"{row}: {_short(texts[row])}" for row in (one, other)))
-        for one, other in audit.conflicts[:_SHOWN]
+        for one, other in audit.judgement.conflicts[:_SHOWN]
     ]
     asked = [
         ("What is said of the pairs", ("", "pairs", "meaning"), kinds),
@@ -157,32 +73,25 @@ def tables(audit: Audit) -> list[Table]:
             ("mismatched", "AUROC", "by similarity alone", "in the list", "false positives"),
             mechanisms,
         ),
-        (_title("Shifted rows", audit.shifts), ("",), shifts),
+        (_title("Shifted rows", audit.judgement.shifts), ("",), shifts),
         (
-            _title("Texts that stand with many images", audit.repeated),
+            _title("Texts that stand with many images", audit.judgement.repeated),
             ("images", "row", "text"),
             repeated,
         ),
         (
-            _title("Captions of one image that contradict each other", audit.conflicts),
+            _title("Captions of one image that contradict each other", audit.judgement.conflicts),
             ("image", "caption", "caption"),
             conflicts,
         ),
         (
-            _title("The same picture under many captions", audit.placeholders),
+            _title("The same picture under many captions", audit.judgement.placeholders),
             ("picture", "row", "images", "captions"),
             pictures,
         ),
         ("What captions became", ("caption", "words"), words),
     ]
     return [table for table in asked if table[2]]
-
-
-def shift_sentence(shift: Shift) -> str:
-    """Which rows are shifted, and where their images are."""
-    rows = "the row" if abs(shift.offset) == 1 else f"{abs(shift.offset)} rows"
-    where = f"{rows} {'after' if shift.offset > 0 else 'before'}"
-    return f"Rows {shift.first:,} to {shift.last:,}: the captions fit the images of {where}."
 
 
 def _title(title: str, rows: Sequence) -> str:
@@ -193,15 +102,10 @@ def _title(title: str, rows: Sequence) -> str:
 
 def warnings(audit: Audit, reviewed: ReviewedRate | None) -> list[str]:
     """Reasons to doubt the rate."""
-    words, rate = audit.inputs.words, audit.rate
+    words, rate = audit.inputs.words, audit.judgement.rate
     lines = list(words.warnings.values()) if words else []
-    if audit.cannot_tell:
+    if audit.judgement.cannot_tell:
         return lines
-    if abs(rate.strict - rate.estimate) > rate.high - rate.low:
-        lines.append(
-            f"The most doubtful pairs alone give a rate of {_percent(rate.strict)}, which differs "
-            "by more than the interval: the pairs are not a mixture of matched and random ones."
-        )
     if reviewed and reviewed.low > rate.high:
         lines.append(
             f"By eye, more pairs are wrong ({_interval(reviewed)}) than fit no better than random "
@@ -215,27 +119,25 @@ def warnings(audit: Audit, reviewed: ReviewedRate | None) -> list[str]:
     return lines
 
 
-def page(
-    audit: Audit, decisions: Decisions | None, reviewed: ReviewedRate | None, notes: Sequence[str]
-) -> str:
+def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> str:
     """`report.md`: the verdict, then the tables.
 
     Args:
       audit: what was found.
-      decisions: what was decided by eye; None without.
       reviewed: the rate by eye; None without.
       notes: sentences about the files that were written.
     """
-    inputs, settings = audit.inputs, audit.settings
-    pairs, images = len(audit.findings.image), inputs.images.shape[0]
+    inputs, settings, decisions = audit.inputs, audit.settings, audit.decisions
+    made = audit.judgement.made
+    pairs, images = len(audit.judgement.image), inputs.pairs.images.shape[0]
     parts = [
         f"# Audit of {_escaped(inputs.name)}",
         f"{pairs:,} pairs, {images:,} images.",
-        *verdict(audit),
+        *verdict(audit.judgement, inputs.ids),
         *(f"**Warning.** {line}" for line in warnings(audit, reviewed)),
     ]
     parts += [f"## {title}\n\n{_markdown(*rest)}" for title, *rest in tables(audit)]
-    if audit.mechanisms and not audit.cannot_tell:
+    if audit.judgement.mechanisms and not audit.judgement.cannot_tell:
         parts.append(
             "AUROC is corrected for the mismatched pairs that the data hold already. The "
             "similarity is that of the models that judged the pairs: a cosine, for linear ones. "
@@ -252,8 +154,8 @@ def page(
         "image, a caption that is half right and a text about something else than the picture may "
         "pass as matched. Only the review by eye counts them.",
         "## Files\n\n" + "\n".join(f"* {_escaped(note)}" for note in notes),
-        f"## How it was judged\n\nScorer: {audit.scorer}. Settings: {seen}. Inputs: "
-        f"`{inputs.digest}`. Versions: l2rm_jax {__version__}, "
+        f"## How it was judged\n\nDetector: {made.by}, {made.folds} folds, seed {made.seed}. "
+        f"Settings: {seen}. Inputs: `{inputs.digest}`. Versions: l2rm_jax {__version__}, "
         + ", ".join(f"{name} {number}" for name, number in _versions().items())
         + ".",
     ]
@@ -288,13 +190,13 @@ def _against_truth(audit: Audit) -> str:
 
 
 def _truth_values(audit: Audit) -> dict[str, float]:
-    truth, found = audit.inputs.truth, audit.findings
+    truth, found = audit.inputs.truth, audit.judgement
     values = {"rate": float(truth.mean())}
     if truth.any() and not truth.all():
         doubt = np.empty(len(truth))
         doubt[found.order] = np.arange(len(truth), 0, -1)
         values["auroc"] = auroc(doubt, truth)
-    pairs = audit.listed
+    pairs = audit.judgement.listed
     if pairs and truth.any():
         listed = truth[found.order[:pairs]]
         values["list_recall"] = float(listed.sum() / truth.sum())
@@ -302,11 +204,9 @@ def _truth_values(audit: Audit) -> dict[str, float]:
     return values
 
 
-def values(
-    audit: Audit, decisions: Decisions | None, reviewed: ReviewedRate | None
-) -> dict[str, Any]:
+def values(audit: Audit, reviewed: ReviewedRate | None) -> dict[str, Any]:
     """`report.json`: all numbers; one that is not known is null."""
-    found, inputs = audit.findings, audit.inputs
+    found, inputs, decisions = audit.judgement, audit.inputs, audit.decisions
     counts = np.bincount(found.kind, minlength=len(KINDS)).tolist()
     return _without_nan(
         {
@@ -314,24 +214,24 @@ def values(
                 "name": inputs.name,
                 "digest": inputs.digest,
                 "pairs": len(found.image),
-                "images": inputs.images.shape[0],
+                "images": inputs.pairs.images.shape[0],
             },
             "settings": audit.settings._asdict(),
             "versions": {"l2rm_jax": __version__, **_versions()},
-            "verdict": verdict(audit),
+            "verdict": verdict(audit.judgement, inputs.ids),
             "warnings": warnings(audit, reviewed),
-            "cannot_tell": audit.cannot_tell,
-            "auroc": audit.auroc,
-            "ranks": audit.ranks,
-            "placeholders": [each._asdict() for each in audit.placeholders],
-            "scorer": audit.scorer,
-            "rate": audit.rate._asdict(),
-            "list": doubted_list(audit)._asdict(),
+            "cannot_tell": audit.judgement.cannot_tell,
+            "auroc": audit.judgement.auroc,
+            "ranks": audit.judgement.ranks,
+            "placeholders": [each._asdict() for each in audit.judgement.placeholders],
+            "detector": found.made.by,
+            "rate": audit.judgement.rate._asdict(),
+            "list": doubted_list(audit.judgement)._asdict(),
             "kinds": dict(zip(KINDS, counts, strict=True)),
-            "mechanisms": [each._asdict() for each in audit.mechanisms],
-            "shifts": [each._asdict() for each in audit.shifts],
-            "repeated": [each._asdict() for each in audit.repeated],
-            "conflicts": audit.conflicts.tolist(),
+            "mechanisms": [each._asdict() for each in audit.judgement.mechanisms],
+            "shifts": [each._asdict() for each in audit.judgement.shifts],
+            "repeated": [each._asdict() for each in audit.judgement.repeated],
+            "conflicts": audit.judgement.conflicts.tolist(),
             "truth": None if inputs.truth is None else _truth_values(audit),
             "decided": None if decisions is None else len(decisions.row),
             "reviewed_rate": reviewed and reviewed._asdict(),

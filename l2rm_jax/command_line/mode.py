@@ -45,7 +45,7 @@ DATA = Flag(
 PRETRAINED = Flag(
     "pretrained",
     "DIR",
-    "directory of a pretrained encoder (model.pretrained, model.text_encoder, model.image_encoder)",
+    "directory or Hub name of a pretrained encoder (model.pretrained, model.text_encoder, ...)",
 )
 
 

@@ -31,10 +31,7 @@ _log = logging.getLogger(__name__)
 _PREFIX = "config."
 # Fields by which a user names models of their own, which the recipe's sizes do not fit.
 _MODEL_FIELDS = frozenset(
-    (
-        *("method", "model.head", "model.text_encoder", "model.image_encoder"),
-        *("split.detector", "audit.scorer"),
-    )
+    ("method", "model.head", "model.text_encoder", "model.image_encoder", "judgement.detector")
 )
 _KINDS: dict[type, tuple[absl_flags.ArgumentParser, str]] = {
     bool: (absl_flags.BooleanParser(), "true or false"),

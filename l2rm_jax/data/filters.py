@@ -3,8 +3,8 @@
 * `truth` drops the pairs known to be mismatched (SAF-C, SGR-C). Real data do not allow this.
 * `score` and `share` drop the pairs with low scores in a score file (SAF+CLIP, SGR+CLIP): `score`
   keeps the pairs of at least a threshold, `share` keeps a share of the pairs, the best ones.
-* `crossfit` drops the pairs whose posterior of being matched is too low (`run/judgement.py`): the
-  pairs are judged when all are read, so here it keeps them all.
+* `crossfit` drops the pairs that are too probably mismatched, by their judgement
+  (`run/judgement.py`): they are judged when all are read, so here it keeps them all.
 """
 
 from pathlib import Path
@@ -94,8 +94,8 @@ def check_settings(config: Any) -> None:
         )
     if config.filter == "crossfit" and not 0 < config.filter_value < 1:
         wrong.append(
-            f"data.filter_value is {config.filter_value:g}, expected a posterior, more than 0 and "
-            "less than 1, such as 0.5"
+            f"data.filter_value is {config.filter_value:g}, expected a probability of being "
+            "matched, more than 0 and less than 1, such as 0.5"
         )
     if config.filter == "share" and not 0 < config.filter_value <= 1:
         wrong.append(

@@ -44,7 +44,6 @@ class Mismatch:
       filtered: results fields of the filter that drops training pairs; empty without a filter.
       known: [captions] which pairs are known to be matched; a method trusts these alone. None if
         this is not known of any pair, and a method may trust all.
-      left_out: number of captions that the run leaves out, to judge them by cross-fitting.
     """
 
     protocol: str
@@ -57,7 +56,6 @@ class Mismatch:
     kept_share: float
     filtered: Mapping[str, object] = dataclasses.field(default_factory=dict)
     known: Bool[np.ndarray, " captions"] | None = None
-    left_out: int = 0
 
     def row(self) -> dict[str, object]:
         """Fields of a results row that describe the mismatch and the filter."""
@@ -83,9 +81,6 @@ class Mismatch:
             )
         if mismatched:
             lines.append(f"{mismatched:,} of your {pairs:,} pairs {self._origin()}")
-        if self.left_out:
-            pairs -= self.left_out
-            lines.append(f"{self.left_out:,} pairs are left out, to be judged by this run")
         if self.filtered:
             kept = round(self.filtered["filter_kept"] * pairs)
             name = self.filtered["filter"]

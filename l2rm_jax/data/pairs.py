@@ -53,9 +53,8 @@ class PairDataset:
       stored_image: [pairs] row of the image that each caption is stored with; equal to
         `caption_image` unless the pair is mismatched.
       known: [pairs] which pairs are known to be matched; None if this is not known of any.
-      posterior: [pairs] probability that the pair is matched, by cross-fitting; None if the pairs
-        were not judged.
-      rematched: the doubted pairs, combined anew by cross-fitting; None if they were not.
+      posterior: [pairs] probability that the pair is mismatched; None if the pairs were not judged.
+      rematched: the doubted pairs, combined anew; None if they were not.
       judged_captions: one vector of each caption, by which pairs are judged and models fitted in
         closed form; None takes the tokens.
       judged_images: likewise one vector of each image; None takes the features.

@@ -1,8 +1,9 @@
-"""Read a directory of pretrained weights in the form of Hugging Face, without PyTorch.
+"""Read pretrained weights, a directory in the form of Hugging Face, without PyTorch.
 
 It has config.json and model.safetensors, or the shards that model.safetensors.index.json names;
-for captions tokenizer.json, for pictures preprocessor_config.json. Pickled weights are refused. A
-run keeps a copy in its work directory, which is read by the same code.
+for captions tokenizer.json, for pictures preprocessor_config.json. Pickled weights are refused. The
+name of a model on the Hub stands for its directory there. A run keeps a copy in its work directory,
+which is read by the same code.
 """
 
 import hashlib
@@ -14,9 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from l2rm_jax.bases import KINDS, Bases, read_image_base, read_preparation, read_text_base
 from l2rm_jax.bases.arrays import group_places, place_arrays
 from l2rm_jax.data.files import replace_file
+from l2rm_jax.data.hub import find_directory
 from l2rm_jax.data.pieces import TOKENIZER_FILE, Pieces
 from l2rm_jax.data.weights import (
     INDEX_FILE,
@@ -34,6 +38,8 @@ _PROCESSOR_FILE = "processor_config.json"  # newer versions write it, with the o
 SOURCE_FILE = "source.json"  # written by `keep`
 # Files of a directory, besides its weights, that a run or a saved model keeps.
 SMALL_FILES = (CONFIG_FILE, TOKENIZER_FILE, POOLING_FILE, PREPARATION_FILE, _PROCESSOR_FILE)
+_LOSS = {"log_scale": "logit_scale", "bias": "logit_bias"}  # numbers of a loss, in weight files
+_HUB_FILES = (*SMALL_FILES, INDEX_FILE, WEIGHT_FILE, "model-*.safetensors")  # all that are fetched
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,20 @@ class Pretrained:
             group: place_arrays(places, weights.read)
             for group, places in group_places(self.bases).items()
         }
+
+    def scale(self) -> dict[str, np.ndarray]:
+        """Read the numbers of the loss that the model was trained with.
+
+        Returns:
+          `log_scale`, the logarithm of the scale of similarities, of a CLIP or SigLIP; `bias`,
+          added to them, of a SigLIP. A number that the files lack is left out.
+
+        Raises:
+          DataError: a file is missing or damaged, or has something else under these names.
+        """
+        weights = Weights(self.directory, _kind(self.bases))
+        numbers = {name: weights.read_number(theirs) for name, theirs in _LOSS.items()}
+        return {name: number for name, number in numbers.items() if number is not None}
 
     def keep(self, directory: Path) -> None:
         """Copy the files that a run needs to `directory`, unless they are there.
@@ -143,6 +163,11 @@ class Encoders:
             for group, arrays in each.parameters().items()
         }
 
+    def scale(self) -> dict[str, np.ndarray]:
+        """As `Pretrained.scale`, of the directory that has both sides; empty if none has."""
+        whole = [each for each in self.directories.values() if each.bases.text and each.bases.image]
+        return whole[0].scale() if whole else {}
+
     def hashes(self) -> dict[str, dict[str, str]]:
         """SHA-256 of each weight file, by the name of its copy."""
         return {name: each.hashes() for name, each in self.directories.items()}
@@ -164,7 +189,7 @@ def open_pretrained(
     """Open a directory of pretrained weights and check everything but their values.
 
     Args:
-      directory: the directory.
+      directory: the directory, or the name of a model on the Hub.
       text_encoder: the `model_type` that it must have, if its text side is used; else None.
       image_encoder: the same of its image side.
       max_words: most tokens of a caption, those around it included; 0 is what the model can read.
@@ -174,8 +199,7 @@ def open_pretrained(
       DataError: lists every fault of the directory.
       ConfigError: `max_words` does not fit the model.
     """
-    directory, problems = Path(directory), Problems()
-    _check_directory(directory)
+    directory, problems = _find(directory), Problems()
     text = image = pieces = None
     config = problems.attempt(read_object, directory, CONFIG_FILE)
     kinds = {"text_encoder": text_encoder, "image_encoder": image_encoder}
@@ -203,13 +227,12 @@ def open_pretrained(
 
 
 def read_kind(directory: str | Path) -> str:
-    """The `model_type` of a directory, one of `bases.KINDS`.
+    """The `model_type` of a directory or a model on the Hub, one of `bases.KINDS`.
 
     Raises:
       DataError: there is no such directory or no config.json, or its type is another.
     """
-    directory = Path(directory)
-    _check_directory(directory)
+    directory = _find(directory)
     kind = read_object(directory, CONFIG_FILE).get("model_type")
     if kind not in KINDS:
         expected = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
@@ -217,13 +240,15 @@ def read_kind(directory: str | Path) -> str:
     return kind
 
 
-def _check_directory(directory: Path) -> None:
-    if not directory.is_dir():
+def _find(directory: str | Path) -> Path:
+    found = find_directory(directory, _HUB_FILES)
+    if not found.is_dir():
         raise DataError(
-            f"{directory}: no such directory, expected {CONFIG_FILE}, {WEIGHT_FILE}, for captions "
+            f"{found}: no such directory, expected {CONFIG_FILE}, {WEIGHT_FILE}, for captions "
             f"{TOKENIZER_FILE} and for pictures {PREPARATION_FILE}",
-            hint=nearest_flag("pretrained", directory),
+            hint=nearest_flag("pretrained", found),
         )
+    return found
 
 
 def _kind(bases: Bases) -> str:

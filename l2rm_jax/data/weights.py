@@ -152,6 +152,19 @@ class Weights:
             raise DataError(f"{self._directory}: {name} is not finite, expected finite numbers")
         return array
 
+    def read_number(self, name: str) -> np.ndarray | None:
+        """An array of one number, as float32 `[]`; None if the files have none of this name.
+
+        Raises:
+          DataError: it holds several numbers, or one that is not finite.
+        """
+        if name not in self._places:
+            return None
+        array = self.read(name)
+        if array.size != 1:
+            raise DataError(f"{self._directory}: {name} {list(array.shape)}, expected one number")
+        return array.reshape(())
+
     def _raise_all(self, faults: Mapping[str, list[str]]) -> None:
         messages = [
             f"{self._directory}: {len(names)} {fault}: {_some(names)}"

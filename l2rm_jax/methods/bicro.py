@@ -55,7 +55,7 @@ def make(model, config) -> Method:
         warmup_loss=partial(warmup_loss, margin=margin),
         pair_losses=partial(base.pair_losses, model, margin),
         split=split_pairs,
-        subsets=lambda plan, posterior, own: plan,
+        subsets=lambda plan, weight, own: plan,
         update=update,
         streams={"matched": 1, "mismatched": 1},
         starts={"mismatched": config.co_teaching.mismatched_epoch},

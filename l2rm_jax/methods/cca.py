@@ -1,8 +1,8 @@
 """CCA as a method: the head `linear` fitted in closed form, without any gradient.
 
 Each epoch of the run is one ridge (what is added to the variances), and validation keeps the best.
-With `train.draw=posterior`, pairs are weighted by their posterior of being matched, in place of
-being drawn in proportion to it; with `train.draw=rematched`, rematched pairs are added by their
+With `train.draw=posterior`, pairs are weighted by the probability that they are matched, in place
+of being drawn in proportion to it; with `train.draw=rematched`, rematched pairs are added by their
 weights. On semi-paired data it trusts the known pairs alone.
 
 References: as `crossfit/cca.py`.

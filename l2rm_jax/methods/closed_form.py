@@ -1,4 +1,4 @@
-"""The head `linear` fitted to the training pairs in closed form (see `crossfit/cca.py`).
+"""The head `linear` fitted to the training pairs in closed form (see `linear/cca.py`).
 
 The method `cca` is this fit alone. Any other method with this head starts from one with more ridge
 than is best by itself: a fit with less has learned the training pairs so closely that gradients of
@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Float
 
 from l2rm_jax.config import NEEDED_HEADS
-from l2rm_jax.crossfit import caption_vectors, cca, image_vectors
-from l2rm_jax.crossfit.cca import Ridge
-from l2rm_jax.crossfit.features import Fitted
 from l2rm_jax.data import PairDataset
+from l2rm_jax.data.vectors import Fitted, caption_vectors, image_vectors
+from l2rm_jax.linear import cca
+from l2rm_jax.linear.cca import Ridge
 from l2rm_jax.methods.base import TrainState
 
 FITTED_HEAD = NEEDED_HEADS["cca"]
@@ -31,7 +31,7 @@ def fit_states(
     Args:
       state: state of a model with this head.
       dataset: the training pairs; rematched ones, if there are any, are added by their weights.
-      weighted: whether to weigh the pairs by their posterior.
+      weighted: whether to weigh the pairs by the probability that they are matched.
 
     Returns:
       For each ridge, the state with the fitted model, and the ridge as a report.
@@ -67,7 +67,7 @@ def fit_states(
 def _weighted_pairs(dataset: PairDataset, weighted: bool) -> tuple[np.ndarray, ...]:
     """Image row, caption row and weight of each pair to fit to."""
     pairs = np.flatnonzero(dataset.paired)
-    weights = (dataset.posterior if weighted else np.ones(len(dataset)))[pairs]
+    weights = (1 - dataset.posterior if weighted else np.ones(len(dataset)))[pairs]
     own = dataset.stored_image[pairs], pairs, weights
     if dataset.rematched is None:
         return own

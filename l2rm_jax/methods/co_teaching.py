@@ -39,7 +39,8 @@ from l2rm_jax.methods.networks import (
 from l2rm_jax.methods.split import SPLITS, split_by_posterior, warmup_pairs
 
 NETWORKS = 2
-POSTERIOR = "posterior"  # of being matched: a number that the state may keep for each pair
+# Probability of being matched: a number that the state may keep for each pair.
+WEIGHT = "posterior"  # the name that checkpoints have
 NAMES = {"margins": ("paper", "code"), "soft_margin": tuple(ranking.SOFT_MARGINS)}
 
 Loss = Callable[[Float[Array, "B B"]], Float[Array, ""]]
@@ -53,9 +54,9 @@ class CoTeaching:
       warmup_loss: loss of the warm-up, which trains on all pairs.
       pair_losses: `(state of one network, batch) -> [B]`, the losses that the mixture splits.
       split: `(losses [N], truth [N]) -> EpochPlan`, a split of one network's losses.
-      subsets: `(plan, posterior [N], own posterior [N]) -> EpochPlan`: what a network trains on,
-        from its peer's split (by loss or by cross-fitting), the posterior of being matched in that
-        split, and the one in its own.
+      subsets: `(plan, weight [N], own weight [N]) -> EpochPlan`: what a network trains on,
+        from its peer's split (by loss or by cross-fitting), the probability of being matched in
+        that split, and the one in its own.
       update: `(own state, peer's state, batches by stream) -> (own state, metrics)`: the updates of
         one network in a step. A stream may be missing.
       streams: the streams of a step after the warm-up, as `Method.streams`.
@@ -118,17 +119,16 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
             pairs = warmup_pairs(config.split.by, dataset)
             return join_plans([EpochPlan({"warmup": pairs})] * networks)
         if config.split.by == "crossfit":
-            plan = split_by_posterior(1 - dataset.posterior, dataset.matched)
-            posterior = dataset.posterior
-            plans = [parts.subsets(plan, posterior, posterior)] * networks
+            plan = split_by_posterior(dataset.posterior, dataset.matched)
+            weight = 1 - dataset.posterior
+            plans = [parts.subsets(plan, weight, weight)] * networks
         else:
             losses = score_pairs(score)
             own = [parts.split(losses[:, n], dataset.matched) for n in range(networks)]
-            posteriors = [1 - plan.split.mismatched_posterior for plan in own]
+            weights = [1 - plan.split.mismatched_posterior for plan in own]
             peers = reversed(range(networks))  # each network trains on the other's
             plans = [
-                parts.subsets(own[peer], posteriors[peer], posteriors[n])
-                for n, peer in enumerate(peers)
+                parts.subsets(own[peer], weights[peer], weights[n]) for n, peer in enumerate(peers)
             ]
         joined = join_plans([_begun(plan, parts, since) for plan in plans])
         late = _late_streams(parts, config.train.epochs) if since == 0 else {}

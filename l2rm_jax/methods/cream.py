@@ -7,10 +7,10 @@ Ma et al., TIP 2024, as in its authors' code. The loop is that of `co_teaching.p
 2. A Gaussian mixture splits the InfoNCE losses of each network. Pairs that both call matched are
    clean, those that neither does are noisy, the others are hard. Both networks train on the same
    subsets, with one update for each:
-   - clean: label w + (1 - w) q, where w is the posterior of the other network and q what the
-     network itself predicts;
+   - clean: label w + (1 - w) q, where w is the probability of being matched by the other
+     network and q what the network itself predicts;
    - hard, from `cream.hard_epoch` on, once over the subset in an epoch: the same with the mean of
-     both posteriors;
+     both probabilities;
    - noisy, from `cream.noisy_epoch` on: the mean prediction of both networks.
    The loss is `contrastive.soft_targets`, with the mean label of the three batches as cutoff,
    weighted by the sizes of the subsets. Clean pairs share nothing before `cream.hard_epoch`; where
@@ -33,7 +33,7 @@ from l2rm_jax.losses import contrastive
 from l2rm_jax.methods import base
 from l2rm_jax.methods.base import BEST, LAST, EpochPlan, Method, TrainState
 from l2rm_jax.methods.co_teaching import (
-    POSTERIOR,
+    WEIGHT,
     CoTeaching,
     joined_metrics,
     make_co_teaching,
@@ -82,7 +82,7 @@ def make(model, config) -> Method:
         subsets=_subsets,
         update=update,
         streams=dict.fromkeys(SUBSETS, 1),
-        pair_values={POSTERIOR: 1.0, SUBSET: 0.0},
+        pair_values={WEIGHT: 1.0, SUBSET: 0.0},
         own={HARD_LABEL: 0.0},
         # Before they are trained on, noisy pairs are "seen": their labels count for the cutoff.
         starts={"hard": hard_epoch, "seen": hard_epoch, "noisy": config.cream.noisy_epoch},
@@ -104,7 +104,7 @@ def labels_of(
     for name in ("clean", "hard"):
         if name in batches:
             pairs = batches[name]
-            weight = read_pair_values(own, POSTERIOR, pairs, model.axis_name)
+            weight = read_pair_values(own, WEIGHT, pairs, model.axis_name)
             labels[name] = clean_labels(weight, _predict(model, tau, own, pairs), "paper")
     for name in ("seen", "noisy"):
         if name in batches:
@@ -146,21 +146,21 @@ def cutoffs(
 
 
 def subsets(one: np.ndarray, other: np.ndarray) -> dict[str, np.ndarray]:
-    """Which pairs are in each subset, `[N]`, by the posteriors of both networks, `[N]`."""
-    called = [mixture.above_threshold(posterior) for posterior in (one, other)]
+    """Which pairs are in each subset, `[N]`, by what both networks say, `[N]`."""
+    called = [mixture.above_threshold(weight) for weight in (one, other)]
     clean, noisy = called[0] & called[1], ~called[0] & ~called[1]
     return {"clean": clean, "hard": called[0] ^ called[1], "noisy": noisy}
 
 
-def _subsets(plan: EpochPlan, posterior: np.ndarray, own: np.ndarray) -> EpochPlan:
-    """The plan of a split, with the subsets of both networks, and the posterior of the labels."""
-    members = subsets(own, posterior)
+def _subsets(plan: EpochPlan, weight: np.ndarray, own: np.ndarray) -> EpochPlan:
+    """The plan of a split, with the subsets of both networks, and the weights of the labels."""
+    members = subsets(own, weight)
     rows = {name: np.flatnonzero(member) for name, member in members.items()}
     streams = {name: rows[name] for name in SUBSETS if len(rows[name])}
     if "noisy" in streams:
         streams["seen"] = streams["noisy"]
     values = {
-        POSTERIOR: np.where(members["hard"], (posterior + own) / 2, posterior),
+        WEIGHT: np.where(members["hard"], (weight + own) / 2, weight),
         SUBSET: sum(n * members[name] for n, name in enumerate(SUBSETS)),
     }
     return replace(plan, streams=streams, values=values)

@@ -44,7 +44,7 @@ def make(model, config) -> Method:
             return EpochPlan({"pairs": warmup_pairs(config.split.by, dataset)})
         everything = np.arange(len(dataset))
         if config.split.by == "crossfit":
-            probability = 1 - dataset.posterior
+            probability = dataset.posterior
             called = call_matched(probability)
         else:
             called = score_pairs(score)

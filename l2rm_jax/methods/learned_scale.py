@@ -4,7 +4,8 @@ Radford et al., "Learning Transferable Visual Models From Natural Language Super
 section 2.3; Zhai et al., "Sigmoid Loss for Language Image Pre-Training", ICCV 2023, Algorithm 1.
 
 `baseline` registers both. The parameters are the group `loss`, beside those of the model, and are
-kept in its checkpoints.
+kept in its checkpoints. A run that begins at the cosines of a CLIP or SigLIP begins with its scale
+too (`run/pretrained.py`).
 """
 
 import math
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -21,7 +23,7 @@ from l2rm_jax.methods import base
 from l2rm_jax.methods.base import EpochPlan, Method
 
 GROUP = "loss"
-MAX_SCALE = 100.0  # as in CLIP
+MAX_SCALE = 100.0  # as in CLIP; SigLIP has no limit
 START_SCALE, START_BIAS = 10.0, -10.0  # SigLIP, section 3.2
 
 
@@ -29,12 +31,12 @@ def make_info_nce(model: Any, config: Any) -> Method:
     """InfoNCE in both directions; its temperature starts at `loss.tau` and is learned."""
 
     def loss(sims: Array, learned: dict[str, Array]) -> Array:
-        return info_nce(sims, tau=1 / _scale(learned))
+        return info_nce(sims, tau=1 / _scale(learned, MAX_SCALE))
 
-    start = {"log_scale": math.log(min(1 / config.loss.tau, MAX_SCALE))}
+    start = {"log_scale": math.log(1 / config.loss.tau)}
     # Equal similarities have the same loss at every temperature.
     flat = partial(info_nce, tau=config.loss.tau)
-    return _make(model, config, loss, start, {"pairs": ("loss", flat)})
+    return _make(model, config, loss, start, {"pairs": ("loss", flat)}, MAX_SCALE)
 
 
 def make_sigmoid(model: Any, config: Any) -> Method:
@@ -47,9 +49,15 @@ def make_sigmoid(model: Any, config: Any) -> Method:
     return _make(model, config, loss, start, {})
 
 
-def _scale(learned: dict[str, Array]) -> Float[Array, ""]:
-    """The scale; beyond `MAX_SCALE` it has no gradient."""
-    return jnp.minimum(jnp.exp(learned["log_scale"]), MAX_SCALE)
+def _scale(learned: dict[str, Array], most: float = np.inf) -> Float[Array, ""]:
+    """The scale, at most `most`; its gradient is that of the exponential, at the limit too."""
+    return jnp.exp(_limited(learned, most)["log_scale"])
+
+
+def _limited(learned: dict[str, Array], most: float) -> dict[str, Array]:
+    """The learned numbers with the scale at its limit if it is beyond."""
+    excess = jnp.maximum(learned["log_scale"] - math.log(most), 0.0)
+    return {**learned, "log_scale": learned["log_scale"] - jax.lax.stop_gradient(excess)}
 
 
 def _make(
@@ -58,6 +66,7 @@ def _make(
     loss: Callable[[Array, dict[str, Array]], Array],
     start: dict[str, float],
     losses: dict[str, tuple[str, Callable]],
+    most: float = np.inf,
 ) -> Method:
     """Make a method that trains on the same pairs in every epoch.
 
@@ -67,6 +76,7 @@ def _make(
       loss: the loss of similarities and the learned numbers.
       start: the learned numbers before the first step.
       losses: as in `Method`.
+      most: limit of the scale.
     """
     optimiser = base.model_optimiser(config)
     extra = {GROUP: {name: jnp.float32(value) for name, value in start.items()}}
@@ -81,9 +91,11 @@ def _make(
             key = base.step_key(state, base.DROPOUT_A)
             sims, stats = base.forward(model, params, state.batch_stats, pairs, key)
             value = loss(sims, params[GROUP])
-            return value, (stats, {"loss": value, "scale": _scale(params[GROUP])})
+            return value, (stats, {"loss": value, "scale": _scale(params[GROUP], most)})
 
-        return base.gradient_step(loss_fn, state, optimiser, model.axis_name)
+        state, metrics = base.gradient_step(loss_fn, state, optimiser, model.axis_name)
+        learned = _limited(state.params[GROUP], most)
+        return state.replace(params={**state.params, GROUP: learned}), metrics
 
     return Method(
         init=lambda key, batch: base.init_state(model, optimiser, key, batch, extra=extra),

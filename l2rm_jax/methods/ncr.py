@@ -4,14 +4,14 @@ Huang et al., "Learning with Noisy Correspondence for Cross-modal Matching", Neu
 is that of `co_teaching.py`. An epoch after the warm-up:
 
 1. A Gaussian mixture splits the losses of each network; the other trains on the two sides.
-2. Matched pairs have the label w + (1 - w) p: w is the posterior of the split, p what the network
-   itself predicts for the pair. The triplet loss of the hardest negatives has a margin that grows
-   with the label. One update.
+2. Matched pairs have the label w + (1 - w) p: w is the probability of being matched, p what the
+   network itself predicts for the pair. The triplet loss of the hardest negatives has a margin that
+   grows with the label. One update.
 3. From `co_teaching.mismatched_epoch` on (the authors: half of the epochs), mismatched pairs too,
    with the mean prediction of both networks as label. A second update.
 
 `co_teaching.margins=code` follows the public code of November 2023, which differs from the paper:
-every entry of the similarity matrix has its own margin, from the posterior of its row and the
+every entry of the similarity matrix has its own margin, from the label of its row and the
 prediction of its column; and the label of an image's own pair sets the margin in both directions.
 """
 
@@ -27,7 +27,7 @@ from l2rm_jax.losses import ranking
 from l2rm_jax.methods import base
 from l2rm_jax.methods.base import EpochPlan, Method, TrainState
 from l2rm_jax.methods.co_teaching import (
-    POSTERIOR,
+    WEIGHT,
     CoTeaching,
     joined_metrics,
     make_co_teaching,
@@ -48,7 +48,7 @@ def make(model, config) -> Method:
         labels = {}
         if "matched" in batches:
             pairs = batches["matched"]
-            weight = read_pair_values(own, POSTERIOR, pairs, model.axis_name)
+            weight = read_pair_values(own, WEIGHT, pairs, model.axis_name)
             labels["matched"] = clean_labels(weight, predicted(own, pairs), settings.margins)
         if "mismatched" in batches:
             pairs = batches["mismatched"]
@@ -69,10 +69,10 @@ def make(model, config) -> Method:
             fit=mixture.fit_gaussian,
             call=lambda mismatched_posterior: mixture.above_threshold(1 - mismatched_posterior),
         ),
-        subsets=keep_posterior,
+        subsets=keep_weight,
         update=update,
         streams={"matched": 1, "mismatched": 1},
-        pair_values={POSTERIOR: 1.0},
+        pair_values={WEIGHT: 1.0},
         starts={"mismatched": settings.mismatched_epoch},
     )
     return make_co_teaching(model, config, optimiser, parts)
@@ -87,7 +87,7 @@ def clean_labels(
     """Labels of the matched pairs of a batch, in [0, 1]: `[B]`, or `[B, B]` of all entries.
 
     Args:
-      weight: posterior of being matched.
+      weight: probability of being matched.
       predicted: what the network predicts for the pair.
       margins: "paper" or "code".
     """
@@ -96,9 +96,9 @@ def clean_labels(
     return weight + (1 - weight) * predicted
 
 
-def keep_posterior(plan: EpochPlan, posterior: np.ndarray, own: np.ndarray) -> EpochPlan:
-    """The plan of a split, with its posterior for the labels."""
-    return replace(plan, values={POSTERIOR: posterior})
+def keep_weight(plan: EpochPlan, weight: np.ndarray, own: np.ndarray) -> EpochPlan:
+    """The plan of a split, with the weights of the labels."""
+    return replace(plan, values={WEIGHT: weight})
 
 
 def predict(model, margin: float, state: TrainState, batch) -> Float[Array, " B"]:

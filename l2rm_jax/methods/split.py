@@ -1,4 +1,4 @@
-"""Which pairs count as matched in an epoch: the split of L2RM (Sec. 4.1), and by cross-fitting."""
+"""Which pairs count as matched in an epoch: the split of L2RM (Sec. 4.1), and by a judgement."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,7 @@ import numpy as np
 from l2rm_jax import mixture
 from l2rm_jax.data import PairDataset
 from l2rm_jax.errors import DataError
+from l2rm_jax.evaluation.auroc import auroc
 from l2rm_jax.methods.base import EpochPlan, LossSplit
 
 SPLITS = ("loss", "crossfit")  # values of `split.by`
@@ -31,7 +32,7 @@ def split(by: str, dataset: PairDataset, losses: Callable[[], np.ndarray]) -> Ep
     """
     if by == "loss":
         return split_pairs(losses(), dataset.matched)
-    return split_by_posterior(1 - dataset.posterior, dataset.matched)
+    return split_by_posterior(dataset.posterior, dataset.matched)
 
 
 def call_matched(mismatched_posterior: np.ndarray) -> np.ndarray:
@@ -85,34 +86,34 @@ def split_by_posterior(probability: np.ndarray, truth: np.ndarray) -> EpochPlan:
 
 
 def plan_sides(called_matched: np.ndarray, probability: np.ndarray, truth: np.ndarray) -> EpochPlan:
-    """The plan of a split that is made; the arguments are those of `split_quality`, any truth."""
+    """The plan of a split that is made; arguments as in `split_quality`, and any truth."""
     streams = {
         "matched": np.flatnonzero(called_matched),
         "mismatched": np.flatnonzero(~called_matched),
     }
     report = {name: len(indices) for name, indices in streams.items()}
     if not truth.all():
-        report |= split_quality(called_matched, probability, truth)
+        report |= split_quality(probability, truth, called_matched)
     return EpochPlan({name: rows for name, rows in streams.items() if len(rows)}, report)
 
 
 def warmup_pairs(by: str, dataset: PairDataset) -> np.ndarray:
-    """Rows of the pairs that a warm-up trains: all; by cross-fitting, the matched ones.
+    """Rows of the pairs that a warm-up trains: all; by a judgement, the matched ones.
 
-    A split by loss needs a model, which the warm-up trains. Cross-fitting knows the matched pairs
+    A split by loss needs a model, which the warm-up trains. A judgement knows the matched pairs
     before it, so the model need not learn the mismatched ones.
 
     Raises:
-      DataError: cross-fitting calls no pair matched.
+      DataError: the judgement calls no pair matched.
     """
     if by == "loss":
         return np.arange(len(dataset))
-    matched = np.flatnonzero(call_matched(1 - dataset.posterior))
+    matched = np.flatnonzero(call_matched(dataset.posterior))
     if not len(matched):
         raise DataError(
             f"split.by=crossfit calls none of the {len(dataset)} training pairs matched: the "
-            f"highest posterior is {dataset.posterior.max():.3f}, expected some of at least "
-            f"{1 - THRESHOLD}. The features may not show what fits; split.by=loss trains on all"
+            f"lowest posterior is {dataset.posterior.min():.3f}, expected some of at most "
+            f"{THRESHOLD}. The features may not show what fits; split.by=loss trains on all"
         )
     return matched
 
@@ -149,19 +150,22 @@ def split_warnings(fitted: mixture.Mixture, called_matched: np.ndarray) -> dict[
     return warnings
 
 
-def split_quality(called_matched: np.ndarray, probability: np.ndarray, truth: np.ndarray) -> dict:
+def split_quality(
+    probability: np.ndarray, truth: np.ndarray, called_matched: np.ndarray | None = None
+) -> dict:
     """Compare a split with the known truth.
 
     Args:
-      called_matched: True for pairs that the split calls matched, `[M]`.
       probability: posterior of being mismatched, `[M]`, in [0, 1].
       truth: True for pairs that are matched, `[M]`; at least one is not.
+      called_matched: True for pairs that the split calls matched, `[M]`; None: by the posterior.
 
     Returns:
       `split_accuracy` over all pairs; `split_precision` and `split_recall` of the matched side;
       `split_auroc` of the posterior as a detector of mismatched pairs. A number whose denominator
       would be 0 is left out.
     """
+    called_matched = call_matched(probability) if called_matched is None else called_matched
     right = called_matched & truth
     report = {"split_accuracy": float(np.mean(called_matched == truth))}
     if called_matched.any():
@@ -170,21 +174,3 @@ def split_quality(called_matched: np.ndarray, probability: np.ndarray, truth: np
         report["split_recall"] = float(right.sum() / truth.sum())
         report["split_auroc"] = auroc(probability, ~truth)
     return report
-
-
-def auroc(scores: np.ndarray, positive: np.ndarray) -> float:
-    """Probability that a random positive has a higher score than a random negative.
-
-    Ties count one half. The result is undefined unless both kinds occur.
-
-    Args:
-      scores: `[n]`.
-      positive: True for the positives, `[n]`.
-    """
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    ranks = (last - (counts - 1) / 2)[inverse]
-    n_positive = int(positive.sum())
-    n_negative = len(positive) - n_positive
-    above = ranks[positive].sum() - n_positive * (n_positive + 1) / 2
-    return float(above / (n_positive * n_negative))

@@ -5,8 +5,8 @@ Xie et al., IJCAI 2025, as in its authors' code. The loop is that of `co_teachin
 1. The warm-up trains InfoNCE on all pairs. The best model of the warm-up by validation (rSum; the
    authors ask that no recall is worse) goes on.
 2. A Gaussian mixture splits the InfoNCE losses of each network. A pair is strictly clean if its
-   posterior of being matched is above 0.6, clean if above 0.5, else noisy. The other network trains
-   on these subsets, with one update for each:
+   probability of being matched is above 0.6, clean if above 0.5, else noisy. The other network
+   trains on these subsets, with one update for each:
    - strictly clean: InfoNCE, and two penalties: of similarities that differ between a pair of
      pairs in its two directions, and of similarities among images that differ from those among
      their captions;
@@ -29,7 +29,7 @@ from l2rm_jax.losses import contrastive, purification
 from l2rm_jax.methods import base
 from l2rm_jax.methods.base import BEST, LAST, EpochPlan, Method, TrainState
 from l2rm_jax.methods.co_teaching import (
-    POSTERIOR,
+    WEIGHT,
     CoTeaching,
     joined_metrics,
     make_co_teaching,
@@ -39,7 +39,7 @@ from l2rm_jax.methods.pair_values import read_pair_values
 from l2rm_jax.methods.registry import register_method
 from l2rm_jax.methods.split import split_pairs
 
-STRICTLY_CLEAN, CLEAN = 0.6, 0.5  # a subset has the pairs with a higher posterior
+STRICTLY_CLEAN, CLEAN = 0.6, 0.5  # a subset has the pairs with a higher weight
 PENALTY = 25.0  # weight of each of the two penalties
 
 
@@ -55,7 +55,7 @@ def make(model, config) -> Method:
             own, metrics["strict"] = _update_strict(model, optimiser, tau, own, strict)
         if "clean" in batches:
             pairs = batches["clean"]
-            weight = read_pair_values(own, POSTERIOR, pairs, model.axis_name)
+            weight = read_pair_values(own, WEIGHT, pairs, model.axis_name)
             labels = clean_labels(weight, _predict(model, tau, own, pairs), "paper")
             loss = partial(contrastive.weighted_info_nce, labels=labels, tau=tau)
             own, metrics["clean"] = base.update_on(
@@ -77,7 +77,7 @@ def make(model, config) -> Method:
         subsets=_subsets,
         update=update,
         streams={"strict": 1, "clean": 1, "noisy": 1},
-        pair_values={POSTERIOR: 1.0},
+        pair_values={WEIGHT: 1.0},
         starts={"clean": config.sps.clean_epoch, "noisy": config.sps.noisy_epoch},
         begin=lambda epoch: BEST if epoch == warmup > 0 else LAST,
         once=frozenset({"clean"}),
@@ -111,19 +111,19 @@ def take_captions(model, state: TrainState, noisy, strict):
     return noisy._replace(tokens=tokens, lengths=lengths), cosines
 
 
-def subsets(posterior: np.ndarray) -> dict[str, np.ndarray]:
-    """Rows of the pairs of each subset, by their posterior of being matched, `[N]`."""
+def subsets(weight: np.ndarray) -> dict[str, np.ndarray]:
+    """Rows of the pairs of each subset, by the probability that they are matched, `[N]`."""
     return {
-        "strict": np.flatnonzero(posterior > STRICTLY_CLEAN),
-        "clean": np.flatnonzero((posterior > CLEAN) & (posterior <= STRICTLY_CLEAN)),
-        "noisy": np.flatnonzero(posterior <= CLEAN),
+        "strict": np.flatnonzero(weight > STRICTLY_CLEAN),
+        "clean": np.flatnonzero((weight > CLEAN) & (weight <= STRICTLY_CLEAN)),
+        "noisy": np.flatnonzero(weight <= CLEAN),
     }
 
 
-def _subsets(plan: EpochPlan, posterior: np.ndarray, own: np.ndarray) -> EpochPlan:
-    """The plan of a split, with the three subsets, and its posterior for the labels."""
-    streams = {name: rows for name, rows in subsets(posterior).items() if len(rows)}
-    return replace(plan, streams=streams, values={POSTERIOR: posterior})
+def _subsets(plan: EpochPlan, weight: np.ndarray, own: np.ndarray) -> EpochPlan:
+    """The plan of a split, with the three subsets, and the weights of the labels."""
+    streams = {name: rows for name, rows in subsets(weight).items() if len(rows)}
+    return replace(plan, streams=streams, values={WEIGHT: weight})
 
 
 def _pair_losses(model, tau: float, state: TrainState, batch) -> Float[Array, " B"]:

@@ -3,7 +3,7 @@
 `retrieval` holds the model of a run: an image encoder, a text encoder and a similarity head. Each
 head has a file of its own, which declares what the head needs and registers it; `head` holds their
 base class. `pretrained/` has the transformers that may stand in front of the encoders. To choose
-or add a head, read `README.md` in this folder. May import `crossfit`, `losses`, `ot`, `mixture`,
+or add a head, read `README.md` in this folder. May import `linear`, `losses`, `ot`, `mixture`,
 `devices`, `config`, `bases` and `errors`.
 """
 

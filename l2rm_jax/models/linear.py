@@ -1,6 +1,6 @@
 """Linear: one vector an image and a caption, a linear map of fixed features, compared by cosine.
 
-The features are those of the linear detector (`l2rm_jax/crossfit`): pooled regions, weighted counts
+The features are those of the linear detector (`l2rm_jax/linear`): pooled regions, weighted counts
 of words, or vectors as they are. `methods/closed_form.py` fits features and maps to the training
 pairs; any other method than `cca` starts from there. Statistics of the features lie in the
 collection `batch_stats`, as gradients do not change them; the maps are parameters.
@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from l2rm_jax.crossfit import set_features, word_features
-from l2rm_jax.crossfit.cca import COMPONENTS
-from l2rm_jax.crossfit.set_features import Pooling, may_be_grid, pooled_size, pooled_vectors
+from l2rm_jax.linear import set_features, word_features
+from l2rm_jax.linear.cca import COMPONENTS
+from l2rm_jax.linear.set_features import Pooling, may_be_grid, pooled_size, pooled_vectors
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import register_head
 from l2rm_jax.models.layers import Dropout, l2_norm, l2_normalise
@@ -102,7 +102,7 @@ class LinearWords(_LinearEncoder, kw_only=True):
 def _pooled(
     module: nn.Module, sets: Float[Array, "n R d"], sizes: Int[Array, " n"]
 ) -> Float[Array, "n dimensions"]:
-    """One vector a set, as `crossfit.features` has it: the set's only one, or pooled."""
+    """One vector a set, as `data.vectors` has it: the set's only one, or pooled."""
     if sets.shape[1] == 1:
         return sets[:, 0]
     d, words = sets.shape[2], set_features.VISUAL_WORDS

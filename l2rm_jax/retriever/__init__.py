@@ -7,8 +7,6 @@
   `thumbnails` write the page of a search.
 * `zero_shot` searches vectors of one space, without a run.
 * `commands` is what the modes `search` and `embed` do.
-* `pairs` lists the training pairs of a run: `pairs_kept` is what the run says of them,
-  `pairs_proposals` rematches the mismatched ones, `pairs_table` writes the file.
 
 May import `published`, `run` and all that these use.
 """

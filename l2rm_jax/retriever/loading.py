@@ -9,6 +9,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from l2rm_jax.config import default
+from l2rm_jax.data.hub import find_directory
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import make_method
@@ -18,6 +19,7 @@ from l2rm_jax.published.checkpoint import read_checkpoint, weights_for_vocabular
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
 from l2rm_jax.retriever.network import Network
 from l2rm_jax.retriever.retriever import Retriever
+from l2rm_jax.run.exported import EXPORTED
 from l2rm_jax.run.trained import Trained, read_trained, save_trained
 
 CHECKPOINTS = ("best", "last")
@@ -32,15 +34,16 @@ def load(
     """Load a trained model, ready to encode and search; its training data are not needed.
 
     Args:
-      run: work directory of a run, finished or not; or what `Retriever.save_pretrained` wrote; or a
-        published PyTorch checkpoint (`.tar`, `.pth`, `.pt`); or several, whose similarities are
-        averaged.
+      run: work directory of a run, finished or not; or what `Retriever.save_pretrained` wrote, also
+        by its name on the Hugging Face Hub; or a published PyTorch checkpoint (`.tar`, `.pth`,
+        `.pt`); or several, whose similarities are averaged.
       vocabulary: json file of the words that published checkpoints were trained with.
       checkpoint: "best", a run's best epoch by validation; "last", its newest checkpoint.
 
     Raises:
       ConfigError: no run, an unknown `checkpoint`, or a published checkpoint without vocabulary.
       CheckpointError: no finished epoch, or a damaged or unfit checkpoint.
+      DataError: the Hub does not give the model, or a vocabulary or tokenizer is damaged.
 
     Example:
       >>> l2rm_jax.load("runs/mine")
@@ -62,14 +65,15 @@ def load(
             sources.append((default(), None))
             networks += _published_networks(one, vocabulary, sources[-1][0])
         else:
-            trained = read_trained(one, checkpoint)
+            directory = find_directory(one, EXPORTED)
+            trained = read_trained(directory, checkpoint)
             sources.append((trained.config, trained.encoder))
             networks += _run_networks(one, checkpoint, trained)
     config, encoder = sources[0]
     save = None
     if len(runs) == 1 and not Path(runs[0]).is_file():
         light = trained._replace(state=trained.state.replace(opt_state=(), own=()))
-        save = partial(save_trained, light, runs[0])
+        save = partial(save_trained, light, directory)
     return Retriever(networks, config.data, encoder, save)
 
 

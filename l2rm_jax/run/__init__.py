@@ -4,8 +4,8 @@ The training loop is `l2rm_jax/train.py`; this package holds what the loop calls
 
 - `run`: the run in progress (model, method, state, plan, position); `opening` opens it;
 - `inputs`, `fields`: checks of the config and the data before training;
-- `judgement`, `detector`: the judgement of the training pairs by cross-fitting, and the runs that
-  judge as its trained detector;
+- `judgement`: the judgement of the training pairs (`judged_pairs`), kept and used; `draws` draws by
+  it; `detector` and `fold_runs`: runs that judge the pairs of others;
 - `pretrained`: its pretrained weights;
 - `config_file`, `log`, `results`, `loss_split`, `checkpoints` (and `orbax_output`): the files of
   the work directory; `trained` reads its model, `exported` keeps that apart from the run;

@@ -1,9 +1,4 @@
-"""The trained detector of cross-fitting: a fold is judged by a run that has never seen its pairs.
-
-The run of fold k lies in `crossfit/fold-k` of the work directory and is like any other: it can be
-stopped, continued and evaluated. It trains on those pairs of the other folds that the linear
-detector, cross-fitted among them, calls matched.
-"""
+"""The trained detector: a fold is judged by a run that has never seen its pairs (`fold_runs`)."""
 
 import contextlib
 import gc
@@ -11,127 +6,32 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Float, Int
 from ml_collections import ConfigDict
 
 from l2rm_jax import console
-from l2rm_jax.crossfit import (
-    REFERENCES,
-    Evidence,
-    Judgement,
-    best_temperature,
-    check_folds,
-    fold_evidence,
-    judge,
-    product_similarity,
-)
-from l2rm_jax.crossfit.information import Similarity
+from l2rm_jax.data.files import replace_array
 from l2rm_jax.data.loading import save_vocabulary_and_index
 from l2rm_jax.data.pairs import Data, PairDataset
-from l2rm_jax.devices.hosts import is_primary, on_any_host
+from l2rm_jax.devices.hosts import is_primary, on_any_host, wait_for_file
 from l2rm_jax.devices.parallel import Replicas
-from l2rm_jax.errors import ConfigError, named_errors
-from l2rm_jax.evaluation.scoring import Scorer
-from l2rm_jax.methods import METHODS, Method
-from l2rm_jax.models import HEADS
-from l2rm_jax.run.config_file import check_workdir, with_changes, write_config
-from l2rm_jax.run.judgement import LINEAR, asked_level, image_folds, uses_crossfit
+from l2rm_jax.errors import named_errors
+from l2rm_jax.evaluation.scoring import Scorer as RunScorer
+from l2rm_jax.judging import Detector, Model, Scorer, Task, judge_pairs, make_detector
+from l2rm_jax.judging.fold_pairs import REFERENCES
+from l2rm_jax.judging.information import Similarity, best_temperature, product_similarity
+from l2rm_jax.run.config_file import check_workdir, write_config
+from l2rm_jax.run.fold_runs import FOLD_DIRECTORY, SCORES_FILE, fold_config, is_trained
+from l2rm_jax.run.judged_pairs import judged_pairs
 from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.results import is_finished
 from l2rm_jax.run.run import Run
 
-FOLD_DIRECTORY = "crossfit/fold-{}"  # of the work directory
-POSTERIOR = 0.5  # the runs of the folds train on the pairs above it
 
-
-def is_trained(split: ConfigDict) -> bool:
-    """Whether a method and a head judge, and not the linear detector."""
-    return split.detector != LINEAR
-
-
-def check_detector(config: ConfigDict, method: Method) -> None:
-    """Check the fields of the detector against each other and the other uses of cross-fitting.
-
-    Raises:
-      ConfigError: one message for each field that does not fit.
-    """
-    split, wrong = config.split, []
-    if not is_trained(split):
-        if split.every:
-            wrong.append(
-                f"split.every: {split.every}, expected 0, as split.detector=linear judges once"
-            )
-    elif split.detector not in detectors():
-        wrong.append(
-            f"split.detector: {split.detector!r}, expected linear, or METHOD-HEAD with a method of "
-            f"{', '.join(METHODS)} and a head of {', '.join(HEADS)}"
-        )
-    elif not uses_crossfit(config):
-        wrong.append(
-            f"split.detector: {split.detector!r}, expected linear, as nothing uses cross-fitting; "
-            "set split.by=crossfit, data.filter=crossfit or train.draw=posterior"
-        )
-    else:
-        if split.held_out >= 0:
-            wrong.append(f"split.held_out: {split.held_out}, expected -1 with {split.detector}")
-        if config.data.filter not in ("none", "crossfit"):
-            wrong.append(
-                f"data.filter: {config.data.filter!r}, expected none or crossfit, as "
-                f"split.detector={split.detector} filters the pairs of its runs itself"
-            )
-        if split.every and method.plan is None:
-            wrong.append(
-                f"split.every: {split.every}, expected 0, as {config.method} is fitted once"
-            )
-        if split.every and config.data.filter == "crossfit":
-            wrong.append(
-                f"split.every: {split.every}, expected 0 with data.filter=crossfit, which drops "
-                "pairs once, before the first epoch"
-            )
-    if wrong:
-        raise ConfigError(*wrong)
-
-
-def detectors() -> dict[str, tuple[str, str]]:
-    """Method and head of each name METHOD-HEAD."""
-    return {f"{method}-{head}": (method, head) for method in METHODS for head in HEADS}
-
-
-def fold_config(config: ConfigDict, fold: int, epoch: int = 0) -> ConfigDict:
-    """The config of the run that leaves out a fold.
-
-    Args:
-      config: config of the run whose pairs are judged by a trained detector.
-      fold: the fold.
-      epoch: the epoch (counted from 0) before which it judges.
-    """
-    method, head = detectors()[config.split.detector]
-    epochs, every = config.train.epochs, config.split.every
-    if every:
-        epochs = max(0, epoch - config.train.warmup_epochs) + every
-    changes = {
-        "method": method,
-        "model.head": head,
-        "split.by": "loss",
-        "split.detector": LINEAR,
-        "split.every": 0,
-        "split.held_out": fold,
-        "data.filter": "crossfit",
-        "data.filter_value": POSTERIOR,
-        "train.draw": "even",
-        "train.networks": 0,
-        "train.epochs": epochs,
-    }
-    return with_changes(config, changes)
-
-
-def judged_epoch(config: ConfigDict, epoch: int) -> int:
-    """The epoch before which the judgement of an epoch was made; both are counted from 0."""
-    every, past = config.split.every, epoch - config.train.warmup_epochs
-    return epoch - past % every if every and past >= every else 0
-
-
-def judge_by_runs(
+@contextlib.contextmanager
+def open_detector(
     config: ConfigDict,
     data: Data,
     epoch: int,
@@ -139,11 +39,12 @@ def judge_by_runs(
     workdir: str | Path,
     replicas: Replicas,
     train: Callable[[ConfigDict, Path, Replicas], object],
-) -> Judgement:
-    """Judge every pair by the run that leaves out its fold; every host must call this.
+) -> Iterator[Detector]:
+    """The detector that `config.judgement.detector` names; a trained one holds while it is open.
 
-    Runs that are finished are not trained again; one that was stopped continues. Before the first
-    epoch, nothing else may use the work directory; later, the caller holds its lock.
+    Runs that are finished are not trained again; one that was stopped continues. Every host must
+    call this. Before the first epoch, nothing else may use the work directory; later, the caller
+    holds its lock.
 
     Args:
       config: config of the run whose pairs are judged.
@@ -154,30 +55,60 @@ def judge_by_runs(
       train: trains a run in a directory, or continues it (`l2rm_jax.train.train`).
 
     Raises:
-      DataError: a fold has fewer than two images, or the other folds fewer pairs than a batch.
-      StoppedError: a signal came; its place names the fold.
-      L2RMError: as `train`; the message names the fold.
+      StoppedError: a signal came, in the `with` block; its place names the fold.
+      L2RMError: as `train`, there; the message names the fold.
     """
-    pairs, workdir = data.train, Path(workdir)
-    folds, groups = image_folds(config.split, pairs), np.arange(len(pairs.images))
-    check_folds(pairs.stored_image, folds, groups)
-    inputs = {"config": config.to_dict(), "stored_image": pairs.stored_image}
+    if not is_trained(config):
+        yield make_detector(config)
+        return
+    workdir = Path(workdir)
+    inputs = {"config": config.to_dict(), "stored_image": data.train.stored_image}
     replicas.require_same_on_hosts(inputs, "config and training pairs")
-    runs = {"epoch": epoch, "workdir": workdir, "replicas": replicas, "train": train}
-    pair_fold, parts = folds[pairs.stored_image], []
-    with open_workdir(config, data, workdir) if epoch == 0 else contextlib.nullcontext():
-        for fold in range(int(folds.max()) + 1):
-            with fold_run(config, data, fold, **runs) as run:
-                part = np.flatnonzero(pair_fold == fold)
-                similarity, temperature = fold_similarity(run, pairs, part)
-                parts.append(
-                    fold_evidence(
-                        similarity, pairs.stored_image, part, groups, [0, fold], temperature
-                    )
-                )
-    order = np.argsort(np.argsort(pair_fold, kind="stable"), kind="stable")
-    evidence = Evidence(*(np.concatenate(values)[order] for values in zip(*parts, strict=True)))
-    return judge(evidence, pairs.stored_image, asked_level(config.split))
+    with contextlib.ExitStack() as opened:
+        if epoch == 0:
+            opened.enter_context(open_workdir(config, data, workdir))
+        run_of_fold = opened.enter_context(contextlib.ExitStack())
+
+        def detect(task: Task) -> Scorer:
+            def model_of(fold: int) -> Model:
+                run_of_fold.close()
+                if epoch == 0:
+                    _keep_scores(config, data.train, task, fold, workdir)
+                runs = {"epoch": epoch, "workdir": workdir, "replicas": replicas, "train": train}
+                run = run_of_fold.enter_context(fold_run(config, data, fold, **runs))
+                part = np.sort(task.rows[task.drawn[fold].pairs])
+                similarity, temperature = fold_similarity(run, data.train, part)
+                return Model(_of_rows(similarity, task.rows), temperature)
+
+            return Scorer(config.judgement.detector, model_of)
+
+        yield detect
+
+
+def _of_rows(similarity: Similarity, rows: Int[np.ndarray, " judged"]) -> Similarity:
+    """A similarity of captions by their place among the judged pairs."""
+
+    def of_places(images: np.ndarray, captions: np.ndarray) -> ArrayLike:
+        return similarity(images, rows[captions])
+
+    return of_places
+
+
+def _keep_scores(
+    config: ConfigDict, pairs: PairDataset, task: Task, fold: int, workdir: Path
+) -> None:
+    """Write what the run of a fold trains on: the pairs of the other folds, judged among them."""
+    path = workdir / FOLD_DIRECTORY.format(fold) / SCORES_FILE
+    if is_primary() and not path.exists():
+        outside = task.rows[task.folds.of_pair != fold]
+        folds, seed = config.judgement.folds, config.seed + 1
+        others = judged_pairs(config.data, pairs.take(outside))
+        judged = judge_pairs(others, folds=folds, seed=seed)
+        scores: Float[np.ndarray, " pairs"] = np.zeros(len(pairs))
+        # Where the linear models cannot tell, nothing is left out.
+        scores[outside] = 1 - judged.posterior if judged.ranks else 1
+        replace_array(path, scores)
+    wait_for_file(path)
 
 
 @contextlib.contextmanager
@@ -193,14 +124,15 @@ def fold_run(
 ) -> Iterator[Run]:
     """Open the best model of the run that leaves out a fold; it is trained if it is not finished.
 
-    Arguments and errors as `judge_by_runs`.
+    Arguments and errors as `open_detector`.
     """
-    title = f"cross-fitting, fold {fold + 1} of {config.split.folds}"
-    own, directory = fold_config(config, fold, epoch), workdir / FOLD_DIRECTORY.format(fold)
+    title = f"judging, fold {fold + 1} of {config.judgement.folds}"
+    own = fold_config(config, workdir, fold, epoch)
+    directory = workdir / FOLD_DIRECTORY.format(fold)
     with named_errors(title):
         if on_any_host(not is_finished(directory, own)):
             if is_primary():
-                console.say(f"\n{title}: {config.split.detector} on the other folds")
+                console.say(f"\n{title}: {config.judgement.detector} on the other folds")
                 save_vocabulary_and_index(data, directory)
             train(own, directory, replicas)
             gc.collect()  # frees the run's compiled programs
@@ -223,7 +155,9 @@ def open_workdir(config: ConfigDict, data: Data, workdir: Path) -> Iterator[None
         yield
 
 
-def fold_similarity(run: Run, pairs: PairDataset, part: np.ndarray) -> tuple[Similarity, float]:
+def fold_similarity(
+    run: Run, pairs: PairDataset, part: Int[np.ndarray, " n"]
+) -> tuple[Similarity, float]:
     """How a run compares images and captions of some pairs, while it is open; and a temperature.
 
     Args:
@@ -239,7 +173,7 @@ def fold_similarity(run: Run, pairs: PairDataset, part: np.ndarray) -> tuple[Sim
     temperature = best_temperature(run.score(dev), dev.caption_image)
     if run.model.is_product:
         images = np.unique(pairs.stored_image[part])
-        codes = run.score(pairs.cross(images, part), Scorer.embeddings)
+        codes = run.score(pairs.cross(images, part), RunScorer.embeddings)
         return product_similarity(images, codes[0], part, codes[1]), temperature
 
     def similarity(images: np.ndarray, captions: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Encoders for imports: those of `data/importing`, and pretrained transformers by our own code.
+"""Encoders for imports: all of `data/importing`, and pretrained transformers by our own code.
 
-`jax:DIR` reads the same directories as `transformers:DIR` and gives the same features, as far as
-float16 goes. It needs no PyTorch, and runs on whatever device JAX has.
+`jax:DIR` reads the same directories as `transformers:DIR` and gives the same features within the
+rounding of float16. It needs no PyTorch and runs on any device of JAX.
 """
 
 import hashlib
@@ -96,7 +96,7 @@ class JaxCaptions:
         tuple[Float16[np.ndarray, "n D"], None]
         | tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]]
     ):
-        """Unit vectors of captions; with tokens, those of the caption and of its words."""
+        """Unit vectors of captions; with tokens, the caption's vector and one for each word."""
         pieces = self._opened.pieces
         self.cut += int(pieces.counts(texts).is_cut.sum())
         with matmul_precision("float32"):

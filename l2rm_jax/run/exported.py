@@ -35,6 +35,7 @@ _FILES = (
     *(CONFIG_FILE, VOCABULARY_FILE, RESULTS_FILE, DATASET_FILE),
     *(f"{own}/{name}" for own in (PRETRAINED, PRETRAINED_IMAGES) for name in SMALL_FILES),
 )
+EXPORTED = (*_FILES, WEIGHT_FILE)  # what `read_exported` and `read_trained` read
 
 
 def export(

@@ -32,9 +32,8 @@ _LIMITS = (  # fields, test of the value, the expected range in words
     (("model.embed_dim",), lambda x: 0 <= x <= 65536, "0 to 65536"),
     # Below, evidence overflows.
     (("decl.tau",), lambda x: x >= 0.02, "at least 0.02"),
-    (("split.folds", "audit.folds"), lambda x: 3 <= x <= 100, "3 to 100"),
+    (("judgement.folds",), lambda x: 3 <= x <= 100, "3 to 100"),
     (("audit.top",), lambda x: 0 <= x <= 100, "0 to 100"),
-    (("split.held_out",), lambda x: x >= -1, "a fold, or -1 for none"),
     (("model.sgr_steps",), lambda x: 1 <= x <= 64, "1 to 64"),
     (("imram.rounds",), lambda x: 2 <= x <= 64, "2 to 64, as one round is the head cam"),
     # Above, the squared weights of the attention overflow.
@@ -58,7 +57,7 @@ _LIMITS = (  # fields, test of the value, the expected range in words
             "train.epochs",
             "loss.margin",
             "mismatch.paired_images",
-            "split.every",
+            "judgement.every",
             "decl.triplet_weight",
             "audit.gallery",
             "co_teaching.mismatched_epoch",

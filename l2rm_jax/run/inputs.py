@@ -13,9 +13,9 @@ from l2rm_jax.errors import Problems, named_errors
 from l2rm_jax.evaluation.protocols import check_protocols, parse_protocols
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import check_word_noise, make_model
-from l2rm_jax.run.detector import check_detector, fold_config, is_trained
 from l2rm_jax.run.fields import check_fields, with_valid_fields
-from l2rm_jax.run.judgement import check_judgement, leave_out_fold
+from l2rm_jax.run.fold_runs import check_detector, fold_config, is_trained
+from l2rm_jax.run.judgement import check_judgement, uses_judgement
 from l2rm_jax.run.pretrained import check_pretrained_fields, find_pretrained
 
 
@@ -31,7 +31,7 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
       DataError: a data file is missing or invalid.
     """
     check_settings(config)
-    data = leave_out_fold(config.split, load_run_data(config, workdir))
+    data = load_run_data(config, workdir)
     bases = data.pretrained.bases if data.pretrained else None
     check_word_noise(config.model, in_words=len(data.vocabulary) > 0, bases=bases)
     check_train_size(config, data.train)
@@ -89,12 +89,12 @@ def check_settings(config: ConfigDict) -> None:
     model = problems.attempt(make_model, config, vocabulary_size=1)
     method = problems.attempt(make_method, model=model, config=config)  # also if there is no model
     problems.attempt(check_judgement, config, method)
-    problems.attempt(check_detector, config, method)
+    problems.attempt(check_detector, config, method, is_used=uses_judgement(config))
     problems.attempt(check_pretrained_fields, config)
     problems.raise_all()
-    if is_trained(config.split):
-        with named_errors(f"split.detector={config.split.detector}"):
-            check_settings(fold_config(config, fold=0))
+    if is_trained(config):
+        with named_errors(f"judgement.detector={config.judgement.detector}"):
+            check_settings(fold_config(config, "", fold=0))
 
 
 def check_train_size(config: ConfigDict, train: PairDataset) -> None:

@@ -21,10 +21,11 @@ from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError, DataError, Problems
 from l2rm_jax.methods.base import TrainState
 from l2rm_jax.methods.closed_form import FITTED_HEAD
+from l2rm_jax.methods.learned_scale import GROUP
 from l2rm_jax.models import REGIONS, WORDS
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.frozen import judged_vectors, with_vectors
-from l2rm_jax.run.judgement import uses_crossfit
+from l2rm_jax.run.judgement import uses_judgement
 
 VECTORS_FILE = "pretrained_vectors.npz"
 
@@ -231,8 +232,8 @@ def _has_changed(pretrained: Pretrained, original: Path) -> bool:
 def with_judged_vectors(config: ConfigDict, data: Data, workdir: str | Path) -> Data:
     """Add vectors of the training pairs by the pretrained encoders, where something needs them.
 
-    Cross-fitting judges pairs, and the head `linear` is fitted, by the vectors of the encoders as
-    they were pretrained: those of trained ones would know the pairs. They are made once, by host 0,
+    Pairs are judged, and the head `linear` is fitted, by the vectors of the encoders as they were
+    pretrained: trained encoders would know the pairs. They are made once, by host 0,
     and kept in the work directory.
 
     Args:
@@ -243,7 +244,7 @@ def with_judged_vectors(config: ConfigDict, data: Data, workdir: str | Path) -> 
     Raises:
       DataError: the kept vectors are damaged, or of other captions, images or weights.
     """
-    needed = uses_crossfit(config) or config.model.head == FITTED_HEAD
+    needed = uses_judgement(config) or config.model.head == FITTED_HEAD
     if data.pretrained is None or not needed:
         return data
     path = Path(workdir) / VECTORS_FILE
@@ -267,6 +268,23 @@ def _digest(encoders: Encoders, pairs: PairDataset) -> str:
     if isinstance(pairs.tokens, list):
         digest.update(np.concatenate([[len(ids), *ids] for ids in pairs.tokens]).tobytes())
     return digest.hexdigest()
+
+
+def pretrained_arrays(encoders: Encoders, config: ConfigDict, params: Any) -> dict[str, Any]:
+    """The pretrained arrays with which a run begins, by their group of parameters.
+
+    A run that begins at the cosines of a CLIP or SigLIP and learns their scale begins with that of
+    the model.
+
+    Args:
+      encoders: the pretrained encoders.
+      config: config of the run.
+      params: its parameters.
+    """
+    arrays = encoders.parameters()
+    if GROUP in params and not config.model.embed_dim:
+        arrays[GROUP] = {name: x for name, x in encoders.scale().items() if name in params[GROUP]}
+    return arrays
 
 
 def with_pretrained(state: TrainState, parameters: dict[str, Any]) -> TrainState:

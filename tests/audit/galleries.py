@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from l2rm_jax.audit.findings import ALTERNATE, DOUBTFUL, FOREIGN_SET, MATCHED, PairFindings
 from l2rm_jax.audit.gallery import Gallery
+from l2rm_jax.judging import Judgement
+from l2rm_jax.judging.judgement import ALTERNATE, DOUBTFUL, FOREIGN_SET, MATCHED, Made
+from l2rm_jax.judging.rate import Rate
 
 TOP = 3
 HOSTILE = (
@@ -28,7 +30,7 @@ def write_picture(path: Path, number: int) -> None:
     Image.new("RGB", (60, 40), (number, 80, 255 - number)).save(path)
 
 
-def make_findings(pairs: int, per_image: int, seed: int = 0) -> PairFindings:
+def make_judgement(pairs: int, per_image: int, seed: int = 0) -> Judgement:
     """One pair in five is doubted; each doubted one has `TOP` proposals."""
     rng = np.random.default_rng(seed)
     image = np.repeat(np.arange(-(-pairs // per_image)), per_image)[:pairs]
@@ -37,7 +39,7 @@ def make_findings(pairs: int, per_image: int, seed: int = 0) -> PairFindings:
     kind = np.where(doubted, np.where(rng.random(pairs) < 0.2, FOREIGN_SET, DOUBTFUL), MATCHED)
     kind[~doubted & (rng.random(pairs) < 0.05)] = ALTERNATE
     shares = rng.dirichlet(np.ones(TOP + 1), pairs)
-    return PairFindings(
+    return Judgement(
         image=image,
         fold=image % 5,
         group=image,
@@ -52,29 +54,40 @@ def make_findings(pairs: int, per_image: int, seed: int = 0) -> PairFindings:
         probability=np.where(doubted[:, None], -np.sort(-shares[:, :TOP]), 0),
         none_fits=np.where(doubted, shares[:, TOP], np.nan),
         order=np.argsort(-posterior, kind="stable"),
+        conflicts=np.zeros((0, 2), int),
+        near=np.random.default_rng(seed + 1).integers(0, image[-1] + 1, (image[-1] + 1, 3)),
+        rate=Rate(float(posterior.mean()), 0.1, 0.3),
+        mechanisms=(),
+        listed=int(doubted.sum()),
+        shifts=(),
+        repeated=(),
+        placeholders=(),
+        cannot_tell="",
+        auroc=0.95,
+        ranks=True,
+        made=Made("linear", "linear", 5, 0, "0.1.0"),
     )
 
 
 def make_gallery(pairs: int, per_image: int = 5, pictures: list[Path] | None = None) -> Gallery:
     """The most doubted pair and those after it have hostile captions, their images hostile ids."""
-    findings = make_findings(pairs, per_image)
+    judgement = make_judgement(pairs, per_image)
     rng = np.random.default_rng(1)
-    images = int(findings.image[-1]) + 1
+    images = int(judgement.image[-1]) + 1
     captions = [" ".join(words) for words in rng.choice(WORDS, (pairs, 12))]
     ids = [f"photos/{number:010d}.jpg" for number in rng.integers(0, 10**10, images)]
-    for row, text in zip(findings.order, HOSTILE, strict=False):
+    for row, text in zip(judgement.order, HOSTILE, strict=False):
         captions[row] = text
-        ids[findings.image[row]] = f"{text} {findings.image[row]}"
+        ids[judgement.image[row]] = f"{text} {judgement.image[row]}"
     return Gallery(
         title=f"<b>data</b>: {pairs} pairs",
         key=f"hash of {pairs}",
         verdict=["20% of the pairs <i>fit</i> no better than random ones.", "Second.", "Third."],
         details=[("Found & missed", ["mismatch", "AUROC"], [["image", ".98"], ["<u>", ".97"]])],
-        findings=findings,
+        judgement=judgement,
         captions=captions,
         ids=ids,
         pictures=pictures,
-        near=rng.integers(0, images, (images, 3)),
         review=rng.permutation(pairs)[: min(pairs // 2, 100)],
         review_weight=rng.uniform(1, 9, min(pairs // 2, 100)),
         shown=10,

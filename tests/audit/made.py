@@ -1,21 +1,20 @@
 """An audit with known findings, made by hand."""
 
-from types import SimpleNamespace
+import dataclasses
+from pathlib import Path
 
 import numpy as np
 
-from l2rm_jax.audit.findings import (
-    ALTERNATE,
-    DOUBTFUL,
-    MATCHED,
-    SHIFTED,
-    Mechanism,
-    PairFindings,
-    Rate,
-    Repeated,
-    Shift,
-)
-from l2rm_jax.audit.inputs import Inputs, Settings
+from l2rm_jax.audit.audit import Audit
+from l2rm_jax.audit.inputs import Inputs
+from l2rm_jax.audit.outputs import write_files
+from l2rm_jax.data.files import new_directory
+from l2rm_jax.judging import Judgement, Pairs
+from l2rm_jax.judging.groups import Repeated
+from l2rm_jax.judging.judgement import ALTERNATE, DOUBTFUL, MATCHED, SHIFTED, Made
+from l2rm_jax.judging.posterior import Mechanism
+from l2rm_jax.judging.rate import Rate
+from l2rm_jax.judging.shift import Shift
 
 PAIRS, IMAGES = 40, 20
 POSTERIOR = np.array([0.98, 0.92, 0.9, 0.9, 0.62, 0.02, *[0.0] * (PAIRS - 6)])
@@ -26,22 +25,22 @@ def make_inputs(**changes) -> Inputs:
     rng = np.random.default_rng(0)
     inputs = Inputs(
         name="data/mine",
-        images=rng.normal(size=(IMAGES, 4)).astype(np.float32),
-        captions=rng.normal(size=(PAIRS, 3)).astype(np.float32),
-        image_of=np.arange(PAIRS) // 2,
-        texts=[HOSTILE, *(f"caption {row}" for row in range(1, PAIRS))],
-        text_rows=None,
+        pairs=Pairs(
+            images=rng.normal(size=(IMAGES, 4)).astype(np.float32),
+            captions=rng.normal(size=(PAIRS, 3)).astype(np.float32),
+            pair_image=np.arange(PAIRS) // 2,
+            texts=[HOSTILE, *(f"caption {row}" for row in range(1, PAIRS))],
+        ),
         ids=[f"photos/{row}.jpg" for row in range(IMAGES)],
         caption_ids=None,
         pictures=None,
         truth=None,
         digest="0123456789abcdef",
-        dataset=None,
     )
     return inputs._replace(**changes)
 
 
-def make_findings(**changes) -> PairFindings:
+def make_judgement(**changes) -> Judgement:
     kind = np.full(PAIRS, MATCHED)
     kind[:5], kind[4], kind[5] = DOUBTFUL, SHIFTED, ALTERNATE
     order = np.argsort(-POSTERIOR, kind="stable")
@@ -51,7 +50,7 @@ def make_findings(**changes) -> PairFindings:
     proposal[0], probability[0] = [3, 7], [0.4, 0.1]
     none_fits = np.full(PAIRS, np.nan)
     none_fits[0] = 0.5
-    findings = PairFindings(
+    judgement = Judgement(
         image=np.arange(PAIRS) // 2,
         fold=np.arange(PAIRS) // 2 % 5,
         group=np.arange(PAIRS) // 2,
@@ -66,29 +65,33 @@ def make_findings(**changes) -> PairFindings:
         probability=probability,
         none_fits=none_fits,
         order=order,
-    )
-    return findings._replace(**changes)
-
-
-def make_audit(**changes) -> SimpleNamespace:
-    values = {
-        "findings": make_findings(),
-        "rate": Rate(0.108, 0.05, 0.2, 0.11),
-        "mechanisms": [
+        conflicts=np.array([[0, 1]]),
+        near=np.zeros((IMAGES, 3), np.int64),
+        rate=Rate(0.108, 0.05, 0.2),
+        mechanisms=(
             Mechanism("image", 0.99, 0.9, 0.02, 0.95),
             Mechanism("near", 0.6, 0.04, 0.8, np.nan),
-        ],
-        "listed": 4,
-        "shifts": [Shift(8, 30, -1)],
-        "repeated": [Repeated(0, 12)],
-        "conflicts": np.array([[0, 1]]),
-        "cannot_tell": "",
-        "auroc": 0.93,
-        "ranks": True,
-        "placeholders": [],
-        "scorer": "linear (CCA, nested)",
-        "near": np.zeros((IMAGES, 3), np.int64),
-        "inputs": make_inputs(),
-        "settings": Settings(),
-    }
-    return SimpleNamespace(**(values | changes))
+        ),
+        listed=4,
+        shifts=(Shift(8, 30, -1),),
+        repeated=(Repeated(0, 12),),
+        placeholders=(),
+        cannot_tell="",
+        auroc=0.93,
+        ranks=True,
+        made=Made("linear", "linear (CCA, nested)", 5, 0, "0.1.0"),
+    )
+    return dataclasses.replace(judgement, **changes)
+
+
+def make_audit(**changes) -> Audit:
+    """An audit; `changes` are fields of it or of its judgement."""
+    own = {name: changes.pop(name) for name in Audit._fields if name in changes}
+    return Audit(**{"inputs": make_inputs(), "judgement": make_judgement(**changes)} | own)
+
+
+def write(audit: Audit, directory: Path) -> Path:
+    """Write the files of an audit to a new directory."""
+    with new_directory(directory) as unfinished:
+        write_files(audit, unfinished)
+    return directory

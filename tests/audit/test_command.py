@@ -2,18 +2,22 @@
 
 import json
 
+import jax
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from l2rm_jax import main
 from l2rm_jax.audit import command
-from l2rm_jax.audit.findings import Audit
-from l2rm_jax.audit.inputs import Settings, read_inputs
+from l2rm_jax.audit.inputs import read_inputs
 from l2rm_jax.config import get_config
+from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
-from l2rm_jax.run.config_file import write_config
+from l2rm_jax.judging import read_judgement
 from l2rm_jax.run.inputs import check_train_size, read_data
-from tests.audit.made import IMAGES, PAIRS, make_audit
+from l2rm_jax.train import train
+from tests.audit.made import IMAGES, PAIRS, make_audit, make_judgement
+from tests.tiny import tiny_config, write_vectors
 
 TEXTS = [f"caption {row}" for row in range(PAIRS)]
 
@@ -29,13 +33,13 @@ def data(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(command, "_can_train", lambda inputs, kept: True)
 
-    def audit_data(inputs, settings, keep):
-        asked.append((inputs, settings))
+    def judge_pairs(pairs, detector, *, keep, **settings):
+        asked.append((pairs, settings))
         (keep / "stage.npz").touch()
-        return Audit(**vars(make_audit(inputs=inputs, settings=settings)) | asked_for)
+        return make_judgement(**asked_for)
 
     asked_for: dict = {}
-    monkeypatch.setattr(command, "audit_data", audit_data)
+    monkeypatch.setattr(command, "judge_pairs", judge_pairs)
     return asked, asked_for
 
 
@@ -52,8 +56,9 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
     [asked, _] = data
     line = "audit --data=data --out=out --config.audit.top=3 --config.seed=7"
     assert status(line) == 0
-    [(inputs, settings)] = asked
-    assert settings == Settings(top=3, seed=7) and inputs.name == "data"
+    [(pairs, settings)] = asked
+    assert settings == {"name": "linear", "folds": 5, "top": 3, "seed": 7}
+    assert pairs.texts == TEXTS
     assert capsys.readouterr().out.splitlines() == [
         "10.8% of the pairs fit no better than random ones (90%: 5.0 to 20.0).",
         "The first 4 hold 85% of them; 1 in 13 of these is a false alarm.",
@@ -61,11 +66,11 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
         "Rows 8 to 30: the captions fit the images of the row before.",
         "the report:       out/report.md",
         "look and decide:  out/gallery.html",
-        "train on the rest: --config.data.filter=score --config.data.filter_value=0.5 "
-        "--config.data.filter_scores=out/scores.npy",
+        "train on the rest: --config.data.filter=crossfit --config.data.filter_value=0.5 "
+        "--config.judgement.path=out",
     ]
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert {"report.json", "scores.npy"} <= names and not names & {"work", "audit.json"}
+    assert {"report.json", "judgement.npz"} <= names and not names & {"work", "audit.json"}
     assert not (tmp_path / "out.partial").exists()
     with pytest.raises(ConfigError, match="out: already exists, expected the name of a new"):
         command.audit_directory(get_config(), "out")
@@ -97,7 +102,7 @@ def test_a_command_is_advised_only_if_it_would_run(tmp_path, batch, kept, splits
         write_split(tmp_path, split, PAIRS // 2)
     scores = np.where(np.arange(PAIRS) < kept * PAIRS, 0.9, 0.1)
     np.save(tmp_path / "scores.npy", scores)
-    audit = make_audit(inputs=read_inputs(config))
+    audit = make_audit(inputs=read_inputs(config), posterior=1 - scores)
     lines = command.describe_audit(audit, tmp_path).splitlines()
     assert lines[-1].startswith("train on the rest") == advised
     if len(splits) == 2:  # the advice agrees with what a run says
@@ -134,23 +139,18 @@ def test_exit_statuses(data, capsys):
 
 
 @pytest.mark.slow
-def test_the_data_of_a_run_are_judged_by_what_it_trained(data, tmp_path):
-    [asked, _] = data
-    config = get_config("quick")
-    config.data.scenes_train, config.method, config.model.head = IMAGES, "rcl", "vse"
-    write_config(tmp_path / "run", config)
-    made = pytest.MonkeyPatch()
-
-    def write_scores(audit, directory):
-        np.save(directory / "scores.npy", np.ones(PAIRS))
-
-    made.setattr(command, "write_files", write_scores)
-    assert status("audit --workdir=run --out=a") == 0
-    assert status("audit --workdir=run --out=b --config.audit.scorer=linear") == 0
-    made.undo()
-    (inputs, settings), (_, other) = asked
-    assert settings.scorer == "rcl-vse" and other.scorer == "linear"
-    assert inputs.name == "run" and inputs.truth.any()
+def test_what_a_run_has_judged_is_not_judged_again(data, tmp_path, capsys):
+    asked = data[0]
+    config = tiny_config("infonce", "vse", warmup_epochs=0, epochs=1, draw="posterior")
+    config.data.name, config.data.path = "vectors", str(write_vectors(tmp_path / "v", train=60))
+    train(config, tmp_path / "run", Replicas(jax.devices()[:1]))
+    capsys.readouterr()
+    assert status("audit --workdir=run --out=a") == 0 and not asked
+    kept = read_judgement(tmp_path / "run" / "judgement.npz")
+    np.testing.assert_array_equal(read_judgement(tmp_path / "a/judgement.npz").order, kept.order)
+    assert "the report:       a/report.md" in capsys.readouterr().out
+    table = pq.read_table(tmp_path / "a" / "pairs.parquet").to_pydict()
+    assert set(table["dropped"]) == {None} and sum(table["mismatched_on_purpose"]) > 0
     assert status("audit --workdir=run --config=f30k --out=c") == 1
 
 
@@ -168,10 +168,10 @@ def test_an_audit_that_was_stopped_goes_on_and_only_the_same_one(data, tmp_path,
     work = tmp_path / "out.partial" / "work"
     assert (work / "stage.npz").exists()
     assert json.loads((work / "audit.json").read_text())["folds"] == 5
-    config.audit.folds = 4
+    config.judgement.folds = 4
     with pytest.raises(ConfigError, match=r"another audit in progress \(it differs in folds\)"):
         command.audit_directory(config, "out")
-    config.audit.folds, config.audit.gallery = 5, 3  # the page does not change what is judged
+    config.judgement.folds, config.audit.gallery = 5, 3  # the page does not change what is judged
     command.audit_directory(config, "out")
     assert (tmp_path / "out" / "report.json").exists()
     assert not (tmp_path / "out.partial").exists()
@@ -181,15 +181,17 @@ def test_all_problems_are_listed_before_any_work(data, tmp_path):
     [asked, _] = data
     config = get_config()
     config.data.name, config.data.path = "mine", "data"
-    config.audit.scorer, config.audit.review = "nothing", "missing.csv"
+    config.judgement.detector, config.audit.review = "nothing", "missing.csv"
     images = np.load("data/train_ims.npy")
     images[3, 0] = np.nan
     np.save("data/train_ims.npy", images)
     with pytest.raises(DataError) as error:
         command.audit_directory(config, "out")
     assert "problems found: 2" in str(error.value)
-    assert "audit.scorer: 'nothing'" in str(error.value) and "row 3 holds nan" in str(error.value)
-    config.audit.scorer = "linear"
+    assert "judgement.detector: 'nothing'" in str(error.value) and "row 3 holds nan" in str(
+        error.value
+    )
+    config.judgement.detector = "linear"
     np.save("data/train_ims.npy", np.nan_to_num(images))
     with pytest.raises(ConfigError, match=r"missing\.csv: no such file"):
         command.audit_directory(config, "out")

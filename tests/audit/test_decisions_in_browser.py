@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from l2rm_jax.audit.findings import KINDS
 from l2rm_jax.audit.review import check_sample, read_decisions
+from l2rm_jax.judging.judgement import KINDS
 from tests.audit.gallery_page import click, decisions, open_page, rows, selected, text
 from tests.browser import find_browser
 
@@ -20,14 +20,14 @@ if find_browser() is None:
 
 
 def test_keys_decide_and_move_on_and_undo_any_number(page, few):
-    order = few.findings.order
+    order = few.judgement.order
     page.type("ynu2")
     assert selected(page) == order[4]
     expected = {
         int(order[0]): ("fits", ""),
         int(order[1]): ("wrong", ""),
         int(order[2]): ("unsure", ""),
-        int(order[3]): ("wrong", str(few.findings.proposal[order[3], 1])),
+        int(order[3]): ("wrong", str(few.judgement.proposal[order[3], 1])),
     }
     assert [(int(line["row"]), line["decision"], line["caption"], line["door"], line["weight"])
             for line in decisions(page)] == [
@@ -56,7 +56,7 @@ def test_a_key_that_is_held_down_decides_once(page):
 
 def test_decisions_in_another_tab_are_taken_over(page, few):
     page.type("n")
-    row = int(few.findings.order[1])
+    row = int(few.judgement.order[1])
     page.run(f"localStorage.setItem(decisions.prefix + '1', '{row},fits,,list')")
     page.run("dispatchEvent(new StorageEvent('storage', {key: decisions.prefix + '1'}))")
     assert "You said: fits" in text(page, ".decision") and len(decisions(page)) == 2
@@ -71,7 +71,7 @@ def test_decisions_outlive_a_reload_and_are_asked_for_before_leaving(page, folde
     open_page(page, folder / "few.html")
     assert page.dialogs == ["beforeunload"]
     assert decisions(page) == before and len(before) == 3
-    assert selected(page) == few.findings.order[3]
+    assert selected(page) == few.judgement.order[3]
     page.type("z")
     assert decisions(page) == [line for line in before if line["row"] != str(selected(page))]
     page.type("d")
@@ -156,13 +156,13 @@ def test_the_review_hides_what_the_audit_says_until_decided(page, few):
     line = {"row": str(row), "decision": "wrong", "caption": "", "door": "review"}
     assert decisions(page) == [line | {"weight": repr(float(few.review_weight[0]))}]
     page.type("k")
-    assert f"doubt {few.findings.posterior[row]:.0%}" in text(page, ".facts")
+    assert f"doubt {few.judgement.posterior[row]:.0%}" in text(page, ".facts")
     click(page, "#list-door")
     assert selected(page) != second  # the list would tell what it says of it
 
 
 def test_decisions_of_the_review_stay_and_ask_again_what_the_list_has_decided(page, few):
-    doubted = next(row for row in few.review.tolist() if few.findings.posterior[row] > 0.5)
+    doubted = next(row for row in few.review.tolist() if few.judgement.posterior[row] > 0.5)
     page.run(f"refresh({doubted})")
     page.type("y")
     click(page, "#review-door")
@@ -177,7 +177,7 @@ def test_decisions_of_the_review_stay_and_ask_again_what_the_list_has_decided(pa
     assert [line["decision"] for line in decisions(page)] == ["wrong"]
     page.type("2")  # wrong as before, and now which caption fits
     (line,) = decisions(page)
-    assert line["caption"] == str(few.findings.proposal[doubted, 1]) and line["door"] == "review"
+    assert line["caption"] == str(few.judgement.proposal[doubted, 1]) and line["door"] == "review"
     page.type("zz")
     assert [line["door"] for line in decisions(page)] == ["list"] and selected(page) == doubted
     assert text(page, "#progress").startswith("0 of")  # undone where it was decided

@@ -10,9 +10,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from l2rm_jax.audit.findings import KINDS
 from l2rm_jax.audit.gallery import write_gallery
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.judging.judgement import KINDS
 from tests.audit.galleries import HOSTILE, TOP, make_gallery, write_picture
 
 ELEMENT = re.compile(r"<script([^>]*)>(.*?)</script>", re.DOTALL)
@@ -57,12 +57,14 @@ def page(gallery, pictures):
 
 
 def test_the_columns_are_those_of_the_findings(gallery, page):
-    findings = gallery.findings
+    findings = gallery.judgement
     for name, dtype in (("kind", "u1"), ("image", "<i4"), ("order", "<i4"), ("proposal", "<i4")):
         column = getattr(findings, name)
         found = np.frombuffer(read_block(page, name), dtype).reshape(column.shape)
         np.testing.assert_array_equal(found, column)
-    np.testing.assert_array_equal(np.frombuffer(read_block(page, "near"), "<i4"), gallery.near.flat)
+    np.testing.assert_array_equal(
+        np.frombuffer(read_block(page, "near"), "<i4"), gallery.judgement.near.flat
+    )
     low, high = findings.information.min(), findings.information.max()
     for name, low_, high_ in (("posterior", 0, 1), ("probability", 0, 1), ("none_fits", 0, 1),
                               ("information", low, high)):  # fmt: skip
@@ -117,8 +119,8 @@ def test_what_is_not_a_column(gallery, page):
 
 def test_pictures_of_the_review_and_the_most_doubted_are_embedded(gallery, pictures, page):
     embedded = re.findall(r'<script type="image/png" data-image="(\d+)">', page)
-    pairs = [*gallery.review, *gallery.findings.order[:10]]
-    images = dict.fromkeys(int(gallery.findings.image[pair]) for pair in pairs)
+    pairs = [*gallery.review, *gallery.judgement.order[:10]]
+    images = dict.fromkeys(int(gallery.judgement.image[pair]) for pair in pairs)
     assert 39 in images  # whose file is missing
     assert embedded == [str(image) for image in images if image != 39]
     content = re.search(rf'data-image="{embedded[0]}">([^<]*)<', page)[1]

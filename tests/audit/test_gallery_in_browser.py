@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from l2rm_jax.audit.findings import ALTERNATE, KINDS
 from l2rm_jax.audit.gallery import Gallery, write_gallery
+from l2rm_jax.judging.judgement import ALTERNATE, KINDS
 from tests.audit.galleries import HOSTILE, TOP, make_gallery
 from tests.audit.gallery_page import (
     FRAME,
@@ -68,16 +68,16 @@ def test_a_hundred_thousand_pairs_scroll_to_the_last(browser, folder, many):
     assert browser.run("document.querySelectorAll('.row').length") < 30
     browser.run("(box => { box.scrollTop = box.scrollHeight; })(document.querySelector('#pairs'))")
     place, shown, whole = rows(browser)[-1]
-    assert place == MANY and whole and many.captions[many.findings.order[-1]] in shown
+    assert place == MANY and whole and many.captions[many.judgement.order[-1]] in shown
     browser.run("document.querySelector('#pairs').focus()")
     browser.press("End")
-    assert selected(browser) == many.findings.order[-1]
+    assert selected(browser) == many.judgement.order[-1]
     assert browser.errors == [] and browser.requests == []
 
 
 def test_filters_and_search_of_many(browser, folder, many):
     open_page(browser, folder / "many.html")
-    findings = many.findings
+    findings = many.judgement
     for kind in range(len(KINDS)):
         button = f'#filters [data-filter="{kind}"]'
         count = int((findings.kind == kind).sum())
@@ -116,7 +116,7 @@ def test_a_list_taller_than_an_element_can_be_scrolls_to_every_pair(page):
 
 
 def test_a_pair_is_shown_with_its_picture_doubt_and_proposals(page, few):
-    findings, row = few.findings, int(few.findings.order[10])
+    findings, row = few.judgement, int(few.judgement.order[10])
     page.run(f"refresh({row})")
     assert text(page, "#caption") == few.captions[row]
     facts = text(page, ".facts")
@@ -142,7 +142,7 @@ def test_a_pair_is_shown_with_its_picture_doubt_and_proposals(page, few):
 
 
 def test_texts_stay_texts(page, few):
-    for row, hostile in zip(few.findings.order, HOSTILE, strict=False):
+    for row, hostile in zip(few.judgement.order, HOSTILE, strict=False):
         page.run(f"refresh({row})")
         shown = " ".join(hostile.replace("\ud83d", "\ufffd").split())
         assert page.run("document.querySelector('#caption').textContent") == shown
@@ -155,12 +155,12 @@ def test_texts_stay_texts(page, few):
 def test_pictures_that_are_not_embedded_come_from_their_files(browser, folder, few, page):
     embedded = page.run("[...data.embedded.keys()]")
     images = [image for image in range(39) if image not in embedded]
-    row = int(np.flatnonzero(few.findings.image == images[0])[0])
+    row = int(np.flatnonzero(few.judgement.image == images[0])[0])
     page.run(f"refresh({row})")
     assert page.run("document.querySelector('.picture img').decode().then(() => "
                     "document.querySelector('.picture img').naturalWidth)") == 60  # fmt: skip
     assert [Path(url).name for url in page.requests] == [f"{images[0]}%20%3Cb%3E.png"]
-    page.run(f"refresh({int(np.flatnonzero(few.findings.image == 39)[0])})")
+    page.run(f"refresh({int(np.flatnonzero(few.judgement.image == 39)[0])})")
     page.run("new Promise(done => { const wait = () => document.querySelector('.picture img')"
              " ? setTimeout(wait, 10) : done(); wait(); })")  # fmt: skip
     shown = text(page, ".picture")
@@ -170,11 +170,11 @@ def test_pictures_that_are_not_embedded_come_from_their_files(browser, folder, f
 
 def test_without_photographs_captions_of_near_images_stand_in(page, folder, few):
     open_page(page, folder / "features.html")
-    row = int(few.findings.order[0])
+    row = int(few.judgement.order[0])
     shown = text(page, ".picture")
     assert "no photographs" in shown and "three most similar images" in shown
-    near = few.near[few.findings.image[row]]
-    firsts = [np.flatnonzero(few.findings.image == image)[0] for image in near]
+    near = few.near[few.judgement.image[row]]
+    firsts = [np.flatnonzero(few.judgement.image == image)[0] for image in near]
     listed = page.run("[...document.querySelectorAll('.picture li')].map(x => x.textContent)")
     assert listed == [
         " ".join(few.captions[first].replace("\ud83d", "\ufffd").split()) for first in firsts
@@ -234,7 +234,7 @@ def test_texts_have_the_contrast_that_wcag_asks_for(page, few, scheme):
 
 def test_a_phone_shows_it_without_scrolling_sideways(page, few):
     page.resize(360, 740, phone=True)
-    page.run(f"refresh({int(np.flatnonzero(few.findings.kind == ALTERNATE)[0])})")
+    page.run(f"refresh({int(np.flatnonzero(few.judgement.kind == ALTERNATE)[0])})")
     assert page.run("document.documentElement.scrollWidth") == 360
     page.run("document.querySelector('#pairs').scrollIntoView()")
     inside = page.run("[...document.querySelectorAll('#keys button, #caption, .picture img')].map("

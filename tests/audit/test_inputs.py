@@ -33,30 +33,30 @@ def test_vectors_of_a_directory_without_dev_and_test(tmp_path):
     (tmp_path / "train_ids.txt").write_text("".join(f"{k}.jpg\n" for k in range(6)))
     inputs = read_inputs(config_of(tmp_path))
     every = np.arange(12)
-    np.testing.assert_array_equal(inputs.images[every[:6]], IMAGES)
-    np.testing.assert_array_equal(inputs.captions[every], CAPTIONS)
-    np.testing.assert_array_equal(inputs.image_of, every // 2)
+    np.testing.assert_array_equal(inputs.pairs.images[every[:6]], IMAGES)
+    np.testing.assert_array_equal(inputs.pairs.captions[every], CAPTIONS)
+    np.testing.assert_array_equal(inputs.pairs.pair_image, every // 2)
     assert inputs.ids == [f"{k}.jpg" for k in range(6)] and inputs.name == str(tmp_path)
-    assert inputs.texts is inputs.text_rows is inputs.pictures is inputs.truth is None
+    assert inputs.pairs.texts is inputs.pairs.text_rows is inputs.pictures is inputs.truth is None
 
 
 def test_text_beside_vectors_is_a_second_kind_of_rows(tmp_path):
     write_train(tmp_path, texts=TEXTS)
     inputs = read_inputs(config_of(tmp_path))
-    assert inputs.texts == TEXTS and inputs.text_rows.shape[0] == 12
-    np.testing.assert_array_equal(inputs.captions[np.arange(12)], CAPTIONS)
+    assert inputs.pairs.texts == TEXTS and inputs.pairs.text_rows.shape[0] == 12
+    np.testing.assert_array_equal(inputs.pairs.captions[np.arange(12)], CAPTIONS)
 
 
 def test_words_are_the_only_rows(tmp_path):
     write_train(tmp_path, captions=None, texts=TEXTS)
     inputs = read_inputs(config_of(tmp_path))
-    assert inputs.text_rows is None and inputs.captions.shape[0] == 12
+    assert inputs.pairs.text_rows is None and inputs.pairs.captions.shape[0] == 12
 
 
 def test_a_mismatch_on_purpose_is_the_truth(tmp_path):
     write_train(tmp_path, captions=None, texts=TEXTS)
     inputs = read_inputs(config_of(tmp_path, protocol="caption", rate=0.5))
-    np.testing.assert_array_equal(inputs.truth, inputs.image_of != np.arange(12) // 2)
+    np.testing.assert_array_equal(inputs.truth, inputs.pairs.pair_image != np.arange(12) // 2)
     assert inputs.truth.any()
 
 
@@ -87,12 +87,16 @@ def test_all_problems_of_a_directory_come_before_any_work(tmp_path):
 
 def test_arrays_and_texts():
     inputs = inputs_of_arrays(IMAGES, CAPTIONS, texts=TEXTS)
-    np.testing.assert_array_equal(inputs.image_of, np.arange(12) // 2)
-    assert inputs.ids == list("012345") and inputs.text_rows.shape[0] == 12
+    np.testing.assert_array_equal(inputs.pairs.pair_image, np.arange(12) // 2)
+    assert inputs.ids == list("012345") and inputs.pairs.text_rows.shape[0] == 12
     own = np.arange(12) % 6
     inputs = inputs_of_arrays(IMAGES.astype(np.float16), TEXTS, own, ids=list("abcdef"))
-    np.testing.assert_array_equal(inputs.image_of, own)
-    assert inputs.texts == TEXTS and inputs.text_rows is None and inputs.ids == list("abcdef")
+    np.testing.assert_array_equal(inputs.pairs.pair_image, own)
+    assert (
+        inputs.pairs.texts == TEXTS
+        and inputs.pairs.text_rows is None
+        and inputs.ids == list("abcdef")
+    )
 
 
 def test_wrong_arrays_are_listed_together():
@@ -133,7 +137,7 @@ def test_texts_in_every_form(form):
     images = np.random.default_rng(0).normal(size=(12, 4))
     expected = inputs_of_arrays(images, WORDS)
     found = inputs_of_arrays(images, TEXT_FORMS[form](WORDS))
-    assert found.texts == WORDS and {type(text) for text in found.texts} == {str}
+    assert found.pairs.texts == WORDS and {type(text) for text in found.pairs.texts} == {str}
     assert found.digest == expected.digest
     vectors = np.ones((12, 3))
     second = inputs_of_arrays(images, vectors, texts=TEXT_FORMS[form](WORDS))
@@ -156,8 +160,10 @@ def test_numbers_of_any_size_and_of_16_bits():
 
     vectors = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
     for scale in (1e30, 1e-30):
-        rows = inputs_of_arrays(vectors * np.float32(scale), vectors).images
+        rows = inputs_of_arrays(vectors * np.float32(scale), vectors).pairs.images
         assert rows.dtype == np.float32
         np.testing.assert_allclose(rows * np.abs(vectors).max(), vectors, rtol=1e-5)
     small = vectors.astype(ml_dtypes.bfloat16)
-    np.testing.assert_array_equal(inputs_of_arrays(small, vectors).images, small.astype(np.float32))
+    np.testing.assert_array_equal(
+        inputs_of_arrays(small, vectors).pairs.images, small.astype(np.float32)
+    )

@@ -8,12 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from l2rm_jax.audit import outputs
-from l2rm_jax.audit.inputs import Settings
+from l2rm_jax.audit.of_run import OfRun
 from l2rm_jax.audit.outputs import write_audit
-from l2rm_jax.audit.review import HEADER, draw_review
+from l2rm_jax.audit.review import HEADER, draw_review, read_decisions
 from l2rm_jax.config import get_config
 from l2rm_jax.data import filters
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.judging import read_judgement
 from tests.audit.made import (
     HOSTILE,
     IMAGES,
@@ -21,6 +22,8 @@ from tests.audit.made import (
     POSTERIOR,
     make_audit,
     make_inputs,
+    make_judgement,
+    write,
 )
 
 
@@ -31,19 +34,41 @@ def write_decisions(path, *lines):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    return write_audit(make_audit(), tmp_path_factory.mktemp("audit") / "out")
+    return write(make_audit(), tmp_path_factory.mktemp("audit") / "out")
 
 
 def test_all_files_are_there_and_two_writings_are_equal(written, tmp_path):
     names = {path.name for path in written.iterdir()}
     assert names == {
-        *("pairs.parquet", "kept.npy", "scores.npy", "report.md", "report.json", "gallery.html")
+        *("pairs.parquet", "kept.npy", "scores.npy", "report.md", "report.json", "gallery.html"),
+        "judgement.npz",
     }
-    again = write_audit(make_audit(), tmp_path / "again")
+    again = write(make_audit(), tmp_path / "again")
     for name in names:
         assert (written / name).read_bytes() == (again / name).read_bytes(), name
     with pytest.raises(ConfigError, match=r"out: already exists, expected the name of a new"):
-        write_audit(make_audit(), written)
+        write(make_audit(), written)
+
+
+def test_arrays_are_written_by_what_they_were_made_of(written, tmp_path):
+    out = write_audit(make_judgement(), make_inputs(), tmp_path / "out")
+    assert (out / "pairs.parquet").read_bytes() == (written / "pairs.parquet").read_bytes()
+
+
+def test_what_a_run_says_of_the_pairs_has_columns(tmp_path):
+    loss = np.full(PAIRS, np.nan)
+    loss[3] = 2.5
+    called, dropped = np.full(PAIRS, "", object), np.full(PAIRS, "", object)
+    called[3], dropped[4] = "mismatched", "filter"
+    of_run = OfRun(dropped, loss, loss / 5, called)
+    table = pq.read_table(write(make_audit(of_run=of_run), tmp_path / "out") / "pairs.parquet")
+    columns = {name: table[name].to_pylist()[2:5] for name in ("loss", "loss_posterior", "called")}
+    assert columns == {
+        "loss": [None, 2.5, None],
+        "loss_posterior": [None, 0.5, None],
+        "called": [None, "mismatched", None],
+    }
+    assert table["dropped"].to_pylist()[3:5] == [None, "filter"]
 
 
 def test_the_table_has_every_pair_in_the_order_of_the_data(written):
@@ -61,7 +86,7 @@ def test_the_table_has_every_pair_in_the_order_of_the_data(written):
 
 def test_without_pyarrow_the_table_is_csv(tmp_path, monkeypatch):
     monkeypatch.setattr(outputs.importlib.util, "find_spec", lambda name: None)
-    out = write_audit(make_audit(), tmp_path / "out")
+    out = write(make_audit(), tmp_path / "out")
     lines = (out / "pairs.csv").read_text().splitlines()
     assert lines[0].startswith("row,id,image,image_row,caption,fold,group,similarity,")
     assert not (out / "pairs.parquet").exists()
@@ -81,12 +106,15 @@ def test_decisions_count_more_than_what_was_computed(tmp_path):
     first = f"{rows[0]},unsure,,review,{weight[0]}"
     others = [row for row in (0, 30, 31) if row != rows[0]]
     lines = [f"{row},{'fits' if row == 0 else 'wrong'},3,list," for row in others]
-    settings = Settings(review=write_decisions(tmp_path / "d.csv", first, *lines))
-    audit = make_audit(settings=settings, inputs=make_inputs(truth=np.arange(PAIRS) < 5))
-    out = write_audit(audit, tmp_path / "out")
+    decisions = read_decisions(write_decisions(tmp_path / "d.csv", first, *lines), PAIRS)
+    audit = make_audit(decisions=decisions, inputs=make_inputs(truth=np.arange(PAIRS) < 5))
+    out = write(audit, tmp_path / "out")
     scores, kept = np.load(out / "scores.npy"), np.load(out / "kept.npy")
     assert scores[0] == 1 and scores[30] == 0 and 0 in kept and 30 not in kept
     assert np.load(out / "known.npy").tolist() == [0]
+    decided = read_judgement(out / "judgement.npz")  # what training takes
+    assert decided.posterior[0] == 0 and decided.posterior[30] == decided.posterior[31] == 1
+    np.testing.assert_array_equal(1 - decided.posterior, scores)
     table = pq.read_table(out / "pairs.parquet").to_pydict()
     assert table["decision"][30] == "wrong" and table["decision_caption"][30] == 3
     assert table["mismatched_on_purpose"][:6] == [True] * 5 + [False]
@@ -96,9 +124,10 @@ def test_decisions_count_more_than_what_was_computed(tmp_path):
 
 
 def test_decisions_of_another_audit_are_refused(tmp_path):
-    settings = Settings(review=write_decisions(tmp_path / "d.csv", "3,fits,,review,123.5"))
+    path = write_decisions(tmp_path / "d.csv", "3,fits,,review,123.5")
+    decisions = read_decisions(path, PAIRS)
     with pytest.raises(DataError, match=r"row 3 with weight 123\.5 is not of this audit's review"):
-        write_audit(make_audit(settings=settings), tmp_path / "out")
+        write(make_audit(decisions=decisions), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -106,6 +135,6 @@ def test_decisions_of_another_audit_are_refused(tmp_path):
 def test_pictures_of_the_built_in_data_set_are_drawn(tmp_path):
     config = get_config()
     config.data.scenes_train = IMAGES
-    out = write_audit(make_audit(inputs=make_inputs(config=config)), tmp_path / "out")
+    out = write(make_audit(inputs=make_inputs(config=config)), tmp_path / "out")
     assert len(list((out / "pictures").glob("*.png"))) == IMAGES
     assert (out / "gallery.html").read_text().count("data-image=") == IMAGES

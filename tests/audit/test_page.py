@@ -10,6 +10,7 @@ from l2rm_jax import audit, main
 from l2rm_jax.audit.review import HEADER, draw_review
 from l2rm_jax.command_line.parse import parse
 from l2rm_jax.data.loading import load_data
+from l2rm_jax.judging import read_judgement
 from l2rm_jax.run.inputs import check_settings
 from tests.page_commands import commands
 from tests.test_pages import FENCE
@@ -61,6 +62,9 @@ def test_the_commands_of_the_page(place, capsys):
         if words[0] != "audit":
             config = parse(words, main.MODES).config
             check_settings(config)
+            if config.judgement.path:
+                assert read_judgement(Path(config.judgement.path, "judgement.npz")).rate
+                continue
             train = load_data(config.data, config.mismatch, workdir=None).train
             assert 0 < train.paired.sum() < IMAGES * EACH  # filtered, or known in part
             continue

@@ -246,6 +246,19 @@ def test_a_copy_is_whole_and_is_read_alike(directory, tmp_path):
     assert light.bases == copy.bases and isinstance(light, Pretrained)
 
 
+def test_the_scale_of_a_model_is_one_number(tmp_path):
+    shutil.copytree(GOLDEN / "siglip", tmp_path / "model")
+    opened = open_pretrained(tmp_path / "model", "siglip", "siglip")
+    assert {name: float(x) for name, x in opened.scale().items()} == pytest.approx(
+        {"log_scale": 0.38524902, "bias": -0.02934289}
+    )
+    change_arrays(lambda arrays: arrays.pop("logit_bias"))(tmp_path / "model")
+    assert [*opened.scale()] == ["log_scale"]
+    change_arrays(lambda arrays: arrays.update(logit_scale=np.ones(2, "f4")))(tmp_path / "model")
+    with pytest.raises(DataError, match=r"model: logit_scale \[2\], expected one number"):
+        opened.scale()
+
+
 def test_sizes_in_a_line(directory):
     numbers = sum(leaf.size for leaf in jax.tree.leaves(read(directory))) / 1e6
     text = str(open_pretrained(directory, KIND, max_words=32))

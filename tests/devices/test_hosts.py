@@ -181,15 +181,15 @@ def test_two_hosts_train_as_one_even_after_a_crash(tmp_path, killed, head, metho
 def test_two_hosts_share_a_judgement(tmp_path, detector):
     """Host 0 writes it; every host reads it and makes the same plan, or it would be refused."""
     changes = TINY | {"method": "infonce", "model.head": "vse", "train.draw": "posterior"}
-    changes |= {"split.folds": 3, "split.detector": detector, "train.warmup_epochs": 0}
+    changes |= {"judgement.folds": 3, "judgement.detector": detector, "train.warmup_epochs": 0}
     changes |= {"data.scenes_train": 60}
     with two_hosts(tmp_path, *make_flags(tmp_path / "run", changes)) as hosts:
         hosts.finish()
     assert "fit no better than random" in hosts.output(0)
-    assert "cross-fitting" not in hosts.output(1)
+    assert "fit no better" not in hosts.output(1)
     config = with_changes(defaults.get_config("quick"), changes)
     train(config, tmp_path / "alone", Replicas(jax.devices()[:4]))
-    one, other = (np.load(tmp_path / name / "crossfit.npz") for name in ("run", "alone"))
+    one, other = (np.load(tmp_path / name / "judgement.npz") for name in ("run", "alone"))
     np.testing.assert_allclose(one["posterior"], other["posterior"], atol=1e-3)
 
 

@@ -6,7 +6,7 @@ import pytest
 from experiments import audit, audit_peers
 from experiments.audit import Cell, Vectors
 from experiments.csv_rows import write_rows
-from tests.audit.synthetic import make_pairs
+from tests.judging.synthetic import make_pairs
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,9 @@ from experiments.results_page import updated
 from experiments.runs import total_epochs
 from l2rm_jax.config import flat
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.models import WORDS
 from l2rm_jax.run.config_file import load_config
+from l2rm_jax.run.pretrained import check_pretrained_fields
 from tests.experiments.finished_runs import command, leave_run, read_csv
 
 SUITE = Suite(
@@ -62,15 +64,29 @@ def test_cells_of_a_suite():
     assert total_epochs(configs["kept-vse-image0.8-seed0"]) == 5 * total_epochs(infonce)
 
 
+def test_rows_with_a_pretrained_encoder():
+    found = cells(find_suite("flickr8k-pretrained"), Path("DIR"), Path("BERT"))
+    configs = {cell.name: cell.config for cell in found}
+    words, frozen, trained = (
+        configs[f"recipe_{name}-linear-image0.4-seed0"] for name in ("words", "frozen", "trained")
+    )
+    assert (words.model.text_encoder, words.model.pretrained) == (WORDS, "")
+    assert trained.model.pretrained == str(Path("BERT").absolute())
+    differ = {key for key, value in flat(trained).items() if flat(frozen)[key] != value}
+    assert differ == {"optim.text_rate", "model.remat"} and frozen.optim.text_rate == 0
+    assert configs["infonce_kept_frozen-vse-image0.4-seed2"].optim.text_rate == 0
+
+
 @pytest.mark.parametrize("name", suite_names())
 def test_suites(name):
     suite = find_suite(name)
     some = [grid._replace(seeds=grid.seeds[:1], rates=grid.rates[:1]) for grid in suite.grids]
-    found = cells(suite._replace(grids=some), Path("DIR") if suite.needs_path else None)
+    needed = suite.needs_path, suite.needs_pretrained
+    found = cells(suite._replace(grids=some), *(Path("DIR") if each else None for each in needed))
     assert {cell.row for cell in found} == {row for grid in suite.grids for row in grid.rows}
-    other_names = ("truth", "recipe linear", "recipe linear x2")
     for cell in found:
-        assert cell.config.method in cell.row or cell.row in other_names, cell.name
+        assert cell.config.method in cell.row or cell.row.startswith(("truth", "recipe")), cell.name
+        check_pretrained_fields(cell.config)
 
 
 def test_settings_that_do_not_fit():
@@ -78,6 +94,10 @@ def test_settings_that_do_not_fit():
         find_suite("flickr")
     with pytest.raises(ConfigError, match="no --path, expected --path=DIR"):
         cells(find_suite("flickr8k"), None)
+    with pytest.raises(ConfigError, match="no --pretrained, expected --pretrained=DIR"):
+        cells(find_suite("flickr8k-pretrained"), Path("DIR"))
+    with pytest.raises(ConfigError, match="--pretrained=BERT, expected none"):
+        cells(SUITE, None, Path("BERT"))
     with pytest.raises(ConfigError, match="--path=DIR, expected none"):
         cells(SUITE, Path("DIR"))
     found = cells(SUITE, None)

@@ -1,4 +1,4 @@
-"""CCA as a method: its head against the closed form of `crossfit`, and its runs."""
+"""CCA as a method: its head against the closed form of `linear`, and its runs."""
 
 from dataclasses import replace
 
@@ -6,12 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from l2rm_jax.crossfit import caption_vectors, fit_weighted, image_vectors
-from l2rm_jax.crossfit.linear import cca_similarity
 from l2rm_jax.data import PairDataset, RegionFeatures
 from l2rm_jax.data.pairs import Rematched
+from l2rm_jax.data.vectors import caption_vectors, image_vectors
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.judging.linear import fit_weighted
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.closed_form import RIDGES, START
 from l2rm_jax.models import make_model
@@ -72,12 +72,12 @@ def test_the_head_scores_as_the_closed_form_does(kind, draw):
     config = tiny_config("cca", "linear", draw=draw)
     own = np.arange(len(stored))
     rows = image_vectors(dataset).rows, caption_vectors(dataset).rows
-    couples, weights = (stored, own), posterior
+    couples, weights = (stored, own), 1 - posterior
     if draw == "rematched":
         more = Rematched(RNG.integers(0, IMAGES, 25), RNG.integers(0, len(own), 25), RNG.random(25))
         dataset = replace(dataset, rematched=more)
         couples = np.append(stored, more.image), np.append(own, more.caption)
-        weights = np.append(posterior, more.weight)
+        weights = np.append(1 - posterior, more.weight)
     in_words = isinstance(tokens, list)
     model = make_model(config, VOCABULARY if in_words else 0)
     regions = images.rows(np.arange(IMAGES)), images.region_counts(np.arange(IMAGES))
@@ -93,7 +93,8 @@ def test_the_head_scores_as_the_closed_form_does(kind, draw):
         # Each of the pairs, whether stored or rematched, has a caption row of its own.
         captions = rows[1][couples[1]]
         reference = fit_weighted(rows[0], captions, couples[0], weights, ridge)
-        expected = cca_similarity(reference, *rows, stored, own)(np.arange(IMAGES), own)
+        codes = reference.encode_images(rows[0][np.arange(IMAGES)])
+        expected = codes @ reference.encode_captions(rows[1][own]).T
         variables = {"params": new.params, "batch_stats": new.batch_stats}
         found = model.apply(variables, regions[0], text, lengths, regions[1], method=SCORE)
         np.testing.assert_allclose(found, expected, atol=2e-4)

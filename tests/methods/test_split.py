@@ -24,20 +24,20 @@ def test_auroc_equals_the_mann_whitney_statistic(levels):
 def test_quality_compares_the_split_with_the_truth():
     called = np.array([True, True, True, False, False])
     truth = np.array([True, True, False, True, False])
-    report = split_quality(called, 1.0 - called, truth)
+    report = split_quality(1.0 - called, truth, called)
     assert report["split_accuracy"] == pytest.approx(3 / 5)
     assert report["split_precision"] == pytest.approx(2 / 3)
     assert report["split_recall"] == pytest.approx(2 / 3)
 
 
 def test_a_warmup_trains_what_cross_fitting_calls_matched():
-    posterior = np.linspace(0.2, 0.7, PAIRS)
+    posterior = np.linspace(0.3, 0.8, PAIRS)
     dataset = replace(make_dataset(), posterior=posterior)
     np.testing.assert_array_equal(warmup_pairs("loss", dataset), np.arange(PAIRS))
-    matched = np.flatnonzero(posterior >= 0.5)
+    matched = np.flatnonzero(posterior <= 0.5)
     np.testing.assert_array_equal(warmup_pairs("crossfit", dataset), matched)
-    doubted = replace(dataset, posterior=posterior - 0.3)
-    with pytest.raises(DataError, match=r"none of the 200 training pairs .* posterior is 0\.400"):
+    doubted = replace(dataset, posterior=posterior + 0.3)
+    with pytest.raises(DataError, match=r"none of the 200 training pairs .* posterior is 0\.600"):
         warmup_pairs("crossfit", doubted)
 
 

@@ -12,33 +12,36 @@ import jax
 import numpy as np
 import pytest
 
-from l2rm_jax.crossfit import fold_evidence
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, StoppedError
+from l2rm_jax.judging import judge_pairs, read_judgement
 from l2rm_jax.models.retrieval import RetrievalModel
 from l2rm_jax.run import detector, inputs
 from l2rm_jax.run.config_file import read_config, with_changes
-from l2rm_jax.run.detector import fold_config, judge_by_runs, judged_epoch
+from l2rm_jax.run.detector import open_detector
+from l2rm_jax.run.fold_runs import fold_config, judged_epoch
 from l2rm_jax.run.inputs import check_settings
-from l2rm_jax.run.judgement import image_folds, judge_data, read_judgement
+from l2rm_jax.run.judged_pairs import judged_pairs
+from l2rm_jax.run.judgement import judge_data
 from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.run import Run
 from l2rm_jax.train import train
 from tests.run.tiny_runs import records
-from tests.tiny import tiny_config
+from tests.tiny import tiny_config, write_vectors
 
 pytestmark = pytest.mark.usefixtures("few_draws", "shared_programs")
 FOLDS, EPOCHS = 3, 2
 
 
 @pytest.fixture(scope="module")
-def config():
-    config = tiny_config("infonce", warmup_epochs=0, epochs=EPOCHS, draw="posterior")
-    config.data.scenes_train, config.data.scenes_dev = 60, 20
+def config(tmp_path_factory):
+    config = tiny_config("infonce", "linear", warmup_epochs=0, epochs=EPOCHS, draw="posterior")
+    config.data.name = "vectors"
+    config.data.path = str(write_vectors(tmp_path_factory.mktemp("data"), train=60, dev=20))
     config.optim.learning_rate = 5e-3  # the second epoch improves the first
-    config.split.folds, config.split.level = FOLDS, "image"
-    config.split.detector, config.split.every = "infonce-vse", 1
+    config.judgement.folds = FOLDS
+    config.judgement.detector, config.judgement.every = "infonce-linear", 1
     return config
 
 
@@ -61,7 +64,7 @@ def whole(config, devices, tmp_path_factory):
 
 
 def judgement(workdir: Path, epoch: int) -> bytes:
-    return (workdir / ("crossfit.npz" if epoch == 0 else f"crossfit-{epoch}.npz")).read_bytes()
+    return (workdir / ("judgement.npz" if epoch == 0 else f"judgement-{epoch}.npz")).read_bytes()
 
 
 def epochs_of(workdir: Path) -> list[dict]:
@@ -79,49 +82,44 @@ def copy_without(whole: Path, workdir: Path, *names: str) -> Path:
 
 @pytest.mark.slow
 def test_the_pairs_are_judged_before_each_epoch_by_runs_an_epoch_ahead(whole, config, data):
-    first, second = (np.load(whole / name) for name in ("crossfit.npz", "crossfit-1.npz"))
-    for file in (first, second):
-        assert str(file["detector"]) == "infonce-vse" and len(file["posterior"]) == 300
-        assert len(np.unique(file["fold"])) == FOLDS
-    assert not np.array_equal(first["information"], second["information"])
+    files = [whole / name for name in ("judgement.npz", "judgement-1.npz")]
+    first, second = map(read_judgement, files)
+    for found in (first, second):
+        assert found.made.detector == "infonce-linear" and len(found) == 300
+        assert len(np.unique(found.fold)) == FOLDS
     for fold in range(FOLDS):
         run = whole / "crossfit" / f"fold-{fold}"
-        assert read_config(run) == fold_config(config, fold, epoch=1)
+        assert read_config(run) == fold_config(config, whole, fold, epoch=1)
         assert [record["epoch"] for record in epochs_of(run)] == [1, 2]
     log = records(whole)
-    assert Counter(record["kind"] for record in log)["crossfit"] == 2
-    for epoch, file in enumerate((first, second)):
+    assert Counter(record["kind"] for record in log)["judgement"] == 2
+    for epoch, found in enumerate((first, second)):
         chance = np.random.default_rng([config.seed, epoch]).random(300)
-        batches = np.sum(chance < file["posterior"]) // 20
+        batches = np.sum(chance < 1 - found.posterior) // 20
         [last] = [r["step"] for r in log if r["kind"] == "epoch" and r["epoch"] == epoch + 1]
         assert last == batches + (epochs_of(whole)[0]["step"] if epoch else 0)
-    [later] = [record for record in log if record["kind"] == "crossfit" and "epoch" in record]
-    assert later["epoch"] == 2 and later["separation"] == float(second["separation"])
+    [later] = [record for record in log if record["kind"] == "judgement" and "epoch" in record]
+    assert later["epoch"] == 2 and later["judged_auroc"] == second.auroc
 
 
 @pytest.mark.slow
-def test_a_run_never_sees_a_pair_of_its_fold(whole, config, data, devices, tmp_path):
-    """With other pairs in a fold, its run stays the same bit for bit."""
-    stored, folds = data.train.stored_image.copy(), image_folds(config.split, data.train)
-    own = np.flatnonzero(folds[stored] == 0)
+def test_a_run_never_sees_a_pair_of_its_fold(whole, config, data):
+    """Its scores leave the fold out, and do not depend on how the fold is stored."""
+    found = read_judgement(whole / "judgement.npz")
+    for fold in range(FOLDS):
+        scores = np.load(whole / "crossfit" / f"fold-{fold}" / "scores.npy")
+        own = found.fold == fold
+        assert (scores[own] == 0).all() and (scores[~own] > 0.5).any()
+    stored = data.train.stored_image.copy()
+    own = np.flatnonzero(found.fold == 0)
     stored[own] = np.roll(stored[own], 5)
     assert (stored[own] != data.train.stored_image[own]).any()
-    np.save(tmp_path / "other.npy", stored)
-    changed = with_changes(config, {"mismatch.file": str(tmp_path / "other.npy")})
-    train(fold_config(changed, 0, epoch=1), tmp_path / "run", devices)
-    for other, one in zip(
-        epochs_of(tmp_path / "run"), epochs_of(whole / "crossfit/fold-0"), strict=True
-    ):
-        assert [other[name] for name in ("step", "loss", "grad_norm", "rsum")] == [
-            one[name] for name in ("step", "loss", "grad_norm", "rsum")
-        ]
-    runs = (tmp_path / "run", changed), (whole / "crossfit/fold-0", config)
-    states = []
-    for workdir, of in runs:
-        with open_run(fold_config(of, 0, epoch=1), data, workdir, devices) as run:
-            run.restore()
-            states.append(jax.tree.map(np.asarray, run.state.params))
-    jax.tree.map(np.testing.assert_array_equal, *states)
+    others = judged_pairs(
+        config.data, replace(data.train, stored_image=stored).take(np.flatnonzero(found.fold != 0))
+    )
+    again = judge_pairs(others, folds=FOLDS, seed=config.seed + 1)
+    scores = np.load(whole / "crossfit/fold-0/scores.npy")[found.fold != 0]
+    np.testing.assert_array_equal(1 - again.posterior, scores)
 
 
 def stopping(patch, method: str) -> None:
@@ -129,7 +127,7 @@ def stopping(patch, method: str) -> None:
     real = getattr(Run, method)
 
     def stop(self, *inputs):
-        if self.config.split.held_out == 1:
+        if "fold-1" in self.config.data.filter_scores:
             os.kill(os.getpid(), signal.SIGTERM)
         return real(self, *inputs)
 
@@ -150,7 +148,7 @@ def test_stopped_in_a_fold_and_without_the_truth_it_gives_the_same_bits(
     monkeypatch.setattr(inputs, "load_data", lambda *args, **where: hidden(read(*args, **where)))
     workdir, where = (
         tmp_path / "run",
-        "stopped at cross-fitting, fold 2 of 3, epoch 1, step 1; saved",
+        "stopped at judging, fold 2 of 3, epoch 1, step 1; saved",
     )
     with pytest.MonkeyPatch.context() as patch:
         stopping(patch, "train_step")
@@ -158,23 +156,20 @@ def test_stopped_in_a_fold_and_without_the_truth_it_gives_the_same_bits(
             train(config, workdir, devices)
     assert read_config(workdir) == config
     capsys.readouterr()
-    judge_by = partial(judge_by_runs, config, workdir=workdir, replicas=devices, train=train)
-    judge_data(config, hidden(data), workdir, judge_by)
+    by_runs = partial(open_detector, config, workdir=workdir, replicas=devices, train=train)
+    judge_data(config, hidden(data), workdir, by_runs)
     assert judgement(workdir, 0) == judgement(whole, 0)
     said = capsys.readouterr().out
-    assert [said.count(f"fold {fold} of 3: infonce-vse on") for fold in (1, 2, 3)] == [0, 1, 1]
-    first = records(workdir / "crossfit/fold-0")[0]
-    assert first["kind"] == "crossfit" and "split_precision" not in first
-    assert "split_precision" in records(whole / "crossfit/fold-0")[0]
+    assert [said.count(f"fold {fold} of 3: infonce-linear on") for fold in (1, 2, 3)] == [0, 1, 1]
 
 
 @pytest.mark.exhaustive
 def test_a_run_that_is_stopped_in_a_later_judgement_continues(whole, config, devices, tmp_path):
     """Its newest checkpoint is that of the end of the first epoch."""
     newest = max(map(int, os.listdir(whole / "checkpoints/latest")))
-    lost = (f"checkpoints/latest/{newest}", "crossfit-1.npz", "crossfit/fold-1/results.json")
+    lost = (f"checkpoints/latest/{newest}", "judgement-1.npz", "crossfit/fold-1/results.json")
     workdir = copy_without(whole, tmp_path / "run", *lost)
-    where = "stopped at cross-fitting, fold 2 of 3, the test; saved"
+    where = "stopped at judging, fold 2 of 3, the test; saved"
     with pytest.MonkeyPatch.context() as patch:
         stopping(patch, "score_test")
         with pytest.raises(StoppedError, match=rf"^{where}. Continue: l2rm --workdir=\S*/run$"):
@@ -187,14 +182,13 @@ def test_a_run_that_is_stopped_in_a_later_judgement_continues(whole, config, dev
 @pytest.mark.slow
 def test_heads_without_vectors_are_scored_in_blocks(whole, config, data, devices, monkeypatch):
     """Vectors and blocks of similarities give the same evidence."""
-    own, part = fold_config(config, 0, epoch=1), np.arange(0, 300, 7)
-    stored, found = data.train.stored_image, []
+    own, part = fold_config(config, whole, 0, epoch=1), np.arange(0, 300, 7)
+    images, found = np.unique(data.train.stored_image[part]), []
     for is_product in (True, False):
         monkeypatch.setattr(RetrievalModel, "is_product", is_product)
         with open_run(own, data, whole / "crossfit/fold-0", devices) as run:
             similarity, temperature = detector.fold_similarity(run, data.train, part)
-            groups = np.arange(60)
-            found.append(fold_evidence(similarity, stored, part, groups, [0, 0], temperature))
+            found.append((np.asarray(similarity(images, part)), temperature))
     for vectors, blocks in zip(*found, strict=True):
         np.testing.assert_allclose(vectors, blocks, atol=1e-4)
 
@@ -209,38 +203,36 @@ def test_heads_without_vectors_are_scored_in_blocks(whole, config, data, devices
     ],
 )
 def test_the_runs_of_the_folds_stay_ahead(config, warmup, every, judged, epochs):
-    changes = {"train.warmup_epochs": warmup, "train.epochs": 7, "split.every": every}
+    changes = {"train.warmup_epochs": warmup, "train.epochs": 7, "judgement.every": every}
     asked = with_changes(config, changes)
     assert [judged_epoch(asked, epoch) for epoch in range(5)] == judged
-    configs = [fold_config(asked, 1, before) for before in judged]
+    configs = [fold_config(asked, "w", 1, before) for before in judged]
     assert [own.train.epochs for own in configs] == epochs
     own = configs[0]
-    assert own.split.held_out == 1 and own.train.draw == "even" and own.data.filter == "crossfit"
+    assert own.train.draw == "even" and own.data.filter == "score"
+    assert own.data.filter_scores == "w/crossfit/fold-1/scores.npy"
     check_settings(own)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"split.detector": "infonce"}, r"'infonce', expected linear, or METHOD-HEAD .*l2rm.*saf"),
-        ({"split.detector": "linear"}, r"split\.every: 1, expected 0, as split\.detector=linear"),
-        ({"train.draw": "even"}, r"expected linear, as nothing uses cross-fitting; set split\.by="),
-        ({"split.held_out": 0}, r"split\.held_out: 0, expected -1 with infonce-vse"),
-        ({"split.held_out": 3}, r"split\.held_out: 3, expected -1 \(none\) or a fold, 0 to 2"),
-        ({"split.held_out": -2}, r"split\.held_out: -2, expected a fold, or -1 for none"),
+        ({"judgement.detector": "infonce"}, r"'infonce', expected one of linear, cosine, sco"),
+        ({"judgement.detector": "linear"}, r"judgement\.every: 1, expected 0, as linear judges"),
+        ({"train.draw": "even"}, r"expected linear, as nothing uses a judgement; set split\.by="),
         (
             {"data.filter": "crossfit", "data.filter_value": 0.5},
-            r"split\.every: 1, expected 0 with data\.filter=crossfit",
+            r"judgement\.every: 1, expected 0 with data\.filter=crossfit",
         ),
-        ({"method": "cca"}, r"split\.every: 1, expected 0, as cca is fitted once"),
-        ({"data.filter": "truth"}, r"data\.filter: 'truth', expected none or crossfit, as split"),
+        ({"method": "cca"}, r"judgement\.every: 1, expected 0, as cca is fitted once"),
+        ({"data.filter": "truth"}, r"data\.filter: 'truth', expected none or crossfit, as judg"),
         (
-            {"split.detector": "rcsl-vse"},
-            r"split\.detector=rcsl-vse: method: rcsl needs known pair",
+            {"judgement.detector": "rcsl-vse"},
+            r"judgement\.detector=rcsl-vse: method: rcsl needs known pair",
         ),
         (
-            {"split.detector": "infonce-saf", "model.region_mask": 0.5},
-            r"split\.detector=infonce-saf: model\.region_mask",
+            {"judgement.detector": "infonce-saf", "model.head": "vse", "model.region_mask": 0.5},
+            r"judgement\.detector=infonce-saf: model\.region_mask",
         ),
     ],
 )
@@ -251,17 +243,6 @@ def test_errors_of_settings(config, changes, message):
 
 def test_an_error_in_a_fold_names_it(config, data, devices, tmp_path):
     big = with_changes(config, {"train.batch_size": 290})  # of 300 pairs, about 200 are left
-    judge_big = partial(judge_by_runs, big, workdir=tmp_path, replicas=devices, train=train)
-    with pytest.raises(DataError, match=r"^cross-fitting, fold 1 of 3: train: found \d+ pairs"):
-        judge_data(big, data, tmp_path, judge_big)
-
-
-@pytest.mark.slow
-def test_a_file_without_a_detector_is_of_the_linear_one(whole, tmp_path):
-    stored = dict(np.load(whole / "crossfit.npz"))
-    del stored["detector"]
-    np.savez(tmp_path / "crossfit.npz", **stored)
-    key = {"image": stored["image"], "detector": np.array("linear")}
-    assert read_judgement(tmp_path / "crossfit.npz", key).rate == stored["rate"]
-    with pytest.raises(DataError, match=r"its detector is not that of this run; remove"):
-        read_judgement(whole / "crossfit.npz", key)
+    by_runs = partial(open_detector, big, workdir=tmp_path, replicas=devices, train=train)
+    with pytest.raises(DataError, match=r"^judging, fold 1 of 3: train: found \d+ pairs"):
+        judge_data(big, data, tmp_path, by_runs)

@@ -1,5 +1,6 @@
 """Cross-fitting in a run: the judgement of the training pairs, kept, used and checked."""
 
+import contextlib
 import json
 import shutil
 import threading
@@ -9,15 +10,19 @@ import jax
 import numpy as np
 import pytest
 
+from l2rm_jax.config import unknown_field_error
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.judging import JUDGEMENT_FILE, make_detector, read_judgement
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.run import judgement as judgement_module
+from l2rm_jax.run.config_file import read_config, write_config
+from l2rm_jax.run.draws import draw_pairs
 from l2rm_jax.run.inputs import check_settings
-from l2rm_jax.run.judgement import CROSSFIT_FILE, draw_pairs, judge_data
+from l2rm_jax.run.judgement import judge_data
 from l2rm_jax.train import train
 from tests.tiny import tiny_config, write_vectors
 
@@ -29,8 +34,14 @@ def config(tmp_path_factory):
     config = tiny_config()
     config.data.name = "vectors"
     config.data.path = str(write_vectors(tmp_path_factory.mktemp("data"), train=60))
-    config.split.by, config.split.level = "crossfit", "image"
+    config.split.by = "crossfit"
     return config
+
+
+def judge(config, data, workdir):
+    """Judge by a detector in closed form."""
+    detector = make_detector(config)
+    return judge_data(config, data, workdir, lambda *_: contextlib.nullcontext(detector))
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +53,13 @@ def data(config):
 def judged(config, data, tmp_path_factory):
     """Work directory with a judgement, the judged data, and the summary."""
     workdir = tmp_path_factory.mktemp("judged")
-    return workdir, *judge_data(config, data, workdir)
+    return workdir, *judge(config, data, workdir)
 
 
 def test_a_run_that_does_not_use_it_is_not_judged(config, data, tmp_path):
     plain = config.copy_and_resolve_references()
     plain.split.by = "loss"
-    assert judge_data(plain, data, tmp_path) == (data, None)
+    assert judge(plain, data, tmp_path) == (data, None)
     assert not list(tmp_path.iterdir())
 
 
@@ -56,20 +67,20 @@ def test_the_file_holds_every_pair(judged, data):
     workdir, with_posterior, summary = judged
     posterior = with_posterior.train.posterior
     assert posterior.shape == (300,) and (posterior >= 0).all() and (posterior <= 1).all()
-    with np.load(workdir / CROSSFIT_FILE) as file:
+    with np.load(workdir / JUDGEMENT_FILE) as file:
         fold, image = file["fold"], data.train.stored_image
-        assert {"posterior", "information", "fold", "level", "rate"} <= set(file)
+        assert {"posterior", "information", "fold", "kind", "about"} <= set(file)
         assert len(np.unique(fold)) == 5
         assert all(len(np.unique(fold[image == i])) == 1 for i in np.unique(image))
-    assert summary.report["rate"] == pytest.approx(1 - posterior.mean())
+    assert summary.report["rate"] == pytest.approx(posterior.mean(), abs=1e-6)
     assert 0 <= summary.report["split_precision"] <= 1  # the truth of `scenes` is known
-    assert "image by image" in summary.sentence
+    assert "of the pairs fit no better than random ones (90%: " in summary.sentence
 
 
 def test_it_is_computed_once(judged, config, data, monkeypatch):
     workdir, first, summary = judged
     monkeypatch.setattr(judgement_module, "judge_pairs", None)  # may not be called
-    again, same = judge_data(config, data, workdir)
+    again, same = judge(config, data, workdir)
     assert np.array_equal(again.train.posterior, first.train.posterior) and same == summary
 
 
@@ -77,10 +88,10 @@ def test_other_hosts_wait_for_the_file(judged, config, data, tmp_path, monkeypat
     workdir, first, _ = judged
     monkeypatch.setattr(judgement_module, "judge_pairs", None)  # may not be called
     monkeypatch.setattr(judgement_module, "is_primary", lambda: False)
-    content = (workdir / CROSSFIT_FILE).read_bytes()
-    write = threading.Timer(0.1, replace_file, [tmp_path / CROSSFIT_FILE, content])
+    content = (workdir / JUDGEMENT_FILE).read_bytes()
+    write = threading.Timer(0.1, replace_file, [tmp_path / JUDGEMENT_FILE, content])
     write.start()
-    waited, _ = judge_data(config, data, tmp_path)
+    waited, _ = judge(config, data, tmp_path)
     assert np.array_equal(waited.train.posterior, first.train.posterior)
 
 
@@ -88,27 +99,27 @@ def test_the_truth_is_not_used(judged, config, data, tmp_path):
     """Without the truth, every caption seems to be written for the image that it is stored with."""
     workdir, first, _ = judged
     blind = replace(data.train, caption_image=data.train.stored_image)
-    hidden, summary = judge_data(config, replace(data, train=blind), tmp_path)
+    hidden, summary = judge(config, replace(data, train=blind), tmp_path)
     assert np.array_equal(hidden.train.posterior, first.train.posterior)
     assert "split_precision" not in summary.report
-    assert (tmp_path / CROSSFIT_FILE).read_bytes() == (workdir / CROSSFIT_FILE).read_bytes()
+    assert (tmp_path / JUDGEMENT_FILE).read_bytes() == (workdir / JUDGEMENT_FILE).read_bytes()
 
 
 def test_the_filter_keeps_pairs_above_a_posterior(judged, config, data):
     workdir, whole, _ = judged
     filtered = config.copy_and_resolve_references()
     filtered.data.filter, filtered.data.filter_value = "crossfit", 0.5
-    kept, _ = judge_data(filtered, data, workdir)
-    rows = np.flatnonzero(whole.train.posterior > 0.5)
+    kept, _ = judge(filtered, data, workdir)
+    rows = np.flatnonzero(whole.train.posterior < 0.5)
     assert 0 < len(rows) < len(data.train)
     assert kept.train.captions == [data.train.captions[row] for row in rows]
     assert np.array_equal(kept.train.posterior, whole.train.posterior[rows])
     row = kept.mismatch.row()
     assert row["filter"] == "crossfit 0.5"
     assert row["filter_kept"] == pytest.approx(len(rows) / len(data.train))
-    filtered.data.filter_value = 0.999999
-    with pytest.raises(DataError, match=r"leaves none of the 300 .* highest posterior is 0\.\d+"):
-        judge_data(filtered, replace(data, train=data.train), workdir)
+    filtered.data.filter_value = 1.0  # no pair is that sure
+    with pytest.raises(DataError, match=r"leaves none of the 300 .* of being matched is [01]\.\d+"):
+        judge(filtered, replace(data, train=data.train), workdir)
 
 
 def test_draws_follow_the_posterior(judged):
@@ -119,9 +130,9 @@ def test_draws_follow_the_posterior(judged):
     draws = [draw_pairs(plan, pairs, 3, epoch).streams["pairs"] for epoch in range(400)]
     counts = np.bincount(np.concatenate(draws), minlength=len(pairs))
     assert all(len(np.unique(rows)) == len(rows) for rows in draws)
-    assert np.abs(counts / 400 - posterior).max() < 0.1  # four standard deviations
+    assert np.abs(counts / 400 - (1 - posterior)).max() < 0.1  # four standard deviations
     assert np.array_equal(draws[7], draw_pairs(plan, pairs, 3, 7).streams["pairs"])
-    nothing = replace(pairs, posterior=np.zeros(len(pairs)))
+    nothing = replace(pairs, posterior=np.ones(len(pairs)))
     with pytest.raises(DataError, match=r"draws none of the 300 training pairs"):
         draw_pairs(plan, nothing, 3, 0)
 
@@ -132,21 +143,21 @@ def rematched(config, data, tmp_path_factory):
     config = config.copy_and_resolve_references()
     config.method, config.split.by, config.train.draw = "infonce", "loss", "rematched"
     workdir = tmp_path_factory.mktemp("rematched")
-    return config, workdir, judge_data(config, data, workdir)[0].train
+    return config, workdir, judge(config, data, workdir)[0].train
 
 
 def test_rematched_pairs_are_kept_with_the_judgement(rematched, judged, data, monkeypatch):
     config, workdir, pairs = rematched
     image, caption, weight = pairs.rematched
     assert len(image) == len(caption) == len(weight) > 30
-    assert (pairs.posterior[caption] < 0.5).all() and 0 < weight.min() <= weight.max() <= 1
-    content = (workdir / CROSSFIT_FILE).read_bytes()
+    assert (pairs.posterior[caption] > 0.5).all() and 0 < weight.min() <= weight.max() <= 1
+    content = (workdir / JUDGEMENT_FILE).read_bytes()
     monkeypatch.setattr(judgement_module, "rematch", None)  # may not be called
-    again = judge_data(config, data, workdir)[0].train
+    again = judge(config, data, workdir)[0].train
     assert all(map(np.array_equal, again.rematched, pairs.rematched))
-    assert (workdir / CROSSFIT_FILE).read_bytes() == content
+    assert (workdir / JUDGEMENT_FILE).read_bytes() == content
     assert judged[1].train.rematched is None
-    with np.load(judged[0] / CROSSFIT_FILE) as file:
+    with np.load(judged[0] / JUDGEMENT_FILE) as file:
         assert not any("rematched" in name for name in file)
 
 
@@ -154,11 +165,11 @@ def test_rematching_does_not_use_the_truth_and_is_added_to_a_file(
     rematched, judged, data, tmp_path, monkeypatch
 ):
     config, workdir, _ = rematched
-    shutil.copy(judged[0] / CROSSFIT_FILE, tmp_path)
+    shutil.copy(judged[0] / JUDGEMENT_FILE, tmp_path)
     blind = replace(data.train, caption_image=data.train.stored_image)
     monkeypatch.setattr(judgement_module, "judge_pairs", None)  # the file has the judgement
-    judge_data(config, replace(data, train=blind), tmp_path)
-    assert (tmp_path / CROSSFIT_FILE).read_bytes() == (workdir / CROSSFIT_FILE).read_bytes()
+    judge(config, replace(data, train=blind), tmp_path)
+    assert (tmp_path / JUDGEMENT_FILE).read_bytes() == (workdir / JUDGEMENT_FILE).read_bytes()
 
 
 def test_rematched_pairs_are_drawn_by_their_weight(rematched):
@@ -171,13 +182,13 @@ def test_rematched_pairs_are_drawn_by_their_weight(rematched):
     counts = np.zeros((len(pairs.images), len(pairs)))
     np.add.at(counts, (images, rows[:, 1]), 1 / 400)
     expected = np.zeros_like(counts)
-    np.add.at(expected, (pairs.stored_image, np.arange(len(pairs))), pairs.posterior)
+    np.add.at(expected, (pairs.stored_image, np.arange(len(pairs))), 1 - pairs.posterior)
     np.add.at(expected, (image, caption), weight)
     assert np.abs(counts - expected).max() < 0.12
     assert not counts[expected == 0].any()
     assert np.array_equal(draws[7], draw_pairs(plan, pairs, 3, 7).streams["pairs"])
     nothing = pairs.rematched._replace(weight=np.zeros(len(weight)))
-    nothing = replace(pairs, posterior=np.zeros(len(pairs)), rematched=nothing)
+    nothing = replace(pairs, posterior=np.ones(len(pairs)), rematched=nothing)
     with pytest.raises(
         DataError, match=r"draw=rematched draws none of the 300 .* weights sum to 0"
     ):
@@ -204,7 +215,7 @@ def test_methods_split_by_it_from_the_first_epoch(name, judged, config):
     named.method = name
     method = make_method(make_model(named, vocabulary_size=9), named)
     pairs, rng = judged[1].train, np.random.default_rng(0)
-    matched = np.flatnonzero(pairs.posterior >= 0.5)
+    matched = np.flatnonzero(pairs.posterior <= 0.5)
 
     def score_pairs(score):
         assert name != "l2rm", "no loss is needed"
@@ -227,11 +238,11 @@ def test_a_run_logs_it_and_draws(config, draw, tmp_path):
     train(drawn, tmp_path, Replicas(jax.devices()[:1]))
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     first, *_, last = records
-    assert (first["kind"], first["step"], first["level"]) == ("crossfit", 0, "image")
+    assert (first["kind"], first["step"], first["detector"]) == ("judgement", 0, "linear")
     assert first["rate_low"] <= first["rate"] <= first["rate_high"]
     rng = np.random.default_rng([drawn.seed, 0])
-    file = np.load(tmp_path / CROSSFIT_FILE)
-    count = np.sum(rng.random(300) < file["posterior"])
+    file = np.load(tmp_path / JUDGEMENT_FILE)
+    count = np.sum(rng.random(300) < 1 - file["posterior"])
     if draw == "rematched":
         weight = file["rematched_weight"]
         count += np.sum(rng.random(len(weight)) < weight)
@@ -255,9 +266,8 @@ def test_a_run_logs_it_and_draws(config, draw, tmp_path):
             r"train\.draw: 'rematched', expected 'even' or 'posterior' with data\.filter=crossfit",
         ),
         ({"train.draw": "odd"}, r"train\.draw: 'odd' is none of even, posterior, rematched"),
-        ({"split.level": "word"}, r"split\.level: 'word' is none of auto, pair, image"),
         ({"split.by": "luck"}, r"split\.by: 'luck' is none of loss, crossfit"),
-        ({"split.folds": 2}, r"split\.folds: 2, expected 3 to 100"),
+        ({"judgement.folds": 2}, r"judgement\.folds: 2, expected 3 to 100"),
         ({"split.by": "luck", "method": "rcl"}, r"split\.by: 'luck' is none of loss, crossfit"),
     ],
 )
@@ -270,21 +280,73 @@ def test_errors_of_settings(config, changes, message):
 
 @pytest.mark.parametrize("content", [b"PK\x03\x04 cut", b"", b"no archive"])
 def test_error_for_a_damaged_file(config, data, content, tmp_path):
-    (tmp_path / CROSSFIT_FILE).write_bytes(content)
-    with pytest.raises(DataError, match=r"crossfit\.npz: not a judgement of pairs \(\w+\); remove"):
-        judge_data(config, data, tmp_path)
+    (tmp_path / JUDGEMENT_FILE).write_bytes(content)
+    with pytest.raises(
+        DataError, match=r"judgement\.npz: not a judgement of pairs \(\w+\); remove"
+    ):
+        judge(config, data, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "name"),
-    [("folds", 4, "fold"), ("level", "pair", "asked_level"), (None, None, "image")],
-)
-def test_error_for_the_judgement_of_another_run(judged, config, data, field, value, name):
+def test_error_for_the_judgement_of_another_run(judged, config, data):
     """A run that was killed before it wrote its config may have left one."""
     other, pairs = config.copy_and_resolve_references(), data.train
-    if field:
-        other.split[field] = value
-    else:
-        pairs = replace(pairs, stored_image=pairs.stored_image[::-1].copy())
-    with pytest.raises(DataError, match=rf"crossfit\.npz: its {name} is not that of this run; rem"):
-        judge_data(other, replace(data, train=pairs), judged[0])
+    other.judgement.folds = 4
+    with pytest.raises(DataError, match=r"npz: made with judgement\.folds=5, expected 4; remove"):
+        judge(other, data, judged[0])
+    reversed_ = replace(pairs, stored_image=pairs.stored_image[::-1].copy())
+    with pytest.raises(DataError, match=r"its image of pair 0 is row \d+, expected \d+: it is a"):
+        judge(config, replace(data, train=reversed_), judged[0])
+    fewer = replace(data, train=pairs.take(np.arange(299)))
+    with pytest.raises(DataError, match="found a judgement of 300 pairs, expected the 299 that"):
+        judge(config, fewer, judged[0])
+
+
+def test_a_finished_judgement_is_taken_in_place_of_an_own_one(
+    judged, config, data, tmp_path, monkeypatch
+):
+    workdir, first, _ = judged
+    monkeypatch.setattr(judgement_module, "judge_pairs", None)  # may not be called
+    given = config.copy_and_resolve_references()
+    given.judgement.path, given.judgement.folds = str(workdir), 7
+    taken, _ = judge(given, data, tmp_path)
+    np.testing.assert_array_equal(taken.train.posterior, first.train.posterior)
+    assert (tmp_path / JUDGEMENT_FILE).exists()  # the run needs the audit no more
+    given.judgement.path = str(tmp_path / "nowhere")
+    again, _ = judge(given, data, tmp_path)
+    np.testing.assert_array_equal(again.train.posterior, first.train.posterior)
+
+
+def test_runs_of_an_older_version_keep_their_judgement(judged, config, data, tmp_path, monkeypatch):
+    """Their file has another name, and its posterior was that of being matched."""
+    judgement = read_judgement(judged[0] / JUDGEMENT_FILE)
+    old = {
+        "level": np.array("image"),
+        "information": judgement.information,
+        "posterior": 1 - judgement.posterior,
+        "rate": np.array(0.4),
+        "rate_low": np.array(0.3),
+        "rate_high": np.array(0.5),
+        "separation": np.array(0.9),
+        "image": judgement.image,
+        "fold": judgement.fold,
+        "asked_level": np.array("auto"),
+    }
+    np.savez(tmp_path / "crossfit.npz", **old)
+    monkeypatch.setattr(judgement_module, "judge_pairs", None)  # may not be called
+    again, summary = judge(config, data, tmp_path)
+    np.testing.assert_allclose(again.train.posterior, judgement.posterior, atol=1e-9)
+    assert summary.report["rate"] == 0.4 and not (tmp_path / JUDGEMENT_FILE).exists()
+
+
+def test_fields_of_an_older_version_have_new_names(config, tmp_path):
+    write_config(tmp_path, config)
+    path = tmp_path / "config.json"
+    saved = json.loads(path.read_text())
+    del saved["judgement"]
+    saved["split"] |= {"folds": 4, "detector": "infonce-vse", "level": "auto", "held_out": -1}
+    saved["audit"] |= {"scorer": "linear", "folds": 5}
+    path.write_text(json.dumps(saved))
+    found = read_config(tmp_path)
+    assert found.judgement.folds == 4 and found.judgement.detector == "infonce-vse"
+    with pytest.raises(ConfigError, match=r"config\.split\.folds: is config\.judgement\.folds now"):
+        raise unknown_field_error("split.folds", [])

@@ -1,7 +1,6 @@
 """A run of several networks: trained, continued, evaluated, loaded and searched as their mean."""
 
 import json
-from functools import partial
 
 import jax
 import numpy as np
@@ -11,9 +10,6 @@ import l2rm_jax
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.evaluation.scoring import Scorer
-from l2rm_jax.methods.base import pair_losses
-from l2rm_jax.methods.networks import network
-from l2rm_jax.retriever.pairs import pair_columns
 from l2rm_jax.run.config_file import read_config
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.opening import open_run
@@ -60,19 +56,3 @@ def test_evaluation_and_search_take_the_mean(trained):
         retriever.encode_captions(test.captions),
     )
     np.testing.assert_allclose(retriever.similarity(*encoded), sims, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_the_pairs_of_a_run_without_a_split_have_the_mean_loss_of_its_networks(tmp_path):
-    workdir = tmp_path / "run"
-    run(workdir, method="triplet", networks=2, warmup_epochs=0, epochs=1)
-    config = read_config(workdir)
-    with open_run(config, read_data(config, workdir), workdir, Replicas()) as again:
-        again.restore_best()
-        score = partial(pair_losses, again.model, config.loss.margin)
-        losses = again.score_pairs(0)(
-            lambda state, batch: [score(network(state, n), batch) for n in range(2)]
-        )
-    columns = pair_columns(config, workdir)
-    np.testing.assert_allclose(columns["loss"].values, np.mean(losses, axis=0), rtol=1e-5)
-    assert not np.allclose(*losses)

@@ -1,5 +1,6 @@
 """Runs on pixels with a pretrained image encoder."""
 
+import math
 import re
 import shutil
 from dataclasses import replace
@@ -11,8 +12,8 @@ import pytest
 
 import l2rm_jax
 from l2rm_jax.check import check
-from l2rm_jax.crossfit.features import image_vectors
 from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.vectors import image_vectors
 from l2rm_jax.errors import ConfigError, DataError, StoppedError
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.evaluation.recall import recalls
@@ -179,7 +180,7 @@ def test_judged_images_are_the_vectors_of_the_pretrained_encoder(tmp_path):
 @pytest.mark.slow
 def test_the_linear_head_is_fitted_to_vectors_of_pictures(tmp_path, few_draws):
     fields = {f"model__{side}_states": "vector" for side in ("text", "image")}
-    fields["split__folds"] = 3
+    fields["judgement__folds"] = 3
     data = write_pixels(tmp_path / "data")
     config = clip_config(
         data, method="cca", model__head="linear", train__draw="posterior", **fields
@@ -209,6 +210,25 @@ def test_without_a_projection_a_run_starts_at_the_cosines_of_the_model(tmp_path)
     one, other = (judged[f"judged_{x}"] for x in ("images", "captions"))
     expected = one.astype(np.float32) @ other.astype(np.float32).T
     np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "size", "expected"),
+    [
+        ("clip", "infonce", 0, {"log_scale": 3.0444489}),
+        ("clip", "infonce", 8, {"log_scale": math.log(10)}),
+        ("siglip", "infonce", 0, {"log_scale": 0.38524902}),
+        ("siglip", "sigmoid", 0, {"log_scale": 0.38524902, "bias": -0.02934289}),
+    ],
+)
+def test_a_learned_scale_starts_at_that_of_the_model(tmp_path, kind, method, size, expected):
+    """At the model's own cosines; with a projection, at the temperature of the config."""
+    fields = {f"model__{side}_states": "vector" for side in ("text", "image")}
+    fields |= {"method": method, "loss__learn_scale": True, "loss__tau": 0.1}
+    data = write_pixels(tmp_path / "data", kind)
+    make_run(clip_config(data, kind=kind, model__embed_dim=size, **fields), tmp_path / "run")
+    learned = read_trained(tmp_path / "run").state.params["loss"]
+    assert {name: float(value) for name, value in learned.items()} == pytest.approx(expected)
 
 
 def test_check_describes_the_pictures(tmp_path):

@@ -14,10 +14,10 @@ import l2rm_jax
 from l2rm_jax.audit import read_inputs
 from l2rm_jax.check import check
 from l2rm_jax.config import default
-from l2rm_jax.crossfit.features import caption_vectors
 from l2rm_jax.data import scenes
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pretrained import open_pretrained
+from l2rm_jax.data.vectors import caption_vectors
 from l2rm_jax.errors import ConfigError, DataError, StoppedError
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.evaluation.recall import recalls
@@ -215,12 +215,12 @@ def test_an_audit_reads_the_same_vectors(tmp_path):
     """Beside the words, which are a second opinion on what captions say."""
     config = bert_config(train__draw="posterior", mismatch__rate=0.2)
     train = with_judged_vectors(config, read_data(config, tmp_path), tmp_path).train
-    inputs, rows = read_inputs(config), np.arange(len(train))
+    inputs, rows = read_inputs(config).pairs, np.arange(len(train))
     np.testing.assert_array_equal(inputs.captions[rows], train.judged_captions.rows(rows)[:, 0])
-    np.testing.assert_array_equal(inputs.image_of, train.stored_image)
+    np.testing.assert_array_equal(inputs.pair_image, train.stored_image)
     assert inputs.text_rows is not None and inputs.texts == train.captions
     words = read_inputs(with_changes(config, {"model.text_encoder": "gru", "model.pretrained": ""}))
-    assert words.captions.shape[1] != 12 and words.digest != inputs.digest
+    assert words.pairs.captions.shape[1] != 12 and words.digest != read_inputs(config).digest
 
 
 @pytest.mark.slow
@@ -229,7 +229,7 @@ def test_the_linear_head_is_fitted_to_frozen_vectors(tmp_path, few_draws):
     fields = {"method": "cca", "model__head": "linear", "model__text_states": "vector"}
     config = bert_config(**fields, train__draw="posterior", data__scenes_train=60)
     assert np.isfinite(run(config, tmp_path / "run")["rsum"])
-    with np.load(tmp_path / "run" / "crossfit.npz") as judged:
+    with np.load(tmp_path / "run" / "judgement.npz") as judged:
         assert len(judged["posterior"]) == 300
     state = read_trained(tmp_path / "run").state
     assert state.params["text_encoder"]["map"].shape[0] == 12

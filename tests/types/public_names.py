@@ -11,8 +11,9 @@ import jax
 import numpy as np
 
 import l2rm_jax
-from l2rm_jax.audit import Audit, write_audit
-from l2rm_jax.audit.findings import Rate
+from l2rm_jax.audit import inputs_of_arrays, write_audit
+from l2rm_jax.judging import Judgement, Pairs
+from l2rm_jax.judging.rate import Rate
 from l2rm_jax.methods import EpochPlan, Method, TrainState
 from l2rm_jax.models import RetrievalModel, SimilarityHead
 from l2rm_jax.ot import PartialSinkhornResult
@@ -53,12 +54,13 @@ def use_retriever() -> None:
 
 def use_audit(images: np.ndarray, captions: np.ndarray) -> None:
     audit = l2rm_jax.audit_pairs(images, captions, texts=["a red ball"], top=3)
-    assert_type(audit, Audit)
+    assert_type(audit, Judgement)
+    assert_type(l2rm_jax.judge_pairs(Pairs(images, captions, np.arange(9))), Judgement)
     assert_type(audit.rate, Rate)
     assert_type(audit.rate.estimate, float)
     assert_type(audit.cannot_tell, str)
-    assert audit.findings.posterior[audit.findings.order].ndim == 1
-    write_audit(audit, Path("audit"))
+    assert audit.posterior[audit.order].ndim == 1
+    write_audit(audit, inputs_of_arrays(images, captions), Path("audit"))
     l2rm_jax.audit_pairs(images)  # type: ignore[call-arg]
     l2rm_jax.audit_pairs(images, captions, top=3.5)  # type: ignore[arg-type]
 

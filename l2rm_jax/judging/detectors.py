@@ -1,0 +1,216 @@
+"""Detectors: what scores the pairs of a fold without having seen them.
+
+`linear` and `cosine` lie here, and `scores`, which takes numbers that someone else has computed. A
+method and a head, trained once for each fold, are handed in by `run/detector.py`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from l2rm_jax.config import register_settings
+from l2rm_jax.data.filters import read_scores
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.judging.fold_pairs import FoldPairs
+from l2rm_jax.judging.folds import Folds
+from l2rm_jax.judging.histogram import separation
+from l2rm_jax.judging.information import (
+    Model,
+    Similarity,
+    best_temperature,
+    compare_fold,
+    product_similarity,
+)
+from l2rm_jax.judging.linear import cca_similarity
+from l2rm_jax.judging.pairs import Pairs
+from l2rm_jax.linear.cca import Cca
+from l2rm_jax.linear.rows import BLOCK, unit_rows
+
+LINEAR, COSINE, SCORES = "linear", "cosine", "scores"
+_TEMPERATURE_PAIRS = 1000  # from which the temperature of plain cosines comes, at most
+_SAME = 0.99  # correlation of scores with the cosines of the vectors that they were made of
+
+
+class Task(NamedTuple):
+    """What a detector is given.
+
+    Attributes:
+      pairs: all pairs.
+      folds: image, fold and group of each pair.
+      drawn: the pairs of each fold, with references and known mismatches. A detector may choose by
+        them, as no truth is in them; but what scores a fold may not have been fitted to its pairs.
+      models: a linear model of each fold, fitted to the other folds.
+      rows: rows of the pairs in the data, where some were left out.
+    """
+
+    pairs: Pairs
+    folds: Folds
+    drawn: Mapping[int, FoldPairs]
+    models: Sequence[Cca]
+    rows: Int[np.ndarray, " pairs"]
+
+
+class Scorer(NamedTuple):
+    """What judges the folds.
+
+    Attributes:
+      name: what it is called in reports.
+      model_of: called with a fold, returns what judges it. It is asked for images and captions of
+        this fold alone, and not after the next call.
+    """
+
+    name: str
+    model_of: Callable[[int], Model]
+
+
+Detector = Callable[[Task], Scorer]
+MakeDetector = Callable[[Any], Detector]
+DETECTORS: dict[str, MakeDetector] = {}
+
+
+def register_detector(
+    name: str, make: MakeDetector, settings: Mapping[str, Any] | None = None
+) -> None:
+    """Register a detector under a name that `config.judgement.detector` can select.
+
+    Call this at the top level of a module that `config.plugins` names, so that importing the module
+    registers the detector. `l2rm_jax/judging/README.md` has an example.
+
+    Args:
+      name: name of the new detector.
+      make: `(config) -> Detector`, called with the config of the run or the audit.
+      settings: defaults of the detector's own config fields, which become `config.own.FIELD`.
+
+    Raises:
+      ConfigError: another detector has this name already.
+    """
+    if name in DETECTORS:
+        raise ConfigError(
+            f"register_detector: {name!r} of {make.__module__} is taken by "
+            f"{DETECTORS[name].__module__}"
+        )
+    register_settings(make, settings or {})
+    DETECTORS[name] = make
+
+
+def make_detector(config: Any) -> Detector:
+    """Make the detector that `config.judgement.detector` names.
+
+    Raises:
+      ConfigError: there is no such detector.
+    """
+    name = config.judgement.detector
+    if name not in DETECTORS:
+        raise ConfigError(f"judgement.detector: {name!r}, expected one of {', '.join(DETECTORS)}")
+    return DETECTORS[name](config)
+
+
+def linear(task: Task) -> Scorer:
+    """Judge by the linear model of each fold, or by the plain cosine if that is better.
+
+    Vectors of images and captions of the same size may be those of one aligned space, as CLIP's.
+    Which is better is seen in the first fold, by how well stored pairs are told from known
+    mismatches.
+    """
+    pairs, drawn = task.pairs, task.drawn
+
+    def model_of(fold: int) -> Model:
+        similarity = cca_similarity(task.models[fold], pairs.images, pairs.captions, drawn[fold])
+        return Model(similarity)
+
+    scorers = [Scorer(LINEAR, model_of)]
+    if pairs.images.shape[1] == pairs.captions.shape[1]:
+        scorers.append(cosine(task))
+    if len(scorers) == 1:
+        return scorers[0]
+    first = min(drawn)
+
+    def quality(scorer: Scorer) -> float:
+        found = compare_fold(drawn[first], scorer.model_of(first), lambda pairs: None)
+        return separation(found.stored.mean, found.wrong.mean.ravel())
+
+    return max(scorers, key=quality)
+
+
+def cosine(task: Task) -> Scorer:
+    """Judge by the cosines of vectors of one space, at the temperature that suits them best.
+
+    Raises:
+      DataError: vectors of images and captions differ in size.
+    """
+    pairs, sizes = task.pairs, (task.pairs.images.shape[1], task.pairs.captions.shape[1])
+    if sizes[0] != sizes[1]:
+        raise DataError(
+            f"judgement.detector={COSINE}: found vectors of images with {sizes[0]} dimensions and "
+            f"of captions with {sizes[1]}, expected those of one space"
+        )
+
+    def similarity(here: FoldPairs) -> Similarity:
+        images, captions = np.sort(here.images), np.sort(here.pairs)
+        return product_similarity(
+            images, unit_rows(pairs.images[images]), captions, unit_rows(pairs.captions[captions])
+        )
+
+    here = task.drawn[min(task.drawn)]
+    some = here.pairs[:_TEMPERATURE_PAIRS]
+    rows, position = np.unique(here.position[: len(some)], return_inverse=True)
+    temperature = best_temperature(np.asarray(similarity(here)(here.images[rows], some)), position)
+    return Scorer(COSINE, lambda fold: Model(similarity(task.drawn[fold]), temperature))
+
+
+def scores_of_file(config: Any) -> Detector:
+    """Judge by numbers that someone has computed already, as CLIP scores.
+
+    A posterior needs scores of known mismatches too. They are there if the scores are the cosines
+    of the vectors that are judged, up to a scale: then random pairs are scored by these cosines.
+
+    Args:
+      config: `judgement.scores` names the file: `.npy`, a number for each stored pair, higher =
+        better matched.
+
+    Raises:
+      ConfigError: no file is named.
+    """
+    path = config.judgement.scores
+    if not path:
+        raise ConfigError(
+            f"judgement.scores: empty, expected a .npy file, as judgement.detector is {SCORES}"
+        )
+
+    def detect(task: Task) -> Scorer:
+        scorer = cosine(task)._replace(name=SCORES)
+        scores = read_scores(Path(path), len(task.rows))
+        found = _stored_cosines(task.pairs)
+        correlation = float(np.corrcoef(found, scores[task.rows])[0, 1])
+        if not correlation >= _SAME:
+            raise DataError(
+                f"{path}: the scores are not the cosines of the vectors of these data "
+                f"(correlation {correlation:.2f}), so random pairs cannot be scored alike and no "
+                "posterior can be given; expected scores of the encoder that made the vectors. "
+                "data.filter=score uses any scores"
+            )
+        return scorer
+
+    return detect
+
+
+def _stored_cosines(pairs: Pairs) -> Float[np.ndarray, " pairs"]:
+    blocks = np.array_split(np.arange(len(pairs.pair_image)), -(-len(pairs.pair_image) // BLOCK))
+    return np.concatenate(
+        [
+            np.einsum(
+                "nd,nd->n",
+                unit_rows(pairs.images[pairs.pair_image[rows]]),
+                unit_rows(pairs.captions[rows]),
+            )
+            for rows in blocks
+        ]
+    )
+
+
+register_detector(LINEAR, lambda config: linear)
+register_detector(COSINE, lambda config: cosine)
+register_detector(SCORES, scores_of_file)

@@ -1,0 +1,108 @@
+"""The pairs of each fold, a sample that stands for them, and the known mismatches.
+
+Within a fold, images and captions stand in the order of the hashes of their contents, so what is
+drawn does not depend on the order of the data.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from l2rm_jax.errors import DataError
+from l2rm_jax.judging.folds import Folds
+from l2rm_jax.judging.pairs import Keys
+
+REFERENCES = 1000  # images and captions of a fold that stand for all of it, at most
+NEGATIVES = 10  # known mismatches of a caption
+_ENOUGH = 1_000_000  # known mismatches: with more pairs than a tenth of it, each has fewer
+
+
+class FoldPairs(NamedTuple):
+    """The pairs of a fold, image by image, and the sample that stands for them.
+
+    Attributes:
+      pairs: [n] rows of the captions.
+      images: [m] rows of the images.
+      position: [n] place of the image of each pair in `images`, ascending.
+      references: [R] places of the sample in `images`, ascending.
+      captions: [C] places of the sample in `pairs`, ascending.
+      replaced: [R] place in `pairs` of the caption of each reference that a wrong one replaces.
+      wrong: [m, k] places in `references` of the wrong images of each image.
+    """
+
+    pairs: Int[np.ndarray, " n"]
+    images: Int[np.ndarray, " m"]
+    position: Int[np.ndarray, " n"]
+    references: Int[np.ndarray, " R"]
+    captions: Int[np.ndarray, " C"]
+    replaced: Int[np.ndarray, " R"]
+    wrong: Int[np.ndarray, "m k"]
+
+
+def fold_pairs(
+    folds: Folds, keys: Keys, seed: int, some: Bool[np.ndarray, " pairs"] | None = None
+) -> dict[int, FoldPairs]:
+    """Return the pairs of each fold, with samples of equal size, so that programs are shared.
+
+    Args:
+      folds: fold and group of each image.
+      keys: order the pairs of a fold.
+      seed: seed of the samples and the known mismatches.
+      some: which pairs count; None: all.
+
+    Raises:
+      DataError: the images of a sample are of one group.
+    """
+    rows = np.arange(len(folds.pair_image)) if some is None else np.flatnonzero(some)
+    count = int(np.clip(_ENOUGH // len(rows), 1, NEGATIVES))
+    pair_fold = folds.of_pair[rows]
+    found = {int(fold): _ordered(rows[pair_fold == fold], folds, keys) for fold in set(pair_fold)}
+    some_images = min(REFERENCES, *(len(images) for _, images, _ in found.values()))
+    some_pairs = min(REFERENCES, *(len(pairs) for pairs, _, _ in found.values()))
+    drawn = {}
+    for fold, (pairs, images, position) in sorted(found.items()):
+        rng = np.random.default_rng([seed, fold])
+        references = np.sort(rng.choice(len(images), some_images, replace=False))
+        captions = np.sort(rng.choice(len(pairs), some_pairs, replace=False))
+        counts = np.bincount(position)
+        first = np.cumsum(counts) - counts
+        replaced = first[references] + rng.integers(0, counts[references])
+        groups = folds.image_group[images]
+        wrong = draw_negatives(groups, groups[references], count, rng)
+        drawn[fold] = FoldPairs(pairs, images, position, references, captions, replaced, wrong)
+    return drawn
+
+
+def _ordered(
+    pairs: Int[np.ndarray, " n"], folds: Folds, keys: Keys
+) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:
+    """Pairs and images in the order of their keys, and the place of each pair's image."""
+    images, position = np.unique(folds.pair_image[pairs], return_inverse=True)
+    order = np.argsort(keys.image[images], kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    by_key = np.lexsort((keys.caption[pairs], place[position]))
+    return pairs[by_key], images[order], place[position][by_key]
+
+
+def draw_negatives(
+    groups: Int[np.ndarray, " images"],
+    reference_groups: Int[np.ndarray, " references"],
+    count: int,
+    rng: np.random.Generator,
+) -> Int[np.ndarray, "images count"]:
+    """Draw references of another group for each image.
+
+    Raises:
+      DataError: the references are of one group.
+    """
+    if (reference_groups == reference_groups[0]).all():
+        raise DataError(
+            f"judging: found {len(groups)} images of one group in a fold, expected captions of at "
+            "least two; use fewer folds or more images"
+        )
+    drawn = rng.integers(0, len(reference_groups), (len(groups), count))
+    while (same := reference_groups[drawn] == groups[:, None]).any():
+        drawn[same] = rng.integers(0, len(reference_groups), same.sum())
+    return drawn

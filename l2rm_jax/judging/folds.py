@@ -1,0 +1,110 @@
+"""Folds: each image, with all captions stored with it, belongs to exactly one.
+
+The fold follows from a hash of the image's key and the seed alone. So images that are added later
+move no other image to another fold.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int, UInt64
+
+from l2rm_jax.errors import ConfigError, DataError
+
+
+class Folds(NamedTuple):
+    """Which pairs are stored with which image, and what is judged together.
+
+    Attributes:
+      pair_image: row of the image that each caption is stored with.
+      image_fold: fold of each image, 0 to `count` - 1.
+      image_group: group of each image, in one fold. Images of a group are never each other's known
+        mismatches.
+    """
+
+    pair_image: Int[np.ndarray, " pairs"]
+    image_fold: Int[np.ndarray, " images"]
+    image_group: Int[np.ndarray, " images"]
+
+    @property
+    def of_pair(self) -> Int[np.ndarray, " pairs"]:
+        """Fold of each pair."""
+        return self.image_fold[self.pair_image]
+
+    @property
+    def group_of_pair(self) -> Int[np.ndarray, " pairs"]:
+        """Group of each pair."""
+        return self.image_group[self.pair_image]
+
+    @property
+    def count(self) -> int:
+        """Number of folds."""
+        return int(self.image_fold.max()) + 1
+
+
+def assign_folds(
+    keys: Int[np.ndarray, " images"] | UInt64[np.ndarray, " images"] | Sequence[str],
+    folds: int,
+    seed: int,
+) -> Int[np.ndarray, " images"]:
+    """Assign each image to a fold, 0 to `folds` - 1; equal keys share a fold.
+
+    Args:
+      keys: a stable key of each image: its row or its name, or the key of its group, if near
+        duplicates have to stay together.
+      folds: number of folds, at least 3: a nested model trains without two of them.
+      seed: seed of the hash, 0 or more.
+
+    Raises:
+      ConfigError: fewer than 3 folds.
+    """
+    if folds < 3:
+        raise ConfigError(f"judgement.folds: found {folds}, expected at least 3")
+    hashes = hash_keys(keys, seed)
+    return (hashes % np.uint64(folds)).astype(np.int64)
+
+
+def check_folds(folds: Folds) -> None:
+    """Check that every fold has captions of at least two groups of images.
+
+    A pair is judged by comparison with images of its fold, so a single one cannot be judged.
+
+    Raises:
+      DataError: a fold has fewer.
+    """
+    stored = np.unique(folds.pair_image)
+    fold, group = folds.image_fold[stored], folds.image_group[stored]
+    for number in range(folds.count):
+        groups = np.unique(group[fold == number])
+        if len(groups) < 2:
+            # Fewer folds do not help where there are hardly any groups.
+            more = "fewer folds or more images"
+            advice = more if len(np.unique(group)) > 6 else "more images that differ"
+            raise DataError(
+                f"judging: fold {number} has captions of {len(groups)} of the {len(stored)} "
+                f"images, expected at least 2; use {advice}"
+            )
+
+
+def hash_keys(
+    keys: Int[np.ndarray, " keys"] | UInt64[np.ndarray, " keys"] | Sequence[str], seed: int
+) -> UInt64[np.ndarray, " keys"]:
+    """Hash integers or names to 64 bits, the same in every process and on every machine.
+
+    Integers go through the finaliser of SplitMix64, names through BLAKE2.
+
+    References:
+        Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014.
+    """
+    salt = hashlib.blake2b(str(seed).encode(), digest_size=8).digest()
+    array = np.asarray(keys)
+    if array.dtype.kind not in "iu":
+        digests = (hashlib.blake2b(str(key).encode(), digest_size=8, key=salt) for key in keys)
+        return np.frombuffer(b"".join(digest.digest() for digest in digests), np.uint64)
+    with np.errstate(over="ignore"):
+        z = array.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.frombuffer(salt, np.uint64)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))

@@ -1,0 +1,175 @@
+"""Images that belong together, because they or their captions are the same or nearly so.
+
+A group is judged as a whole by models that saw none of it, and its members are never each other's
+known mismatches. So a near duplicate in another fold cannot give a mismatch away, or hide it.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jaxtyping import Float, Int, UInt64
+from scipy.sparse.csgraph import connected_components
+
+from l2rm_jax.judging.folds import hash_keys
+from l2rm_jax.judging.pairs import Keys, first_of_equals
+from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
+
+BOILERPLATE = 10  # images with the same text from which on it is listed, and groups no images
+_EXACT = 20_000  # images: up to so many are all compared, more within buckets
+_RARE = 0.999  # share of random pairs of images that are less alike than near duplicates
+_SAMPLE = 100_000  # random pairs
+_NEAR = 3
+_MOST = 0.1  # share of the images in one group, at most
+_ALIKE = 0.9  # cosine of near duplicates, at least: clusters are dense, too
+
+
+class Repeated(NamedTuple):
+    """A text that stands with many images: `row` is the first of its captions."""
+
+    row: int
+    images: int
+
+
+class Groups(NamedTuple):
+    """What belongs together.
+
+    Attributes:
+      of_image: [images] the least row of the image's group.
+      key: [images] the least key of an image of that group.
+      near: [images, 3] rows of the most similar images, the most similar one first.
+      text: [pairs] the least row of a caption that says the same.
+      repeated: texts that stand with many images, the most frequent first.
+    """
+
+    of_image: Int[np.ndarray, " images"]
+    key: UInt64[np.ndarray, " images"]
+    near: Int[np.ndarray, "images 3"]
+    text: Int[np.ndarray, " pairs"]
+    repeated: list[Repeated]
+
+
+def find_groups(
+    images: Rows, keys: Keys, pair_image: Int[np.ndarray, " pairs"], seed: int
+) -> Groups:
+    """Find the groups.
+
+    Images are of one group if they are the same, if their captions say the same, or if they are
+    near duplicates: each the most similar image of the other, with a cosine above .9, and more
+    alike than all but one in a thousand random pairs. A text that stands with many images groups
+    none.
+
+    Args:
+      images: [images, di] vectors.
+      keys: of the images and captions.
+      pair_image: row of the image that each caption is stored with.
+      seed: seed of the samples.
+    """
+    near, likeness = nearest_images(images, keys.image, seed)
+    first = near[:, 0]
+    rows = np.arange(len(first))
+    rare = max(_rare_likeness(images, keys.image, seed), _ALIKE)
+    mutual = (first[first] == rows) & (likeness > rare)
+    text = first_of_equals(keys.said)
+    with_text, counts = _images_of_texts(text, pair_image)
+    linked = counts[with_text[:, 0]] < BOILERPLATE
+    links = [
+        np.stack([rows[mutual], first[mutual]], axis=1),
+        np.stack([rows, first_of_equals(keys.image)], axis=1),
+        # Images with the same text are linked through the image of its first caption.
+        np.stack([with_text[linked, 1], pair_image[with_text[linked, 0]]], axis=1),
+    ]
+    count, component = _components(links, len(rows))
+    if np.bincount(component).max() > max(_MOST * len(rows), BOILERPLATE):
+        # Captions of few words chain everything together: then they say nothing of duplicates.
+        count, component = _components(links[:2], len(rows))
+    least = np.full(count, np.iinfo(np.uint64).max, np.uint64)
+    np.minimum.at(least, component, keys.image)
+    often = np.flatnonzero(counts >= BOILERPLATE)
+    often = often[np.argsort(-counts[often], kind="stable")]
+    repeated = [Repeated(int(row), int(counts[row])) for row in often]
+    return Groups(first_of_equals(component), least[component], near, text, repeated)
+
+
+def _components(links: list[np.ndarray], images: int) -> tuple[int, Int[np.ndarray, " images"]]:
+    """Number of connected components, and the component of each image."""
+    pairs = np.concatenate(links)
+    graph = scipy.sparse.coo_array((np.ones(len(pairs), bool), pairs.T), shape=(images, images))
+    return connected_components(graph, directed=False)
+
+
+def _images_of_texts(
+    text: np.ndarray, pair_image: np.ndarray
+) -> tuple[Int[np.ndarray, "n 2"], Int[np.ndarray, " pairs"]]:
+    """Different (text, image), and the number of images of each text."""
+    different = np.unique(np.stack([text, pair_image], axis=1), axis=0)
+    return different, np.bincount(different[:, 0], minlength=len(text))
+
+
+def _rare_likeness(images: Rows, keys: UInt64[np.ndarray, " images"], seed: int) -> float:
+    some = unit_rows(images[_sample(keys, _EXACT, seed)])
+    i, j = np.random.default_rng(seed).integers(0, len(some), (2, _SAMPLE))
+    different = np.array_split(np.stack([i, j])[:, i != j], _SAMPLE // BLOCK, axis=1)
+    likeness = np.concatenate([np.einsum("nd,nd->n", some[i], some[j]) for i, j in different])
+    return float(np.quantile(likeness, _RARE)) if len(likeness) else np.inf
+
+
+def _sample(keys: UInt64[np.ndarray, " n"], most: int, seed: int) -> Int[np.ndarray, " m"]:
+    """Rows of a sample that does not depend on the order of the rows."""
+    return np.argsort(hash_keys(keys, seed), kind="stable")[:most]
+
+
+def nearest_images(
+    images: Rows, keys: UInt64[np.ndarray, " images"], seed: int
+) -> tuple[Int[np.ndarray, "images 3"], Float[np.ndarray, " images"]]:
+    """Return the rows of the three most similar images, and the cosine of the first.
+
+    More than 20,000 images are divided into as many buckets as their square root, each around a
+    random image, and compared within their bucket. A near duplicate is all but always in the same.
+    """
+    total = images.shape[0]
+    buckets = [np.arange(total)]
+    if total > _EXACT:
+        buckets = _buckets(images, keys, seed)
+    near = np.zeros((total, _NEAR), np.int64)
+    likeness = np.full(total, -np.inf, np.float32)
+    for rows in buckets:
+        vectors = unit_rows(images[rows])
+        size = -(-len(rows) // 512) * 512
+        filled = np.pad(vectors, ((0, size - len(rows)), (0, 0)))
+        for at, count in padded_blocks(np.arange(len(rows)), 512):
+            top, found = _most_similar(filled, vectors[at], at, len(rows))
+            near[rows[at[:count]]] = rows[np.minimum(np.asarray(found)[:count], len(rows) - 1)]
+            likeness[rows[at[:count]]] = np.asarray(top)[:count, 0]
+    return near, likeness
+
+
+def _buckets(images: Rows, keys: UInt64[np.ndarray, " images"], seed: int) -> list[np.ndarray]:
+    total = images.shape[0]
+    count = round(total**0.5)
+    centres = unit_rows(images[_sample(keys, count, seed)])
+    nearest = np.empty(total, np.int64)
+    for rows, filled in padded_blocks(np.arange(total), BLOCK):
+        nearest[rows[:filled]] = np.asarray(_best(unit_rows(images[rows]), centres))[:filled]
+    order = np.argsort(nearest, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(nearest[order])) + 1)
+    # A crowded bucket is cut, so that the work stays linear.
+    return [cut for part in parts for cut in np.array_split(part, -(-len(part) // (8 * count)))]
+
+
+@jax.jit
+def _best(vectors: jax.Array, centres: jax.Array) -> jax.Array:
+    return jnp.argmax(jnp.matmul(vectors, centres.T, precision="highest"), axis=1)
+
+
+@jax.jit
+def _most_similar(
+    all_vectors: jax.Array, vectors: jax.Array, own: jax.Array, count: int
+) -> tuple[jax.Array, jax.Array]:
+    """The most similar of the first `count` vectors, itself aside."""
+    likeness = jnp.matmul(vectors, all_vectors.T, precision="highest")
+    places = jnp.arange(len(all_vectors))[None]
+    likeness = jnp.where((places == own[:, None]) | (places >= count), -jnp.inf, likeness)
+    return tuple(jax.lax.top_k(likeness, _NEAR))

@@ -1,0 +1,235 @@
+"""Information of a pair: how much better caption and image fit each other than others of a fold.
+
+With the similarity s divided by a temperature, the information is the log-probability of the pair
+under a softmax over the images, and under one over the captions, averaged, each relative to chance:
+
+    information = s - (log mean exp over images + log mean exp over captions) / 2
+
+In nats; 0 is no better than a random pair. It estimates pointwise mutual information, as the
+contrastive loss InfoNCE does (van den Oord et al., Representation Learning with Contrastive
+Predictive Coding, 2018). Captions that fit every image, and images that fit every caption, lose
+their advantage.
+
+Known mismatches are scored in the same way: each caption takes the place of a random caption of
+random other images of its fold. Whatever the data hold, these are mismatched pairs. The partners of
+a mismatched pair are mostly in other folds. So a moved caption is compared without the image that
+it is stored with, and the image without the caption that has gone.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Float32, Int
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
+
+from l2rm_jax.judging.fold_pairs import FoldPairs
+from l2rm_jax.linear.rows import padded_blocks
+
+TEMPERATURE = 0.1  # suits cosines
+_CAPTIONS = 1024  # in a block that is compared with all references
+_PAIRS = 128  # in a block of which only the diagonal is needed
+
+# Maps rows of images and rows of captions to [images, captions] similarities.
+Similarity = Callable[[np.ndarray, np.ndarray], ArrayLike]
+
+
+class Model(NamedTuple):
+    """What judges a fold that it has not seen.
+
+    Attributes:
+      similarity: of images and captions of that fold, by their rows. It is called with index arrays
+        of few different lengths.
+      temperature: what similarities are divided by.
+    """
+
+    similarity: Similarity
+    temperature: float = TEMPERATURE
+
+
+class Information(NamedTuple):
+    """Information of pairs; that of known mismatches has a second axis.
+
+    Attributes:
+      of_images: information of the pair among the images of the fold, in nats.
+      of_captions: the same among its captions.
+      similarity: by the model.
+    """
+
+    of_images: Float32[np.ndarray, "..."]
+    of_captions: Float32[np.ndarray, "..."]
+    similarity: Float32[np.ndarray, "..."]
+
+    @property
+    def mean(self) -> Float32[np.ndarray, "..."]:
+        """Information of the pair in nats; 0 is no better than a random pair."""
+        return (self.of_images + self.of_captions) / 2
+
+
+class Compared(NamedTuple):
+    """What a model says of the pairs of a fold, in the order of `FoldPairs.pairs`.
+
+    Attributes:
+      stored: of the pairs.
+      wrong: [pairs, k] of the known mismatches.
+      contrast: [pairs] how differently the images of the fold fit the caption, in nats; 0 if they
+        fit it all alike.
+    """
+
+    stored: Information
+    wrong: Information
+    contrast: Float32[np.ndarray, " pairs"]
+
+
+def product_similarity(
+    image_rows: Int[np.ndarray, " images"],
+    image_codes: Float32[ArrayLike, "images d"],
+    caption_rows: Int[np.ndarray, " captions"],
+    caption_codes: Float32[ArrayLike, "captions d"],
+) -> Similarity:
+    """Return the inner products of vectors as a function of rows of the data set.
+
+    Args:
+      image_rows: the images that have a vector, in ascending order.
+      image_codes: their vectors.
+      caption_rows: the captions that have a vector, in ascending order.
+      caption_codes: their vectors.
+    """
+    image_codes, caption_codes = jnp.asarray(image_codes), jnp.asarray(caption_codes)
+
+    def similarity(of_images: np.ndarray, of_captions: np.ndarray) -> jax.Array:
+        i = np.searchsorted(image_rows, of_images)
+        c = np.searchsorted(caption_rows, of_captions)
+        return _products(image_codes, caption_codes, i, c)
+
+    return similarity
+
+
+def best_temperature(
+    similarities: Float32[np.ndarray, "I M"], caption_image: Int[np.ndarray, " M"]
+) -> float:
+    """Return the temperature at which matched pairs have the most information.
+
+    There the contrastive loss is least. As a function of the inverse of the temperature it has one
+    minimum, as a log-sum-exp is convex. Similarities that rank every pair right gain from any lower
+    temperature, so it is at least 1/30 of their standard deviation, and at most ten of these.
+
+    Args:
+      similarities: of all these images with all these captions, which the model has not seen.
+      caption_image: row of the image that each caption was written for.
+    """
+    own = np.arange(similarities.shape[1])
+    spread = float(similarities.std()) or 1.0
+
+    def loss(log_inverse: float) -> float:
+        scaled = similarities * np.float32(np.exp(log_inverse) / spread)
+        of_images = logsumexp(scaled, axis=1)[caption_image] - np.log(len(own))
+        of_captions = logsumexp(scaled, axis=0) - np.log(len(scaled))
+        return float(np.mean((of_images + of_captions) / 2 - scaled[caption_image, own]))
+
+    found = minimize_scalar(
+        loss, bounds=(np.log(0.1), np.log(30)), method="bounded", options={"xatol": 0.05}
+    )
+    return spread / float(np.exp(found.x))
+
+
+def compare_fold(here: FoldPairs, model: Model, update: Callable[[int], None]) -> Compared:
+    """Compare the pairs of a fold, and known mismatches, with the references of the fold.
+
+    Memory is one block of similarities.
+
+    Args:
+      here: the pairs, the references and the known mismatches.
+      model: one that has not seen these pairs.
+      update: called with the number of pairs that a block has compared.
+    """
+    similarity, temperature = model
+    pairs, position = here.pairs, here.position
+    images, captions = here.images[here.references], pairs[here.captions]
+    i_mean = _image_means(model, here.images, captions)
+    own = _diagonals(model, here.images[position], pairs)
+    c_mean, c_mean_elsewhere, contrast = np.empty((3, len(pairs)), np.float32)
+    wrong = np.empty((len(pairs), here.wrong.shape[1]), np.float32)
+    place = np.full(len(here.images), -1)
+    place[here.references] = np.arange(len(here.references))
+    for at, filled in padded_blocks(np.arange(len(pairs)), _CAPTIONS):
+        scores, of = similarity(images, pairs[at]), position[at]
+        values = _compare(scores, here.wrong[of], place[of], temperature)
+        targets = c_mean, c_mean_elsewhere, contrast, wrong
+        for array, value in zip(targets, values, strict=True):
+            array[at[:filled]] = np.asarray(value)[:filled]
+        update(filled)
+    gone = here.replaced[:, None] == here.captions
+    i_mean_elsewhere = np.asarray(_mean_exp(similarity(images, captions), gone, temperature))
+    stored = Information(own - c_mean, own - i_mean[position], own * np.float32(temperature))
+    moved = Information(
+        wrong - c_mean_elsewhere[:, None],
+        wrong - i_mean_elsewhere[here.wrong[position]],
+        wrong * np.float32(temperature),
+    )
+    return Compared(stored, moved, contrast)
+
+
+def _image_means(
+    model: Model, images: Int[np.ndarray, " images"], captions: Int[np.ndarray, " some"]
+) -> Float32[np.ndarray, " images"]:
+    """Log-mean-exp of the scaled similarities of each image with some captions."""
+    means, nothing = np.empty(len(images), np.float32), np.zeros((1, len(captions)), bool)
+    for rows, filled in padded_blocks(np.arange(len(images)), _CAPTIONS):
+        scores = model.similarity(images[rows], captions)
+        found = _mean_exp(scores, nothing, model.temperature)
+        means[rows[:filled]] = np.asarray(found)[:filled]
+    return means
+
+
+def _diagonals(
+    model: Model, images: Int[np.ndarray, " n"], captions: Int[np.ndarray, " n"]
+) -> Float32[np.ndarray, " n"]:
+    """Scaled similarity of captions with their images: diagonals of small blocks."""
+    values = np.empty(len(captions), np.float32)
+    for rows, filled in padded_blocks(np.arange(len(captions)), _PAIRS):
+        block = model.similarity(images[rows], captions[rows])
+        found = jnp.diagonal(jnp.asarray(block, jnp.float32)) / model.temperature
+        values[rows[:filled]] = np.asarray(found)[:filled]
+    return values
+
+
+@jax.jit
+def _products(images: jax.Array, captions: jax.Array, i: jax.Array, c: jax.Array) -> jax.Array:
+    return jnp.matmul(images[i], captions[c].T, precision="highest")
+
+
+@jax.jit
+def _compare(
+    scores: jax.Array, wrong: jax.Array, own: jax.Array, temperature: float
+) -> tuple[jax.Array, ...]:
+    """Compare captions with the references.
+
+    Args:
+      scores: [R, B] similarities.
+      wrong: [B, k] places of wrong images.
+      own: [B] place of the image of each caption, or -1.
+      temperature: what similarities are divided by.
+
+    Returns:
+      Log mean exp of each caption over the references; that without its own image; the excess of
+      the former over the mean; and [B, k] scaled similarities with the wrong images.
+    """
+    scaled = jnp.asarray(scores, jnp.float32).T / temperature
+    mean_exp = jax.nn.logsumexp(scaled, axis=1) - jnp.log(scaled.shape[1])
+    is_own = jnp.arange(scaled.shape[1])[None] == own[:, None]
+    elsewhere = _mean_exp(scores.T, is_own, temperature)
+    chosen = jnp.take_along_axis(scaled, wrong, axis=1)
+    return mean_exp, elsewhere, mean_exp - scaled.mean(axis=1), chosen
+
+
+@jax.jit
+def _mean_exp(scores: jax.Array, left_out: jax.Array, temperature: float) -> jax.Array:
+    """Log mean exp of each row of [n, m] similarities, without the places that are left out."""
+    scaled = jnp.asarray(scores, jnp.float32) / temperature
+    kept = ~jnp.broadcast_to(left_out, scaled.shape)
+    return jax.nn.logsumexp(scaled, axis=1, where=kept) - jnp.log(kept.sum(axis=1))

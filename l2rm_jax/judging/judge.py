@@ -1,0 +1,230 @@
+"""Judging: from vectors of pairs to what is known of each.
+
+Pairs are divided into folds, groups staying together; a detector that has not seen a fold scores
+it; known mismatches, scored alike, turn scores into a rate and probabilities. Nothing looks at the
+truth, even where it is known, and the order of the pairs changes nothing.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from l2rm_jax.console import progress_bar
+from l2rm_jax.errors import DataError
+from l2rm_jax.judging.detectors import LINEAR, Detector, Scorer, Task, linear
+from l2rm_jax.judging.fold_pairs import FoldPairs, fold_pairs
+from l2rm_jax.judging.folds import Folds, assign_folds, check_folds
+from l2rm_jax.judging.groups import Groups, Repeated, find_groups
+from l2rm_jax.judging.judgement import PLACEHOLDER, SHIFTED, Judgement, Made
+from l2rm_jax.judging.kinds import conflicts, kinds
+from l2rm_jax.judging.linear import fold_models
+from l2rm_jax.judging.neighbours import with_near_images
+from l2rm_jax.judging.pairs import Pairs, content_keys, first_of_equals
+from l2rm_jax.judging.placeholders import Placeholder, find_placeholders
+from l2rm_jax.judging.posterior import DOUBTED, Posterior, find_posterior
+from l2rm_jax.judging.proposals import LIKE as PROPOSALS
+from l2rm_jax.judging.proposals import Proposals, propose
+from l2rm_jax.judging.scores import LIKE, Evidence, gather, score_fold
+from l2rm_jax.judging.shift import Shift, find_shifts
+from l2rm_jax.judging.stages import Stages
+from l2rm_jax.linear.cca import Cca
+from l2rm_jax.linear.rows import Rows
+from l2rm_jax.version import __version__
+
+_CCA = Cca(0, 0, 0, 0, 0)
+
+
+def judge_pairs(
+    pairs: Pairs,
+    detector: Detector = linear,
+    *,
+    name: str = LINEAR,
+    folds: int = 5,
+    top: int = 0,
+    seed: int = 0,
+    keep: Path | None = None,
+) -> Judgement:
+    """Judge pairs: which are mismatched, how many in all, and what would fit better.
+
+    Args:
+      pairs: vectors of images and captions.
+      detector: scores each fold without having seen it; see `register_detector`.
+      name: what the detector is called.
+      folds: number of folds.
+      top: proposals for each doubted pair; 0 looks for none.
+      seed: seed of the folds and the samples.
+      keep: directory in which stages are kept, so that a later call with the same arguments goes
+        on; None keeps nothing.
+
+    Raises:
+      DataError: a fold has images of fewer than two groups.
+      ConfigError: fewer than 3 folds.
+    """
+    stages, keys = Stages(keep), content_keys(pairs)
+    placeholders = find_placeholders(keys.image, pairs.captions, pairs.pair_image)
+    rows = _without(placeholders, first_of_equals(keys.image)[pairs.pair_image])
+    every, count = pairs, len(pairs.pair_image)
+    if len(rows) < count:
+        pairs, keys = _take(pairs, rows), keys.take(rows)
+    groups = find_groups(pairs.images, keys, pairs.pair_image, seed)
+    image_fold = assign_folds(groups.key, folds, seed)
+    of = Folds(pairs.pair_image, image_fold, groups.of_image)
+    check_folds(of)
+    drawn = fold_pairs(of, keys, seed)
+    models = stages(
+        "models",
+        [_CCA] * of.count,
+        lambda: fold_models(pairs.images, pairs.captions, of, drawn),
+    )
+    models = [Cca(*map(np.asarray, model)) for model in models]
+    scorer = detector(Task(pairs, of, drawn, models, rows))
+    evidence = _evidence(scorer, pairs, of, drawn, seed, stages)
+    found = find_posterior(evidence, of, keys.of_pairs(pairs.pair_image), seed)
+    doubted = found.posterior > DOUBTED
+    proposals = stages(
+        "proposals",
+        PROPOSALS,
+        lambda: propose(
+            pairs.images, pairs.captions, of, keys, doubted, found.posterior_set, top, seed
+        ),
+    )
+    back = _Back(rows, count)
+    fold = back(of.of_pair, -1)
+    shifts = find_shifts(models, every.images, every.captions, every.pair_image, fold)
+    made = Made(name, scorer.name, folds, seed, __version__)
+    return _judgement(
+        every.pair_image, back, of, groups, evidence, found, proposals, shifts, placeholders, made
+    )
+
+
+def _without(
+    placeholders: list[Placeholder], first_image: Int[np.ndarray, " pairs"]
+) -> Int[np.ndarray, " kept"]:
+    """Rows of the pairs whose picture is no placeholder.
+
+    Raises:
+      DataError: none is left.
+    """
+    rows = np.flatnonzero(~np.isin(first_image, [each.row for each in placeholders]))
+    if not len(rows):
+        raise DataError(
+            f"images: found the same picture for all {len(first_image):,} captions, or one of "
+            f"{len(placeholders)}, expected pictures that differ"
+        )
+    return rows
+
+
+def _take(pairs: Pairs, rows: Int[np.ndarray, " kept"]) -> Pairs:
+    """Some of the pairs; all images stay."""
+    return Pairs(
+        pairs.images,
+        _Taken(pairs.captions, rows),
+        pairs.pair_image[rows],
+        None if pairs.text_rows is None else _Taken(pairs.text_rows, rows),
+        None if pairs.texts is None else [pairs.texts[row] for row in rows],
+    )
+
+
+class _Taken:
+    """Some rows of vectors, read when they are asked for."""
+
+    def __init__(self, vectors: Rows, rows: Int[np.ndarray, " kept"]):
+        self._vectors, self._rows = vectors, rows
+        self.shape = len(rows), vectors.shape[1]
+
+    def __getitem__(self, at: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n dimensions"]:
+        return self._vectors[self._rows[at]]
+
+
+class _Back(NamedTuple):
+    """Puts values of the judged pairs where they are in the data."""
+
+    rows: Int[np.ndarray, " kept"]
+    total: int
+
+    def __call__(
+        self, values: Shaped[np.ndarray, "kept ..."], fill: float
+    ) -> Shaped[np.ndarray, "total ..."]:
+        placed = np.full((self.total, *values.shape[1:]), fill, values.dtype)
+        placed[self.rows] = values
+        return placed
+
+
+def _evidence(
+    scorer: Scorer,
+    pairs: Pairs,
+    folds: Folds,
+    drawn: dict[int, FoldPairs],
+    seed: int,
+    stages: Stages,
+) -> Evidence:
+    """Score all folds, one stage each."""
+    found = {}
+    with progress_bar(2 * len(pairs.pair_image), "judging: scores", unit="scores") as bar:
+        for fold, here in drawn.items():
+
+            def score(fold=fold, here=here) -> Evidence:
+                groups = folds.image_group
+                near = with_near_images(here, pairs.captions, groups[here.images], seed)
+                model = scorer.model_of(fold)
+                return score_fold(near, model, pairs.images, pairs.spaces, groups, bar.update)
+
+            found[fold] = stages(f"scores-{fold}", LIKE, score)
+    return gather(drawn, found)
+
+
+def _judgement(
+    image: Int[np.ndarray, " total"],
+    back: _Back,
+    folds: Folds,
+    groups: Groups,
+    evidence: Evidence,
+    found: Posterior,
+    proposals: Proposals,
+    shifts: list[Shift],
+    placeholders: list[Placeholder],
+    made: Made,
+) -> Judgement:
+    """All that was found, in the order of the data."""
+    rows = back.rows
+    kind = kinds(evidence, found, groups, folds.pair_image)
+    apart = np.setdiff1d(np.arange(back.total), rows)
+    proposed = np.where(proposals.caption < 0, -1, rows[proposals.caption])
+    return Judgement(
+        image=image,
+        fold=back(folds.of_pair, -1),
+        group=back(folds.group_of_pair, -1),
+        similarity=back(evidence.stored.model.similarity, np.nan),
+        information=back(evidence.stored.information, np.nan),
+        posterior_set=back(found.posterior_set, 1),
+        posterior_caption=back(found.posterior_caption, 1),
+        posterior=back(found.posterior, 1),
+        q=back(found.q, 1),
+        kind=_with_shifts(back(kind, PLACEHOLDER), shifts),
+        proposal=back(proposed, -1),
+        probability=back(proposals.probability, np.nan),
+        none_fits=back(proposals.none_fits, np.nan),
+        order=np.concatenate([rows[found.order], apart]),
+        conflicts=rows[conflicts(evidence, kind, folds.pair_image)],
+        near=groups.near,
+        rate=found.rate,
+        mechanisms=found.mechanisms,
+        listed=found.listed,
+        shifts=tuple(shifts),
+        repeated=tuple(Repeated(int(rows[row]), images) for row, images in groups.repeated),
+        placeholders=tuple(placeholders),
+        cannot_tell=found.cannot_tell,
+        auroc=found.auroc,
+        ranks=found.ranks,
+        made=made,
+    )
+
+
+def _with_shifts(kind: Int[np.ndarray, " pairs"], shifts: list[Shift]) -> Int[np.ndarray, " pairs"]:
+    kind = kind.copy()
+    for shift in shifts:
+        run = kind[shift.first : shift.last + 1]
+        run[run != PLACEHOLDER] = SHIFTED
+    return kind

@@ -1,0 +1,237 @@
+"""The judgement of the pairs of a data set: one type and one file, whoever asks for it."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from l2rm_jax.data.files import open_arrays, replace_arrays
+from l2rm_jax.errors import DataError
+from l2rm_jax.judging.groups import Repeated
+from l2rm_jax.judging.placeholders import Placeholder
+from l2rm_jax.judging.posterior import DOUBTED, Mechanism
+from l2rm_jax.judging.rate import Rate
+from l2rm_jax.judging.shift import Shift
+
+JUDGEMENT_FILE = "judgement.npz"
+
+# What is said of a pair. `matched` and `alternate` are kept, the others are doubted: `doubtful` by
+# itself, `foreign_set` with all captions of its image, `shifted` as part of a run of rows;
+# `placeholder` as its picture stands with many captions that have nothing in common.
+MATCHED, ALTERNATE, DOUBTFUL, FOREIGN_SET, UNINFORMATIVE, SHIFTED, PLACEHOLDER = range(7)
+KINDS = (
+    *("matched", "alternate", "doubtful", "foreign_set", "uninformative", "shifted"),
+    "placeholder",
+)
+
+
+class Made(NamedTuple):
+    """What made a judgement.
+
+    Attributes:
+      detector: what judged the pairs; `judgement.detector` of the config.
+      by: what the detector chose: a linear one may be the plain cosine.
+      folds: number of folds.
+      seed: seed of the folds and samples.
+      version: of this package.
+    """
+
+    detector: str
+    by: str
+    folds: int
+    seed: int
+    version: str
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """What is known of each pair, in the order of the data, and of all.
+
+    Pairs of placeholders are not judged: they count as mismatched, have no fold, no similarity and
+    no information, and come last in the order.
+
+    Attributes:
+      image: [pairs] row of the image that the caption is stored with.
+      fold: [pairs] fold of that image; -1 for placeholders.
+      group: [pairs] group of the image: images with near duplicates or equal captions share one.
+      similarity: [pairs] of image and caption, by models that have not seen the pair.
+      information: [pairs] of the pair in nats; 0 is no better than a random pair.
+      posterior_set: [pairs] probability that all captions of the image are mismatched together.
+      posterior_caption: [pairs] probability that the caption is mismatched by itself.
+      posterior: [pairs] probability that the pair is mismatched, in [0, 1]. Their mean is the rate.
+      q: [pairs] share of false alarms among all pairs that are as doubtful or more.
+      kind: [pairs] what is said of the pair, as an index of `KINDS`.
+      proposal: [pairs, top] captions that may fit the image better, as rows, best first; -1: none.
+      probability: [pairs, top] probability that each proposal fits.
+      none_fits: [pairs] probability that no caption of the set fits; NaN where none was looked for.
+      order: [pairs] the most doubtful pair first.
+      conflicts: [n, 2] pairs of which the images are the same and the captions are not.
+      near: [images, 3] rows of the most similar images.
+      rate: share of pairs that are as doubtful as random ones.
+      mechanisms: how well mismatches of each kind are found.
+      listed: how many pairs, the most doubtful ones, have 10% false alarms.
+      shifts: runs of rows whose captions fit the images of other rows.
+      repeated: texts that stand with many images.
+      placeholders: pictures that stand with many captions; their pairs are not judged.
+      cannot_tell: why the rate and the posteriors are doubtful; "" if they are not.
+      auroc: share of (random, matched) pairs that are told apart, less its standard error.
+      ranks: whether the order of the pairs can be used, even where the rate is doubtful.
+      made: what made the judgement.
+    """
+
+    image: Int[np.ndarray, " pairs"]
+    fold: Int[np.ndarray, " pairs"]
+    group: Int[np.ndarray, " pairs"]
+    similarity: Float[np.ndarray, " pairs"]
+    information: Float[np.ndarray, " pairs"]
+    posterior_set: Float[np.ndarray, " pairs"]
+    posterior_caption: Float[np.ndarray, " pairs"]
+    posterior: Float[np.ndarray, " pairs"]
+    q: Float[np.ndarray, " pairs"]
+    kind: Int[np.ndarray, " pairs"]
+    proposal: Int[np.ndarray, "pairs top"]
+    probability: Float[np.ndarray, "pairs top"]
+    none_fits: Float[np.ndarray, " pairs"]
+    order: Int[np.ndarray, " pairs"]
+    conflicts: Int[np.ndarray, "n 2"]
+    near: Int[np.ndarray, "images 3"]
+    rate: Rate
+    mechanisms: tuple[Mechanism, ...]
+    listed: int
+    shifts: tuple[Shift, ...]
+    repeated: tuple[Repeated, ...]
+    placeholders: tuple[Placeholder, ...]
+    cannot_tell: str
+    auroc: float
+    ranks: bool
+    made: Made
+
+    def __len__(self) -> int:
+        return len(self.image)
+
+    def __str__(self) -> str:
+        from l2rm_jax.judging.verdict import verdict
+
+        return "\n".join(verdict(self))
+
+    def decided(self, fits: Int[np.ndarray, " n"], wrong: Int[np.ndarray, " m"]) -> "Judgement":
+        """The judgement with what a person decided: what was computed counts less.
+
+        Args:
+          fits: pairs that are matched.
+          wrong: pairs that are mismatched.
+        """
+        changed = {}
+        for name in ("posterior", "posterior_caption"):
+            values = getattr(self, name).copy()
+            values[fits], values[wrong] = 0, 1
+            changed[name] = values
+        kind, together = self.kind.copy(), self.posterior_set.copy()
+        kind[fits], together[fits] = MATCHED, 0
+        kind[wrong[np.isin(kind[wrong], (MATCHED, ALTERNATE))]] = DOUBTFUL
+        return dataclasses.replace(self, kind=kind, posterior_set=together, **changed)
+
+
+_LISTS = {
+    "mechanisms": Mechanism,
+    "shifts": Shift,
+    "repeated": Repeated,
+    "placeholders": Placeholder,
+}
+_ABOUT = ("rate", *_LISTS, "listed", "cannot_tell", "auroc", "ranks", "made")
+_ARRAYS = tuple(f.name for f in dataclasses.fields(Judgement) if f.name not in _ABOUT)
+
+
+def write_judgement(path: Path, judgement: Judgement, **more: np.ndarray) -> None:
+    """Write a judgement, and more arrays beside it; the file appears when it is complete."""
+    about = {name: getattr(judgement, name) for name in _ABOUT}
+    about["rate"], about["made"] = judgement.rate._asdict(), judgement.made._asdict()
+    about |= {name: [each._asdict() for each in about[name]] for name in _LISTS}
+    arrays = {name: getattr(judgement, name) for name in _ARRAYS}
+    text = np.array(json.dumps(about))
+    replace_arrays(path, {**arrays, "about": text, **more})
+
+
+def read_judgement(path: Path) -> Judgement:
+    """Read a judgement, or the file of a run of an older version.
+
+    Raises:
+      DataError: the file is missing or damaged.
+    """
+    with open_arrays(path, "a judgement of pairs", "remove it to have the pairs judged") as file:
+        stored = {name: file[name] for name in file}
+        if "about" not in stored and "level" in stored:
+            return _converted(stored)
+        about: dict[str, Any] = json.loads(str(stored["about"]))
+        for name, kind in _LISTS.items():
+            about[name] = tuple(kind(**each) for each in about[name])
+        about["rate"], about["made"] = Rate(**about["rate"]), Made(**about["made"])
+        return Judgement(**{name: stored[name] for name in _ARRAYS}, **about)
+
+
+def _converted(stored: dict[str, np.ndarray]) -> Judgement:
+    """The judgement in the file `crossfit.npz`, whose posterior was that of being matched."""
+    posterior = 1 - stored["posterior"]
+    order = np.argsort(-posterior, kind="stable")
+    pairs, together = len(posterior), str(stored["level"]) == "image"
+    unknown, nothing = np.full(pairs, np.nan), np.zeros(pairs)
+    rate = Rate(*(float(stored[name]) for name in ("rate", "rate_low", "rate_high")))
+    doubted = FOREIGN_SET if together else DOUBTFUL
+    image, fold = stored["image"], stored["fold"]
+    shares = np.empty(pairs)
+    shares[order] = np.cumsum(1 - posterior[order]) / np.arange(1, pairs + 1)
+    detector = str(stored.get("detector", "linear"))
+    return Judgement(
+        image=image,
+        fold=fold,
+        group=image,
+        similarity=unknown,
+        information=stored["information"],
+        posterior_set=posterior if together else nothing,
+        posterior_caption=nothing if together else posterior,
+        posterior=posterior,
+        q=shares,
+        kind=np.where(posterior > DOUBTED, doubted, MATCHED),
+        proposal=np.zeros((pairs, 0), int),
+        probability=np.zeros((pairs, 0)),
+        none_fits=unknown,
+        order=order,
+        conflicts=np.zeros((0, 2), int),
+        near=np.zeros((0, 3), int),
+        rate=rate,
+        mechanisms=(),
+        listed=int(np.count_nonzero(shares <= 0.1)),
+        shifts=(),
+        repeated=(),
+        placeholders=(),
+        cannot_tell="",
+        auroc=float(stored["separation"]),
+        ranks=True,
+        made=Made(detector, detector, int(fold.max()) + 1, 0, "before 0.2"),
+    )
+
+
+def check_same_pairs(
+    judgement: Judgement, pair_image: Int[np.ndarray, " pairs"], path: str | Path
+) -> None:
+    """Check that a judgement is of these pairs.
+
+    Raises:
+      DataError: it is of another number of pairs, or of pairs stored with other images.
+    """
+    if len(judgement) != len(pair_image):
+        raise DataError(
+            f"{path}: found a judgement of {len(judgement):,} pairs, expected the "
+            f"{len(pair_image):,} that the run trains on"
+        )
+    differs = np.flatnonzero(judgement.image != pair_image)
+    if len(differs):
+        row = differs[0]
+        raise DataError(
+            f"{path}: its image of pair {row:,} is row {judgement.image[row]:,}, expected "
+            f"{pair_image[row]:,}: it is a judgement of other pairs"
+        )

@@ -1,0 +1,185 @@
+"""Two levels of evidence: are all captions of an image foreign to it, or is one caption?
+
+Captions that were moved together agree with each other, so what acquits a single misplaced caption
+says nothing of them. Each level has a doubt of its own, and a null that was moved in its own way:
+
+* of the set: the information of all captions of the image, averaged. Its null has the sets of
+  other images.
+* of the caption: a logistic regression on all scores of the pair, which tells single captions that
+  were moved on purpose from the pairs as they are. Each fold is judged by the regression of the
+  others. Its null are these moved captions.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Float32, Int, UInt64
+
+from l2rm_jax.judging.folds import hash_keys
+from l2rm_jax.judging.scores import Evidence, Moved, Scores
+
+_RIDGE_PAIRS = 30_000  # with so many pairs the ridge is that of one pair, with fewer it is stronger
+_STEPS = 20
+_TOLERANCE = 1e-5
+_FIT_PAIRS = 50_000  # a regression is fitted to a sample of at most so many pairs
+_BLOCK = 16384  # pairs
+
+
+class Level(NamedTuple):
+    """Doubts of one level, higher for worse pairs.
+
+    Attributes:
+      stored: [units] of the images or pairs.
+      null: [units, k] of known mismatches of that level.
+    """
+
+    stored: Float[np.ndarray, " units"]
+    null: Float[np.ndarray, "units k"]
+
+
+class Doubts(NamedTuple):
+    """Doubts of both levels.
+
+    Attributes:
+      sets: of each image that has captions, in ascending order of their rows.
+      captions: of each pair.
+      together: [pairs, k] the caption's doubt where all captions of its image have moved with it.
+      near: [pairs, 1] the caption's doubt where it has moved to a similar image.
+      set_of_wrong: [pairs, k] the set's doubt of the image that the caption has moved to, alone.
+      set_of_near: [pairs, 1] the same of the similar image.
+    """
+
+    sets: Level
+    captions: Level
+    together: Float[np.ndarray, "pairs k"]
+    near: Float[np.ndarray, "pairs 1"]
+    set_of_wrong: Float[np.ndarray, "pairs k"]
+    set_of_near: Float[np.ndarray, "pairs 1"]
+
+
+def doubts(
+    evidence: Evidence,
+    pair_image: Int[np.ndarray, " pairs"],
+    pair_fold: Int[np.ndarray, " pairs"],
+    pair_key: UInt64[np.ndarray, " pairs"],
+) -> Doubts:
+    """Return the doubts of all pairs and known mismatches.
+
+    A caption that is the only one of its image has no siblings: a column of the regression says so.
+
+    Args:
+      evidence: on each pair.
+      pair_image: row of the image that each caption is stored with.
+      pair_fold: fold of each pair.
+      pair_key: hash of the content of each pair; chooses what the regression is fitted to.
+    """
+    information, moved = evidence.stored.information, evidence.wrong.scores.information
+    position, counts = np.unique(pair_image, return_inverse=True, return_counts=True)[1:]
+    total = np.bincount(position, information)
+    moved_total = np.stack([np.bincount(position, column) for column in moved.T], axis=1)
+    rest, siblings = total[position] - information, counts[position] - 1
+    stored = _columns(evidence.stored, rest, siblings)
+    together = evidence.wrong.scores._replace(
+        neighbours=evidence.wrong.scores.neighbours._replace(
+            agreement=np.broadcast_to(
+                evidence.stored.neighbours.agreement[:, None],
+                evidence.wrong.scores.neighbours.agreement.shape,
+            )
+        )
+    )
+    kinds = evidence.wrong, evidence.near
+    left = [_left_behind(kind, pair_image, information) for kind in kinds]
+    others = [
+        *(_columns(kind.scores, *rest) for kind, rest in zip(kinds, left, strict=True)),
+        _columns(together, moved_total[position] - moved, siblings[:, None]),
+    ]
+    alone, null, near, with_set = _regress(stored, others, pair_fold, pair_key)
+    of_set = Level(-total / counts, -moved_total / counts[:, None])
+    # The set of a wrong image once the caption has taken a place in it.
+    sets = (
+        -(rest + kind.scores.information) / (siblings + 1)
+        for kind, (rest, siblings) in zip(kinds, left, strict=True)
+    )
+    return Doubts(of_set, Level(alone, null), with_set, near, *sets)
+
+
+def _left_behind(moved: Moved, pair_image: np.ndarray, information: np.ndarray) -> tuple:
+    """Information that the captions left with each wrong image add up to, and their number."""
+    total, counts = np.bincount(pair_image, information), np.bincount(pair_image)
+    return total[moved.image] - information[moved.replaced], counts[moved.image] - 1
+
+
+def _columns(
+    scores: Scores, rest: Float[np.ndarray, "..."], siblings: Int[np.ndarray, "..."]
+) -> Float32[np.ndarray, "... columns"]:
+    """Scores side by side, with the mean information of the siblings and whether there are any."""
+    near = scores.neighbours
+    agreement = np.moveaxis(near.agreement, -1, 0)
+    columns = *scores.model, near.of_images, near.of_captions, *agreement
+    mean = np.where(siblings > 0, rest / np.maximum(siblings, 1), 0)
+    has_any = np.broadcast_to(siblings > 0, mean.shape)
+    return np.stack([*columns, mean, has_any], axis=-1, dtype=np.float32)
+
+
+def _regress(
+    stored: Float[np.ndarray, "pairs columns"],
+    moved: Sequence[Float[np.ndarray, "pairs k columns"]],
+    fold: Int[np.ndarray, " pairs"],
+    key: UInt64[np.ndarray, " pairs"],
+) -> list[np.ndarray]:
+    """Log odds of having been moved alone, each fold by the regression of the others.
+
+    Args:
+      stored: the pairs as they are.
+      moved: known mismatches; the regression is fitted to the first kind.
+      fold: of each pair.
+      key: of each pair.
+
+    Returns:
+      The odds of the pairs, then those of each kind of known mismatches.
+    """
+    centre, scale = stored.mean(axis=0), np.maximum(stored.std(axis=0), 1e-9)
+
+    def features(columns: np.ndarray) -> np.ndarray:
+        return _quadratic((columns.reshape(-1, len(centre)) - centre) / scale)
+
+    found = [np.empty(columns.shape[:-1]) for columns in (stored, *moved)]
+    for k in np.unique(fold):
+        rows, draw = np.flatnonzero(fold != k), hash_keys(key, int(k))
+        rows = rows[np.argsort(draw[rows], kind="stable")[:_FIT_PAIRS]]
+        choice = (draw[rows] >> np.uint64(32)) % np.uint64(moved[0].shape[1])
+        used = moved[0][rows, choice.astype(np.int64)]
+        coefficients = _logistic(features(stored[rows]), features(used))
+        here = np.flatnonzero(fold == k)
+        for some in np.array_split(here, len(here) // _BLOCK + 1):
+            for odds, columns in zip(found, (stored, *moved), strict=True):
+                odds[some] = (features(columns[some]) @ coefficients).reshape(odds[some].shape)
+    return found
+
+
+def _quadratic(columns: Float[np.ndarray, "n c"]) -> Float[np.ndarray, "n f"]:
+    """One, the columns and their products."""
+    i, j = np.triu_indices(columns.shape[1])
+    ones = np.ones((len(columns), 1))
+    return np.concatenate([ones, columns, columns[:, i] * columns[:, j]], axis=1)
+
+
+def _logistic(
+    negative: Float[np.ndarray, "n f"], positive: Float[np.ndarray, "m f"]
+) -> Float[np.ndarray, " f"]:
+    """Coefficients of a logistic regression with a ridge, both classes of equal weight."""
+    features = np.concatenate([negative, positive])
+    target = np.repeat([0.0, 1.0], [len(negative), len(positive)])
+    weight = np.repeat([1.0, len(negative) / len(positive)], [len(negative), len(positive)])
+    ridge = max(1.0, _RIDGE_PAIRS / len(negative))
+    coefficients = np.zeros(features.shape[1])
+    for _ in range(_STEPS):
+        p = 1 / (1 + np.exp(-np.clip(features @ coefficients, -30, 30)))
+        gradient = features.T @ (weight * (target - p)) - ridge * coefficients
+        scaled = features * (weight * p * (1 - p))[:, None]
+        step = np.linalg.solve(scaled.T @ features + ridge * np.eye(len(coefficients)), gradient)
+        coefficients += step
+        if np.abs(step).max() < _TOLERANCE:
+            break
+    return coefficients

@@ -1,0 +1,261 @@
+"""What the neighbourhood of a pair says of it.
+
+* agreement: does the caption say what the other captions stored with the image say?
+* near images: does it say what the captions of similar images say?
+* near captions: is the image like the images of similar captions?
+
+The last two are the idea of LEMoN: a neighbour counts the less, the worse it is matched itself.
+Here neighbours come from a sample of the fold, so that the cost is linear in the pairs.
+
+References:
+    Zhang et al., LEMoN: Label Error Detection using Multimodal Neighbors, ICML 2025.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Float32, Int
+
+from l2rm_jax.judging.fold_pairs import FoldPairs
+from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
+
+NEIGHBOURS = 30
+_RANKS = 20
+_PAIRS = 512  # in a block
+_EXCLUDED = -1e9
+
+
+class Neighbours(NamedTuple):
+    """Mean cosines; those of known mismatches have a second axis after the pairs.
+
+    Attributes:
+      of_images: of the caption with the captions of similar images.
+      of_captions: of the image with the images of similar captions.
+      agreement: of the caption with the others stored with its image, in each space of captions; 0
+        if there are none.
+    """
+
+    of_images: Float32[np.ndarray, "..."]
+    of_captions: Float32[np.ndarray, "..."]
+    agreement: Float32[np.ndarray, "... spaces"]
+
+
+class _References(NamedTuple):
+    """The samples of a fold: R images and C captions."""
+
+    vector: jax.Array  # [R, di]
+    group: jax.Array  # [R]
+    count: jax.Array  # [R] number of captions
+    total: list[jax.Array]  # [R, dt] of the vectors of the captions, one array a space
+    trust: jax.Array  # [R]
+    replaced: list[jax.Array]  # [R, dt] vectors of the captions that wrong ones replace
+    near: jax.Array  # [R, R] weights of similar images
+    caption: jax.Array  # [C, dt] in the first space
+    caption_row: jax.Array  # [C]
+    caption_group: jax.Array  # [C]
+    caption_image: jax.Array  # [C, di] vectors of their images
+    caption_trust: jax.Array  # [C]
+
+
+class _Block(NamedTuple):
+    """B pairs of a fold."""
+
+    vector: jax.Array  # [B, di] of the image
+    group: jax.Array  # [B]
+    count: jax.Array  # [B] captions of the image
+    total: list[jax.Array]  # [B, dt] of the vectors of its captions
+    reference: jax.Array  # [B] place of the image in the references, or -1
+    caption: list[jax.Array]  # [B, dt]
+    row: jax.Array  # [B]
+    wrong: jax.Array  # [B, k] places in the references
+
+
+def neighbour_scores(
+    here: FoldPairs,
+    images: Rows,
+    spaces: Sequence[Rows],
+    groups: Int[np.ndarray, " m"],
+    trust: Float32[np.ndarray, " n"],
+    update: Callable[[int], None],
+) -> tuple[Neighbours, Neighbours]:
+    """Return the scores of the pairs of a fold, and of its known mismatches.
+
+    Args:
+      here: the pairs.
+      images: [images, di] vectors.
+      spaces: [pairs, dt] vectors of the captions; neighbours are sought in the first kind.
+      groups: group of each of `here.images`; neighbours are of another one.
+      trust: probability that each of `here.pairs` is matched, by the model alone.
+      update: called with the number of pairs of a block that is done.
+    """
+    counts = np.bincount(here.position)
+    of_image = _Centred(images, here.images)
+    of_caption = [_Centred(space, here.pairs) for space in spaces]
+    totals = [_totals(vectors, here.position, len(counts)) for vectors in of_caption]
+    image_trust = np.bincount(here.position, trust) / counts
+    i, c = here.references, here.captions
+    references = _References(
+        of_image[i],
+        groups[i],
+        counts[i].astype(np.float32),
+        [total[i] for total in totals],
+        image_trust[i].astype(np.float32),
+        [vectors[here.replaced] for vectors in of_caption],
+        np.asarray(_near(of_image[i], groups[i], image_trust[i].astype(np.float32))),
+        of_caption[0][c],
+        here.pairs[c],
+        groups[here.position[c]],
+        of_image[here.position[c]],
+        trust[c].astype(np.float32),
+    )
+    references = jax.tree.map(jnp.asarray, references)
+    place = np.full(len(counts), -1)
+    place[i] = np.arange(len(i))
+    parts = []
+    for at, filled in padded_blocks(np.arange(len(here.pairs)), _PAIRS):
+        of = here.position[at]
+        block = _Block(
+            of_image[of],
+            groups[of],
+            counts[of].astype(np.float32),
+            [total[of] for total in totals],
+            place[of],
+            [vectors[at] for vectors in of_caption],
+            here.pairs[at],
+            here.wrong[of],
+        )
+        found = _block_scores(block, references)
+        parts.append(jax.tree.map(lambda x, n=filled: np.asarray(x)[:n], found))
+        update(filled)
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+
+
+def with_near_images(
+    here: FoldPairs, captions: Rows, groups: Int[np.ndarray, " m"], seed: int
+) -> FoldPairs:
+    """Add one more wrong image to each image: one whose captions say something similar.
+
+    It is the 2nd to the 20th most similar reference of another group, by the cosine of the mean
+    vectors of their captions; the most similar one may in truth fit.
+
+    Args:
+      here: the pairs.
+      captions: [pairs, dt] vectors of the captions.
+      groups: group of each of `here.images`.
+      seed: seed of the choice.
+    """
+    total = _totals(_Centred(captions, here.pairs), here.position, len(here.images))
+    references, i = jnp.asarray(total[here.references]), here.references
+    rank = np.random.default_rng(seed).integers(1, _RANKS, len(total))
+    rank = np.minimum(rank, len(i) - 2)
+    near = np.empty(len(total), np.int64)
+    for at, filled in padded_blocks(np.arange(len(total)), _PAIRS):
+        found = _ranked(total[at], references, groups[at][:, None] == groups[i], rank[at])
+        near[at[:filled]] = np.asarray(found)[:filled]
+    return here._replace(wrong=np.concatenate([here.wrong, near[:, None]], axis=1))
+
+
+@jax.jit
+def _ranked(vectors: jax.Array, others: jax.Array, same: jax.Array, rank: jax.Array) -> jax.Array:
+    """The other vector that is the most similar but `rank`, in place 0, those of `same` last."""
+    others = others / jnp.maximum(jnp.linalg.norm(others, axis=1, keepdims=True), 1e-12)
+    likeness = jnp.where(same, -jnp.inf, _product(vectors, others))
+    at = jax.lax.top_k(likeness, min(_RANKS, likeness.shape[1]))[1]
+    return jnp.take_along_axis(at, rank[:, None], axis=1)[:, 0]
+
+
+class _Centred:
+    """Some rows of vectors, less their mean, as unit vectors; computed when they are read."""
+
+    def __init__(self, vectors: Rows, rows: Int[np.ndarray, " n"]):
+        self._vectors, self._rows = vectors, rows
+        blocks = padded_blocks(rows, BLOCK)
+        total = sum(vectors[block][:count].sum(axis=0, dtype=np.float64) for block, count in blocks)
+        self._mean = (total / len(rows)).astype(np.float32)
+        self.shape = len(rows), vectors.shape[1]
+
+    def __getitem__(self, at: Int[np.ndarray, " m"]) -> Float32[np.ndarray, "m d"]:
+        return unit_rows(self._vectors[self._rows[at]] - self._mean)
+
+
+def _totals(vectors: _Centred, position: np.ndarray, images: int) -> Float32[np.ndarray, "m dt"]:
+    """Sum of the vectors of the captions of each image."""
+    total = np.zeros((images, vectors.shape[1]), np.float32)
+    for start in range(0, len(position), BLOCK):
+        at = np.arange(start, min(start + BLOCK, len(position)))
+        np.add.at(total, position[at], vectors[at])
+    return total
+
+
+def _product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """[n, d] and [m, d] to [n, m]."""
+    return jnp.matmul(a, b.T, precision="highest")
+
+
+def _nearest(
+    likeness: Float[jax.Array, "n m"], trust: Float[jax.Array, " m"]
+) -> Float[jax.Array, "n m"]:
+    """Weights of the nearest neighbours by their trust; they add up to 1."""
+    top, at = jax.lax.top_k(likeness, min(NEIGHBOURS, likeness.shape[1]))
+    weights = jnp.where(top > _EXCLUDED / 2, trust[at], 0)
+    weights = weights / jnp.maximum(weights.sum(axis=1, keepdims=True), 1e-9)
+    return jnp.zeros_like(likeness).at[jnp.arange(len(likeness))[:, None], at].add(weights)
+
+
+@jax.jit
+def _near(vectors: jax.Array, groups: jax.Array, trust: jax.Array) -> jax.Array:
+    """[R, R] weights of similar images."""
+    same = groups[:, None] == groups[None]
+    return _nearest(jnp.where(same, _EXCLUDED, _product(vectors, vectors)), trust)
+
+
+@jax.jit
+def _block_scores(block: _Block, of: _References) -> tuple[Neighbours, Neighbours]:
+    near_images = _by_images(block, of)
+    near_captions = _by_captions(block, of)
+    agreement = [_agreement(block, of, space) for space in range(len(block.caption))]
+    return tuple(
+        Neighbours(
+            near_images[kind],
+            near_captions[kind],
+            jnp.stack([found[kind] for found in agreement], axis=-1),
+        )
+        for kind in range(2)
+    )
+
+
+def _by_images(block: _Block, of: _References) -> tuple[jax.Array, jax.Array]:
+    fits = _product(block.caption[0], of.total[0] / of.count[:, None])  # [B, R]
+    same = block.group[:, None] == of.group[None]
+    weights = _nearest(jnp.where(same, _EXCLUDED, _product(block.vector, of.vector)), of.trust)
+    # The neighbours of a wrong image may hold the image that the caption is stored with, and so
+    # the caption itself: that one is left out.
+    own = jnp.where(block.reference[:, None] >= 0, of.near[:, block.reference].T, 0)
+    own = jnp.take_along_axis(own, block.wrong, axis=1)  # [B, k]
+    own_fit = jnp.take_along_axis(fits, block.reference[:, None], axis=1)
+    wrong = jnp.take_along_axis(_product(fits, of.near), block.wrong, axis=1)
+    return jnp.sum(weights * fits, axis=1), (wrong - own * own_fit) / jnp.maximum(1 - own, 1e-3)
+
+
+def _by_captions(block: _Block, of: _References) -> tuple[jax.Array, jax.Array]:
+    likeness = _product(block.caption[0], of.caption)  # [B, C]
+    likeness = jnp.where(block.row[:, None] == of.caption_row[None], _EXCLUDED, likeness)
+    siblings = block.group[:, None] == of.caption_group[None]
+    weights = _nearest(jnp.where(siblings, _EXCLUDED, likeness), of.caption_trust)
+    stored = jnp.sum(weights * _product(block.vector, of.caption_image), axis=1)
+    # Siblings of a misplaced caption stay where they are, and may be among its neighbours.
+    weights = _nearest(likeness, of.caption_trust)
+    images = jnp.matmul(weights, of.caption_image, precision="highest")
+    return stored, jnp.take_along_axis(_product(images, of.vector), block.wrong, axis=1)
+
+
+def _agreement(block: _Block, of: _References, space: int) -> tuple[jax.Array, jax.Array]:
+    caption, total = block.caption[space], block.total[space]
+    rest = jnp.sum(caption * (total - caption), axis=1) / jnp.maximum(block.count - 1, 1)
+    others = (of.total[space] - of.replaced[space]) / jnp.maximum(of.count - 1, 1)[:, None]
+    wrong = jnp.where(of.count > 1, _product(caption, others), 0)
+    stored = jnp.where(block.count > 1, rest, 0)
+    return stored, jnp.take_along_axis(wrong, block.wrong, axis=1)

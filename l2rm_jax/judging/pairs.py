@@ -1,0 +1,93 @@
+"""What is judged: vectors of images and captions, and keys that tell equal ones."""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int, UInt64
+
+from l2rm_jax.judging.folds import hash_keys
+from l2rm_jax.linear.rows import BLOCK, Rows
+
+
+class Pairs(NamedTuple):
+    """Pairs to judge. Pair k is caption k and the image that it is stored with.
+
+    Attributes:
+      images: [images, di] vectors.
+      captions: [pairs, dc] vectors.
+      pair_image: row of the image that each caption is stored with.
+      text_rows: [pairs, dt] a second kind of caption vectors, a second opinion on which captions
+        say the same; None without.
+      texts: the captions themselves; None where only vectors exist.
+    """
+
+    images: Rows
+    captions: Rows
+    pair_image: Int[np.ndarray, " pairs"]
+    text_rows: Rows | None = None
+    texts: Sequence[str] | None = None
+
+    @property
+    def spaces(self) -> list[Rows]:
+        """All kinds of caption vectors."""
+        return [self.captions] if self.text_rows is None else [self.captions, self.text_rows]
+
+
+class Keys(NamedTuple):
+    """Hashes of contents: equal for equal contents, whatever their rows.
+
+    Attributes:
+      image: of the vector of each image.
+      caption: of the vector of each caption.
+      said: of what each caption says: its text where there is one, else its vector.
+    """
+
+    image: UInt64[np.ndarray, " images"]
+    caption: UInt64[np.ndarray, " pairs"]
+    said: UInt64[np.ndarray, " pairs"]
+
+    def of_pairs(self, pair_image: Int[np.ndarray, " pairs"]) -> UInt64[np.ndarray, " pairs"]:
+        """Hash of each pair: of its image and its caption."""
+        with np.errstate(over="ignore"):
+            return hash_keys(self.image[pair_image], 2) + self.caption
+
+    def take(self, pairs: Int[np.ndarray, " n"]) -> "Keys":
+        """The keys of some pairs, and of all images."""
+        return Keys(self.image, self.caption[pairs], self.said[pairs])
+
+
+def content_keys(pairs: Pairs) -> Keys:
+    """Return the hashes of all contents."""
+    captions = vector_keys(pairs.captions)
+    said = captions if pairs.texts is None else text_keys(pairs.texts)
+    return Keys(vector_keys(pairs.images), captions, said)
+
+
+def vector_keys(vectors: Rows) -> UInt64[np.ndarray, " rows"]:
+    """Return a hash of each vector."""
+    blocks = np.array_split(np.arange(vectors.shape[0]), -(-vectors.shape[0] // BLOCK))
+    keys = [_mixed(np.asarray(vectors[rows], np.float32)) for rows in blocks]
+    return np.concatenate(keys)
+
+
+def _mixed(vectors: np.ndarray) -> UInt64[np.ndarray, " rows"]:
+    """The sum of hashes of (column, bits of the number there), hashed again."""
+    bits = np.ascontiguousarray(vectors + np.float32(0)).view(np.uint32).astype(np.uint64)
+    columns = np.arange(bits.shape[1], dtype=np.uint64) << np.uint64(32)
+    with np.errstate(over="ignore"):
+        total = hash_keys((bits | columns).ravel(), 0).reshape(bits.shape).sum(axis=1)
+    return hash_keys(total, 1)
+
+
+def text_keys(texts: Sequence[str]) -> UInt64[np.ndarray, " texts"]:
+    """Return a hash of each text, whatever its case, spaces and Unicode form."""
+    normal = (unicodedata.normalize("NFKC", text).casefold() for text in texts)
+    return hash_keys([" ".join(text.split()) for text in normal], 0)
+
+
+def first_of_equals(keys: np.ndarray) -> Int[np.ndarray, " n"]:
+    """Return the least place with the same key."""
+    _, first, position = np.unique(keys, return_index=True, return_inverse=True)
+    return first[position]

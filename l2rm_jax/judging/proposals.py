@@ -1,0 +1,193 @@
+"""Captions that may fit the images of doubted pairs better, and whether any does.
+
+The images and captions of doubted pairs meet: where two captions were swapped, both partners are
+among them. A CCA of the other pairs, which has seen none of them, scores them. Partial transport
+lets no caption go to many images: what L2RM does within a training batch.
+
+How probable it is that a caption fits follows from the information of the two, as densities of
+matched pairs and of known mismatches give it. The partners of some are not there at all; the share
+of those whose partner is there is estimated from the same densities.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from l2rm_jax.console import progress_bar
+from l2rm_jax.judging.fold_pairs import fold_pairs
+from l2rm_jax.judging.folds import Folds
+from l2rm_jax.judging.information import Model, compare_fold
+from l2rm_jax.judging.linear import cca_similarity, encode_rows, fold_moments
+from l2rm_jax.judging.pairs import Keys
+from l2rm_jax.judging.rate import Curve, density_ratio
+from l2rm_jax.judging.transport import divide, transport
+from l2rm_jax.linear import cca
+from l2rm_jax.linear.cca import Cca, Ridge
+from l2rm_jax.linear.rows import Rows, unit_rows
+
+GROUP = 2048  # images and captions of one transport problem, their geometric mean
+_RIDGE, _POWER = Ridge(0.3, 0.3), 1.0
+_TEMPERATURE = 0.05  # of the cosines; also the entropy of the transport
+_MOVED = 0.7  # share of the doubted that is transported; 0.4 to 0.9 hardly differ
+_STEPS = 200
+_ROWS = 256  # images that are compared with the densities at once
+
+
+class Proposals(NamedTuple):
+    """What may fit better.
+
+    Attributes:
+      caption: [pairs, top] rows of captions, the most probable first; -1: none.
+      probability: [pairs, top] that each fits.
+      none_fits: [pairs] probability that no caption does; NaN where none was looked for.
+    """
+
+    caption: Int[np.ndarray, "pairs top"]
+    probability: Float[np.ndarray, "pairs top"]
+    none_fits: Float[np.ndarray, " pairs"]
+
+
+LIKE = Proposals(0, 0, 0)  # the structure, for `stages`
+
+
+def propose(
+    images: Rows,
+    captions: Rows,
+    folds: Folds,
+    keys: Keys,
+    doubted: Bool[np.ndarray, " pairs"],
+    foreign: Float[np.ndarray, " pairs"],
+    top: int,
+    seed: int,
+) -> Proposals:
+    """Propose captions of doubted pairs for the images of doubted pairs.
+
+    Args:
+      images: [images, di] vectors.
+      captions: [pairs, dc] vectors.
+      folds: fold and group of each image.
+      keys: of the contents.
+      doubted: which pairs are doubted; the others are what the model learns from.
+      foreign: [pairs] probability that all captions of the image are mismatched together: such
+        captions are looked for together.
+      top: proposals for each pair; 0 looks for none.
+      seed: seed of the samples.
+    """
+    found = Proposals(
+        np.full((len(doubted), top), -1),
+        np.zeros((len(doubted), top), np.float32),
+        np.full(len(doubted), np.nan, np.float32),
+    )
+    rows = np.flatnonzero(doubted)
+    images_of_doubted = np.unique(folds.pair_image[rows])
+    too_many = doubted.mean() > 1 - 1 / folds.count
+    if not top or len(images_of_doubted) < 2 or too_many:
+        return found
+    rows = rows[np.lexsort((keys.caption[rows], keys.image[folds.pair_image[rows]]))]
+    model, curve = _fit(images, captions, folds, keys, ~doubted, seed)
+    shown, first, position, mass = np.unique(
+        folds.pair_image[rows], return_index=True, return_inverse=True, return_counts=True
+    )
+    by_key = np.argsort(first)  # images in the order of their keys, as the captions
+    place = np.argsort(by_key)
+    shown, position, mass = shown[by_key], place[position], mass[by_key]
+    image_codes = np.asarray(encode_rows(model.encode_images, images, shown))
+    caption_codes = np.asarray(encode_rows(model.encode_captions, captions, rows))
+    caption_codes = _pooled(caption_codes, position, mass, foreign[rows])
+    groups = divide(image_codes, caption_codes, GROUP, seed)
+    shape = tuple(max(map(len, side)) for side in zip(*groups, strict=True))
+    with progress_bar(len(rows), "proposals") as bar:
+        for i, c in groups:
+            own = i[:, None] == position[c]
+            codes = image_codes[i], caption_codes[c]
+            probability = _probabilities(*codes, mass[i], own, curve, shape)
+            best = np.argsort(-probability, axis=1, kind="stable")[:, :top]
+            value = np.take_along_axis(probability, best, axis=1)
+            none = np.exp(np.log1p(-probability.clip(max=1 - 1e-6)).sum(axis=1))
+            at = np.full(len(shown), -1)
+            at[i] = np.arange(len(i))
+            here = np.flatnonzero(at[position] >= 0)
+            of, width = at[position[here]], best.shape[1]
+            found.caption[rows[here], :width] = np.where(value[of] > 0, rows[c[best[of]]], -1)
+            found.probability[rows[here], :width] = value[of]
+            found.none_fits[rows[here]] = none[of]
+            bar.update(len(here))
+    return found
+
+
+def _fit(
+    images: Rows,
+    captions: Rows,
+    folds: Folds,
+    keys: Keys,
+    trusted: Bool[np.ndarray, " pairs"],
+    seed: int,
+) -> tuple[Cca, Curve]:
+    """The model of the trusted pairs, and the density of matched to that of wrong pairs.
+
+    The densities are those of trusted pairs that models of the same kind have not seen.
+    """
+    parts = fold_moments(images, captions, folds, trusted.astype(np.float32))
+    total, matched, wrong = sum(parts), [], []
+    for fold, here in fold_pairs(folds, keys, seed, trusted).items():
+        model = cca.fit(total - parts[fold], images.shape[1], _RIDGE, power=_POWER)
+        similarity = cca_similarity(model, images, captions, here)
+        found = compare_fold(here, Model(similarity, _TEMPERATURE), lambda pairs: None)
+        matched.append(found.stored.mean)
+        wrong.append(found.wrong.mean.ravel())
+    curve = density_ratio(np.concatenate(wrong), np.concatenate(matched))
+    return cca.fit(total, images.shape[1], _RIDGE, power=_POWER), curve
+
+
+def _pooled(codes, position, mass, foreign) -> Float[np.ndarray, "n k"]:
+    """Codes moved towards the mean of the other captions of the image, if all are foreign."""
+    total = np.zeros((len(mass), codes.shape[1]), np.float32)
+    np.add.at(total, position, codes)
+    others = (total[position] - codes) / np.maximum(mass[position] - 1, 1)[:, None]
+    weight = np.where(mass[position] > 1, foreign, 0)[:, None]
+    return unit_rows(codes + weight * others)
+
+
+def _probabilities(
+    image_codes: Float[np.ndarray, "I k"],
+    caption_codes: Float[np.ndarray, "J k"],
+    mass: Int[np.ndarray, " I"],
+    own: Bool[np.ndarray, "I J"],
+    curve: Curve,
+    shape: tuple[int, int],
+) -> Float[np.ndarray, "I J"]:
+    """Probability that each caption belongs to each image.
+
+    The densities say how probable it is that the image of a caption is there; the transport, how
+    that is divided among the images.
+    """
+    cosines = image_codes @ caption_codes.T
+    likely = np.exp(cosines / _TEMPERATURE)  # at most exp(20)
+    likely[own] = 0
+    others = np.maximum((~own).sum(axis=0), 1), np.maximum((~own).sum(axis=1), 1)
+    of_captions, of_images = (
+        np.log(np.maximum(likely.sum(axis=axis) / others[axis], 1e-30)) for axis in range(2)
+    )
+    del likely
+    ratio = np.zeros(len(caption_codes))
+    for start in range(0, len(image_codes), _ROWS):
+        rows = slice(start, start + _ROWS)
+        information = cosines[rows] / _TEMPERATURE - (of_captions + of_images[rows, None]) / 2
+        ratio += np.where(own[rows], 0, curve.at(information)).sum(axis=0)
+    is_there = _share_there(ratio / others[0])
+    plan = transport(1 - cosines, mass, ~own, _MOVED, _TEMPERATURE, shape)
+    return is_there * plan / np.maximum(plan.sum(axis=0), 1e-12)
+
+
+def _share_there(ratio: Float[np.ndarray, " J"]) -> Float[np.ndarray, " J"]:
+    """Probability that the image of each caption is there, by expectation-maximisation.
+
+    Args:
+      ratio: mean over the images of the density of matched to that of wrong pairs.
+    """
+    share = 0.5
+    for _ in range(_STEPS):
+        is_there = share * ratio / (1 - share + share * ratio)
+        share = float(np.clip(is_there.mean(), 1e-6, 1 - 1e-6))
+    return is_there

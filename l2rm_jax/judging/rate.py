@@ -1,0 +1,190 @@
+"""How many pairs are mismatched, and how probable it is of each: by a null that is known exactly.
+
+Captions with random other images are mismatched whatever the data hold, so their scores are what
+mismatched pairs look like: the null. Doubts are scores too; the higher, the worse a pair fits.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.optimize import brentq, isotonic_regression
+
+LAMBDAS = (0.5, 0.6, 0.7, 0.8, 0.9)  # shares of the null that count as not doubtful enough
+# Standard errors by which two estimates of the rate may differ: for the estimate, whose error is to
+# be small where nothing is wrong, and for its interval, which is to hold the truth where it is.
+_ERRORS, _INTERVAL_ERRORS = 3.0, 2.0
+_DRAWS = 1000
+_INTERVAL = (0.05, 0.95)
+_FLOOR = 1e-9  # of a probability, so that its log odds are finite
+
+
+class Rate(NamedTuple):
+    """Share of pairs that are as doubtful as random ones, in [0, 1].
+
+    Attributes:
+      estimate: the share.
+      low: lower end of its 90% interval, by bootstrap over groups.
+      high: upper end.
+    """
+
+    estimate: float
+    low: float
+    high: float
+
+
+def share_of_random(doubt: Float[np.ndarray, " pairs"], null: Float[np.ndarray, "..."]) -> float:
+    """Estimate the share of pairs that are as doubtful as random ones, without an interval.
+
+    Twice the share of pairs above the median of the null (`estimate_rate` with lambda one half).
+
+    Args:
+      doubt: of the pairs.
+      null: of known mismatches.
+    """
+    return min(1.0, 2 * float((doubt > np.median(null)).mean()))
+
+
+def estimate_rate(
+    doubt: Float[np.ndarray, " pairs"],
+    null: Float[np.ndarray, "..."],
+    group: Int[np.ndarray, " pairs"],
+    seed: int,
+) -> Rate:
+    """Estimate the share of pairs that are as doubtful as random ones.
+
+    A share lambda of the null is below its lambda-quantile, and few matched pairs are above. So the
+    share of pairs above, divided by 1 - lambda, is the share of mismatched ones: Storey's estimator
+    of the share of true null hypotheses. Matched pairs above make it too high, the less the higher
+    lambda is; but then fewer pairs count, and it varies more. So the lowest of `LAMBDAS` is taken
+    whose estimate exceeds that of no higher one by more than the difference varies (Lepski's rule).
+    The bootstrap draws whole groups and chooses lambda anew in each draw.
+
+    Args:
+      doubt: of the pairs.
+      null: of known mismatches.
+      group: group of each pair.
+      seed: seed of the bootstrap.
+
+    References:
+        Storey, A Direct Approach to False Discovery Rates, JRSS B 2002.
+        Lepski, On a Problem of Adaptive Estimation in Gaussian White Noise, 1990.
+        Efron, Bootstrap Methods: Another Look at the Jackknife, Annals of Statistics 1979.
+    """
+    levels = np.array(LAMBDAS)
+    above = doubt[:, None] > np.quantile(null, levels)
+    position = np.unique(group, return_inverse=True)[1]
+    counts = [np.bincount(position, column) for column in above.T]
+    # Groups with as many pairs, and as many of them above, are alike: their numbers are drawn.
+    kinds, times = np.unique(
+        np.column_stack([np.bincount(position), *counts]), axis=0, return_counts=True
+    )
+    drawn = np.random.default_rng(seed).multinomial(times.sum(), times / times.sum(), size=_DRAWS)
+
+    def shares(times: np.ndarray) -> Float[np.ndarray, "draws lambdas"]:
+        return times @ kinds[:, 1:] / (times @ kinds[:, :1]) / (1 - levels)
+
+    draws = shares(drawn)
+    varies = np.std(draws[:, :, None] - draws[:, None, :], axis=0)
+    [estimate] = _lowest_consistent(shares(times[None]), _ERRORS * varies)
+    low, high = np.quantile(_lowest_consistent(draws, _INTERVAL_ERRORS * varies), _INTERVAL)
+    ends = estimate, min(low, estimate), max(high, estimate)
+    return Rate(*(float(min(x, 1)) for x in ends))
+
+
+def _lowest_consistent(
+    shares: Float[np.ndarray, "draws lambdas"], varies: Float[np.ndarray, "lambdas lambdas"]
+) -> Float[np.ndarray, " draws"]:
+    """The first estimate of each row that exceeds no later one by more than `varies`."""
+    exceeds = shares[:, :, None] - shares[:, None, :] > varies
+    consistent = ~np.any(np.triu(exceeds), axis=2)
+    return shares[np.arange(len(shares)), np.argmax(consistent, axis=1)]
+
+
+def told_apart(
+    doubt: Float[np.ndarray, " pairs"],
+    null: Float[np.ndarray, "..."],
+    group: Int[np.ndarray, " pairs"],
+    rate: float,
+) -> float:
+    """Return the share of (known mismatch, matched pair) that the doubt tells apart (AUROC).
+
+    What is left of the pairs after the rate is taken away counts as matched. It is the AUROC of one
+    score, not of a fit to these pairs, which would tell pairs apart that are all alike. The result
+    is less its standard error; groups are independent of each other.
+
+    Args:
+      doubt: of the pairs.
+      null: of known mismatches.
+      group: group of each pair.
+      rate: share of mismatched pairs.
+    """
+    ordered = np.sort(null, axis=None)
+    places = sum(np.searchsorted(ordered, doubt, side) for side in ("left", "right"))
+    below = 1 - places / (2 * len(ordered))  # of mismatched pairs, one half on average
+    matched = max(1 - rate, _FLOOR)
+    auroc = (below.mean() - rate / 2) / matched
+    position = np.unique(group, return_inverse=True)[1]
+    deviation = np.bincount(position, below - below.mean()) / matched
+    return float(auroc - np.sqrt(np.sum(deviation**2)) / len(doubt))
+
+
+class Curve(NamedTuple):
+    """Ratio of the density of the null to that of the pairs, by doubt: it never falls."""
+
+    doubt: Float[np.ndarray, " steps"]
+    ratio: Float[np.ndarray, " steps"]
+
+    def posterior(
+        self, doubt: Float[np.ndarray, "*shape"], rate: float
+    ) -> Float[np.ndarray, "*shape"]:
+        """Probability that pairs of such doubt are mismatched, if a share `rate` is, in [0, 1]."""
+        return np.minimum(rate * self.at(doubt), 1)
+
+    def at(self, doubt: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+        """Ratio at each doubt."""
+        place = np.searchsorted(self.doubt, doubt, "right") - 1
+        return self.ratio[np.clip(place, 0, len(self.doubt) - 1)]
+
+
+def density_ratio(doubt: Float[np.ndarray, " pairs"], null: Float[np.ndarray, "..."]) -> Curve:
+    """Fit the ratio by isotonic regression of "null or pair" on the doubt.
+
+    References:
+        Barlow et al., Statistical Inference under Order Restrictions, 1972.
+    """
+    null = null.ravel()
+    values = np.concatenate([doubt, null])
+    order = np.argsort(values, kind="stable")
+    is_null = order >= len(doubt)
+    weights = np.where(is_null, len(doubt) / len(null), 1.0)
+    share = isotonic_regression(is_null.astype(float), weights=weights).x
+    first = np.append(True, np.diff(share) > 0)
+    share = share[first]
+    return Curve(values[order][first], share / np.maximum(1 - share, 1e-12))
+
+
+def scale_to_mean(
+    posterior: Float[np.ndarray, " pairs"], mean: float
+) -> Float[np.ndarray, " pairs"]:
+    """Add one number to all log odds, so that the mean of the posterior is `mean`."""
+    if mean <= 0:
+        return np.zeros_like(posterior)
+    odds = np.clip(posterior, _FLOOR, 1 - _FLOOR)
+    odds = np.log(odds) - np.log1p(-odds)
+
+    def shifted(by: float) -> np.ndarray:
+        return 1 / (1 + np.exp(-(odds + by)))
+
+    if mean >= shifted(50).mean():
+        return shifted(50)
+    return shifted(brentq(lambda by: shifted(by).mean() - mean, -50, 50))
+
+
+def false_alarms(
+    posterior: Float[np.ndarray, " pairs"], order: Int[np.ndarray, " pairs"]
+) -> Float[np.ndarray, " pairs"]:
+    """Expected share of false alarms among each pair and those before it in the order."""
+    shares = np.empty(len(posterior))
+    shares[order] = np.cumsum(1 - posterior[order]) / np.arange(1, len(order) + 1)
+    return shares

@@ -1,0 +1,85 @@
+"""Rematching: the images and captions of doubted pairs, combined anew by transport.
+
+The image of a doubted pair may fit the caption of another doubted pair. The cosines of the weighted
+CCA say which, and optimal transport lets no image and no caption be chosen too often: L2RM's
+rematching in closed form, after a split by models that have not seen the pairs.
+
+References:
+    Han et al., Learning to Rematch Mismatched Pairs for Robust Cross-Modal Retrieval, CVPR 2024.
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+from l2rm_jax.data.pairs import Rematched
+from l2rm_jax.judging.linear import encode_rows, fit_weighted
+from l2rm_jax.judging.pairs import Pairs
+from l2rm_jax.judging.transport import transport
+
+DOUBTED = 0.5  # a unit with a higher posterior is rematched
+GROUP = 4096  # units of one transport problem: some 0.4 GB
+_EPSILON = 0.02  # entropy of the transport; the cost is 1 - cosine
+_SMALLEST_SHARE = 0.1  # of a unit: what goes to an image in smaller shares is dropped
+
+
+def rematch(
+    pairs: Pairs,
+    posterior: Float[np.ndarray, " pairs"],
+    posterior_set: Float[np.ndarray, " pairs"],
+    *,
+    seed: int = 0,
+) -> Rematched:
+    """Combine the images of doubted pairs with the captions of doubted pairs.
+
+    Units are captions, or where all captions of an image seem to be mismatched together, these,
+    whose code is their mean. Each doubted unit is one unit of mass, and an image takes as much as
+    it had before. A transport plan is dense, so more than `GROUP` units are divided at random into
+    groups, each solved by itself: with k of them, a caption meets only one k-th of the images.
+
+    Args:
+      pairs: all pairs.
+      posterior: probability that each pair is mismatched.
+      posterior_set: probability that all captions of its image are.
+      seed: seed of the division into groups.
+
+    Returns:
+      The rematched pairs alone, by image and caption. Their weight is the share of the unit that
+      goes to the image, times the probability that the unit was mismatched. With fewer than two
+      doubted units there are none.
+    """
+    pair_image = pairs.pair_image
+    together = posterior_set > DOUBTED
+    images = pairs.images.shape[0]
+    of_pair = np.where(together, pair_image, images + np.arange(len(pair_image)))
+    unit = np.unique(of_pair, return_inverse=True)[1]
+    doubt = np.bincount(unit, posterior) / np.bincount(unit)
+    rows = np.flatnonzero(doubt[unit] > DOUBTED)
+    units, first, position = np.unique(unit[rows], return_index=True, return_inverse=True)
+    if len(units) < 2:
+        nothing = np.zeros(0, int)
+        return Rematched(nothing, nothing, np.zeros(0))
+    unit_image = pair_image[rows[first]]
+    model = fit_weighted(pairs.images, pairs.captions, pair_image, 1 - posterior)
+    image_rows = np.unique(unit_image)
+    image_codes = np.asarray(encode_rows(model.encode_images, pairs.images, image_rows))
+    codes = np.asarray(encode_rows(model.encode_captions, pairs.captions, rows))
+    sizes = np.bincount(position)
+    by_unit = np.argsort(position, kind="stable")
+    starts = np.cumsum(sizes) - sizes
+    unit_codes = np.add.reduceat(codes[by_unit], starts) / sizes[:, None]
+    parts, count = [], -(-len(units) // GROUP)
+    size = -(-len(units) // count)  # of all groups, so that they have one shape
+    for group in np.array_split(np.random.default_rng(seed).permutation(len(units)), count):
+        shown, mass = np.unique(unit_image[group], return_counts=True)
+        costs = 1 - image_codes[np.searchsorted(image_rows, shown)] @ unit_codes[group].T
+        everywhere = np.ones(costs.shape, bool)
+        shares = transport(costs, mass, everywhere, 1.0, _EPSILON, (size, size))
+        i, u = np.nonzero(shares > _SMALLEST_SHARE)
+        parts.append((shown[i], group[u], shares[i, u]))
+    image, of_unit, share = map(np.concatenate, zip(*parts, strict=True))
+    weight = np.minimum(share, 1) * doubt[units[of_unit]]
+    members = np.split(rows[by_unit], starts[1:])
+    caption = np.concatenate([members[u] for u in of_unit] or [np.zeros(0, int)])
+    image, weight = (np.repeat(x, sizes[of_unit]) for x in (image, weight))
+    order = np.lexsort((caption, image))
+    return Rematched(image[order], caption[order], weight[order])

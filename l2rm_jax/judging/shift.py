@@ -1,0 +1,150 @@
+"""Runs of rows whose captions fit the images of the rows before or after.
+
+Where a side of a list has lost or gained an entry, all rows after it are shifted. For each offset,
+a row counts for a shift if its caption fits the other row's image better than its own, and against
+it if not. A run of rows is reported if so many count for it that no chance does that.
+
+References:
+    Page, Continuous Inspection Schemes, Biometrika 1954: the cumulative sum of log-likelihood
+    ratios, which falls below its minimum before a run and rises within.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float32, Int
+
+from l2rm_jax.console import progress_bar
+from l2rm_jax.linear.cca import Cca
+from l2rm_jax.linear.rows import BLOCK, Rows
+
+REACH = 5  # rows to either side
+SHORTEST = 20  # rows of a run
+_FITS = 0.9  # share of the rows of a shifted run that count for it; half of random ones do
+_SURE = 0.01  # of a run by chance anywhere in the data
+_FOR, _AGAINST = np.log(_FITS / 0.5), np.log((1 - _FITS) / 0.5)
+
+
+class Shift(NamedTuple):
+    """Rows whose captions fit the images of other rows: first to last, both included.
+
+    Attributes:
+      first: first row.
+      last: last row.
+      offset: the image of row k + offset fits the caption of row k.
+    """
+
+    first: int
+    last: int
+    offset: int
+
+
+def find_shifts(
+    models: list[Cca],
+    images: Rows,
+    captions: Rows,
+    pair_image: Int[np.ndarray, " pairs"],
+    pair_fold: Int[np.ndarray, " pairs"],
+) -> list[Shift]:
+    """Find runs of shifted rows, in the order of the rows.
+
+    Args:
+      models: of each fold, fitted without it.
+      images: [images, di] vectors.
+      captions: [pairs, dc] vectors, in the order of the user's rows.
+      pair_image: row of the image that each caption is stored with.
+      pair_fold: fold of each pair.
+    """
+    pairs = len(pair_image)
+    offsets = np.array([o for o in range(-REACH, REACH + 1) if o])
+    other = np.arange(pairs)[:, None] + offsets
+    is_there = (other >= 0) & (other < pairs)
+    other = np.where(is_there, other, 0)
+    counts = is_there & (pair_image[other] != pair_image[:, None])
+    fits = _fits_better(models, images, captions, pair_image, pair_fold, offsets)
+    threshold = np.log(pairs * len(offsets) / _SURE)
+    gains = np.where(counts, np.where(fits, _FOR, _AGAINST), 0.0)
+    found = [
+        (gain, Shift(first, last, int(offset)))
+        for offset, column in zip(offsets, gains.T, strict=True)
+        for first, last, gain in _runs(column, threshold)
+        if last - first + 1 >= SHORTEST
+    ]
+    # A run of captions of one image counts for several offsets: the one that says most is kept.
+    kept: list[Shift] = []
+    for _, shift in sorted(found, key=lambda x: -x[0]):
+        if all(shift.last < other.first or shift.first > other.last for other in kept):
+            kept.append(shift)
+    return sorted(kept)
+
+
+def _runs(gains: np.ndarray, threshold: float) -> list[tuple[int, int, float]]:
+    """Maximal runs whose sum exceeds a threshold: first row, last row and sum."""
+    runs, start, total, best, end = [], 0, 0.0, 0.0, -1
+    for row, gain in enumerate(gains):
+        if total <= 0:
+            start, total, best = row, 0.0, 0.0
+        total += gain
+        if total > best:
+            best, end = total, row
+        if best > threshold and total < best - threshold:
+            runs.append((start, end, best))
+            total = 0.0
+    if total > 0 and best > threshold:
+        runs.append((start, end, best))
+    return runs
+
+
+def _fits_better(
+    models: list[Cca],
+    images: Rows,
+    captions: Rows,
+    pair_image: np.ndarray,
+    pair_fold: np.ndarray,
+    offsets: np.ndarray,
+) -> Bool[np.ndarray, "pairs offsets"]:
+    """Whether each caption fits the image of each other row better than its own."""
+    stacked = Cca(*(jnp.stack(part) for part in zip(*models, strict=True)))
+    pairs = len(pair_image)
+    fits = np.zeros((pairs, len(offsets)), bool)
+    with progress_bar(pairs, "shifted rows") as bar:
+        for start in range(0, pairs, BLOCK):
+            rows = np.arange(start, start + BLOCK)
+            around = np.arange(start - REACH, start + BLOCK + REACH)
+            rows, around = (x.clip(0, pairs - 1) for x in (rows, around))
+            values = _similarities(
+                stacked,
+                np.asarray(images[pair_image[around]], np.float32),
+                np.asarray(captions[rows], np.float32),
+                pair_fold[rows],
+                np.append(offsets, 0) + REACH,
+            )
+            count = min(BLOCK, pairs - start)
+            values = np.asarray(values)[:count]
+            fits[start : start + count] = values[:, :-1] > values[:, -1:]
+            bar.update(count)
+    return fits
+
+
+@jax.jit
+def _similarities(
+    models: Cca,
+    images: Float32[jax.Array, "n di"],
+    captions: Float32[jax.Array, "B dc"],
+    fold: Int[jax.Array, " B"],
+    shifts: Int[jax.Array, " s"],
+) -> Float32[jax.Array, "B s"]:
+    """Cosines of each caption with the images that are some rows on, by the model of its fold."""
+
+    def of_model(values: jax.Array, model_and_fold: tuple[Cca, jax.Array]) -> tuple:
+        model, number = model_and_fold
+        image_codes = model.encode_images(images)
+        codes = model.encode_captions(captions)
+        rows = jnp.arange(len(codes))[:, None] + shifts[None]
+        found = jnp.einsum("bk,bsk->bs", codes, image_codes[rows])
+        return jnp.where(fold[:, None] == number, found, values), None
+
+    nothing = jnp.zeros((len(captions), len(shifts)), jnp.float32)
+    return jax.lax.scan(of_model, nothing, (models, jnp.arange(len(models.correlations))))[0]

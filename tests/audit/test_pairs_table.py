@@ -1,0 +1,76 @@
+"""The table of pairs as a file: text survives, unknown cells are empty."""
+
+import csv
+import sys
+
+import numpy as np
+import pytest
+
+from l2rm_jax.audit.pairs_table import Column, check_ending, write_table
+from l2rm_jax.data.files import new_file
+from l2rm_jax.errors import ConfigError
+
+TEXTS = [
+    "\ufeffa \"quoted\" dog, 'and' more",
+    "two\nlines\r\nand a lone \r return",
+    "tab\tand ünïcode 犬 🐕",
+    "=1+1;",
+    " spaces ",
+    'only "',
+]
+COLUMNS = {
+    "row": Column(np.arange(6), np.ones(6, bool)),
+    "caption": Column(np.array(TEXTS, object), np.ones(6, bool)),
+    "loss": Column(np.linspace(0, 1 / 3, 6, dtype=np.float32), np.arange(6) != 2),
+    "wrong": Column(np.arange(6) % 2 == 0, np.arange(6) > 0),
+    "fold": Column(np.arange(6) - 1, np.arange(6) > 3),
+}
+
+
+def test_text_survives_a_round_trip_through_csv(tmp_path):
+    write_table(tmp_path / "a", ".csv", COLUMNS)
+    with (tmp_path / "a").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(COLUMNS)
+    assert [row["caption"] for row in rows] == TEXTS
+    assert [row["wrong"] for row in rows] == ["", "false", "true", "false", "true", "false"]
+    assert [row["fold"] for row in rows] == ["", "", "", "", "3", "4"]
+    assert [row["loss"] for row in rows] == ["0", "0.0666667", "", "0.2", "0.266667", "0.333333"]
+
+
+def test_parquet_has_types_and_nulls(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write_table(tmp_path / "a", ".parquet", COLUMNS)
+    rows = parquet.read_table(tmp_path / "a").to_pydict()
+    assert rows["caption"] == TEXTS and rows["row"] == list(range(6))
+    assert rows["wrong"] == [None, False, True, False, True, False]
+    assert rows["fold"] == [None] * 4 + [3, 4] and rows["loss"][2] is None
+    assert rows["loss"][5] == pytest.approx(1 / 3)
+
+
+def test_parquet_without_its_package_names_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ConfigError, match="needs pyarrow, which is missing") as caught:
+        check_ending(tmp_path / "a.parquet")
+    assert caught.value.hint == "pip install 'l2rm_jax[parquet]'"
+    check_ending(tmp_path / "a.csv")
+
+
+def test_a_new_file_appears_when_it_is_complete(tmp_path):
+    path = tmp_path / "a.csv"
+    with pytest.raises(KeyError), new_file(path) as unfinished:
+        unfinished.write_text("half")
+        raise KeyError
+    assert not list(tmp_path.iterdir())
+    with new_file(path) as unfinished:
+        unfinished.write_text("whole")
+        assert not path.exists()
+    assert [file.name for file in tmp_path.iterdir()] == ["a.csv"] and path.read_text() == "whole"
+    with pytest.raises(ConfigError, match="already exists"), new_file(path):
+        raise AssertionError
+    other = tmp_path / "b.csv"
+    with pytest.raises(ConfigError, match="already exists"), new_file(other):
+        other.write_text("of somebody else")  # meanwhile
+    assert other.read_text() == "of somebody else" and len(list(tmp_path.iterdir())) == 2
+    with pytest.raises(FileNotFoundError), new_file(tmp_path / "missing" / "a.csv"):
+        raise AssertionError

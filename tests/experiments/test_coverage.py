@@ -1,0 +1,26 @@
+"""The sets of pairs with a shared Gaussian space: their truth, and a row of the table."""
+
+import numpy as np
+import pytest
+
+from experiments import coverage
+
+
+def test_sets_are_as_they_are_asked_for():
+    pairs = coverage.make_pairs(np.random.default_rng(0), 2000, 8, 0.1, 0.25)
+    assert pairs.images.shape == (2000, 64) and pairs.captions.shape == (2000, 48)
+    assert np.mean(pairs.pair_image != np.arange(2000)) == 0.25
+    assert sorted(pairs.pair_image) == list(range(2000))
+    with_noise = coverage.make_pairs(np.random.default_rng(0), 2000, 8, 3.0, 0.0)
+    for found, own in ((pairs, 0.1), (with_noise, 3.0)):
+        spectrum = np.linalg.svd(found.images, compute_uv=False)[8:] / np.sqrt(2000)
+        assert np.median(spectrum) == pytest.approx(own, rel=0.1)  # beyond the shared directions
+
+
+@pytest.mark.slow
+def test_a_set_has_a_row(monkeypatch):
+    monkeypatch.setattr(coverage, "PAIRS", (300,))
+    monkeypatch.setattr(coverage, "NOISE", (0.5,))
+    row = coverage.measure(1)
+    assert float(row["rate_low"]) <= float(row["rate"]) <= float(row["rate_high"])
+    assert row["held"] == (float(row["rate_low"]) <= row["true"] <= float(row["rate_high"]))

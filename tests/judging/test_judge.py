@@ -1,0 +1,153 @@
+"""Whole audits of synthetic vectors: what is found, and what must not change it."""
+
+import numpy as np
+import pytest
+
+import l2rm_jax
+from l2rm_jax.evaluation.auroc import auroc
+from l2rm_jax.judging import Pairs, judge_pairs
+from l2rm_jax.judging.judgement import DOUBTFUL, MATCHED, SHIFTED
+from tests.judging.synthetic import make_pairs
+
+IMAGES, CAPTIONS = 300, 3
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return make_pairs(IMAGES, CAPTIONS, 0.2)
+
+
+@pytest.fixture(scope="module")
+def audit(pairs):
+    images, captions, stored, _ = pairs
+    return l2rm_jax.audit_pairs(images, captions, stored)
+
+
+@pytest.mark.slow
+def test_finds_the_mismatched_pairs_and_their_rate(audit, pairs):
+    truth, found = pairs[3], audit
+    assert auroc(found.posterior, truth) > 0.97
+    assert audit.rate.low <= truth.mean() <= audit.rate.high
+    assert found.posterior.mean() == pytest.approx(audit.rate.estimate, abs=1e-3)
+    listed = truth[found.order[: audit.listed]]
+    assert listed.mean() > 0.8 and listed.sum() > 0.8 * truth.sum()
+    assert (found.kind == MATCHED).mean() > 0.7 and (found.kind == DOUBTFUL).any()
+    assert sorted(found.order) == list(range(len(truth)))
+    assert audit.cannot_tell == ""
+
+
+@pytest.mark.slow
+def test_clean_pairs_are_left_alone():
+    images, captions, stored, _ = make_pairs(IMAGES, CAPTIONS, 0.0, seed=1)
+    audit = l2rm_jax.audit_pairs(images, captions, stored, top=0)
+    assert audit.rate.low < 0.01 and audit.rate.estimate < 0.02
+    assert (audit.kind == MATCHED).mean() > 0.99
+    assert not audit.shifts and audit.cannot_tell == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0.4, 0.6])
+def test_high_rates_are_within_the_interval(rate):
+    images, captions, stored, truth = make_pairs(IMAGES, CAPTIONS, rate, seed=2)
+    audit = l2rm_jax.audit_pairs(images, captions, stored, top=0)
+    rate, width = audit.rate, audit.rate.high - audit.rate.low
+    assert audit.cannot_tell == ""
+    assert rate.low - width / 2 <= truth.mean() <= rate.high + width / 2
+
+
+@pytest.mark.slow
+def test_the_order_of_rows_changes_nothing(audit, pairs):
+    images, captions, stored, _ = pairs
+    rng = np.random.default_rng(5)
+    of_images, of_pairs = rng.permutation(len(images)), rng.permutation(len(captions))
+    place = np.empty_like(of_images)
+    place[of_images] = np.arange(len(of_images))
+    other = l2rm_jax.audit_pairs(images[of_images], captions[of_pairs], place[stored[of_pairs]])
+    for name in ("information", "posterior", "similarity", "none_fits"):
+        first, second = (getattr(each, name) for each in (audit, other))
+        np.testing.assert_allclose(second, first[of_pairs], atol=2e-4, err_msg=name)
+    np.testing.assert_array_equal(other.fold, audit.fold[of_pairs])
+    assert other.rate == pytest.approx(audit.rate)
+
+
+@pytest.mark.slow
+def test_near_duplicates_share_fold_and_group(pairs):
+    images, captions, stored, _ = pairs
+    twins = images.copy()
+    twins[1] = twins[0] + 1e-3
+    found = l2rm_jax.audit_pairs(twins, captions, stored, top=0)
+    rows = [np.flatnonzero(stored == image)[0] for image in (0, 1)]
+    assert len(set(found.group[rows])) == 1 and len(set(found.fold[rows])) == 1
+
+
+@pytest.mark.slow
+def test_a_stopped_audit_goes_on(pairs, audit, tmp_path, monkeypatch):
+    images, captions, stored, _ = pairs
+    arguments = {"keep": tmp_path}
+    with monkeypatch.context() as patched:
+
+        def stop(*_, **__):
+            raise KeyboardInterrupt
+
+        patched.setattr("l2rm_jax.judging.judge.propose", stop)
+        with pytest.raises(KeyboardInterrupt):
+            l2rm_jax.audit_pairs(images, captions, stored, **arguments)
+    monkeypatch.setattr("l2rm_jax.judging.judge.fold_models", None)
+    resumed = l2rm_jax.audit_pairs(images, captions, stored, **arguments)
+    for name in ("posterior", "information", "proposal", "probability", "order"):
+        np.testing.assert_array_equal(getattr(resumed, name), getattr(audit, name), err_msg=name)
+    assert resumed.rate == audit.rate
+
+
+@pytest.mark.slow
+def test_shifted_rows_are_found():
+    images, captions, stored, _ = make_pairs(600, 1, 0.0, seed=3)
+    stored[200:300] = stored[199:299]
+    found = l2rm_jax.audit_pairs(images, captions, stored, top=0)
+    [shift] = found.shifts
+    assert abs(shift.first - 200) <= 5 and abs(shift.last - 299) <= 5 and shift.offset == 1
+    assert (found.kind[210:290] == SHIFTED).all()
+
+
+@pytest.mark.slow
+def test_aligned_vectors_may_be_judged_by_their_plain_cosine():
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((200, 64)).astype(np.float32)
+    captions = images + 1.5 * rng.standard_normal(images.shape).astype(np.float32)
+    audit = l2rm_jax.audit_pairs(images, captions, top=0)
+    assert audit.made.by == "cosine" and audit.made.detector == "linear"
+    assert audit.similarity.max() <= 1.001
+
+
+@pytest.mark.slow
+def test_single_captions_are_ordered_by_information_where_the_posterior_is_near_0():
+    """A caption moved to the image with the likest one has a sibling that speaks for it."""
+    images, captions, stored, _ = make_pairs(600, 1, 0.0, seed=5)
+    unit = captions / np.linalg.norm(captions, axis=1, keepdims=True)
+    likeness = unit @ unit.T
+    np.fill_diagonal(likeness, -1)
+    moved = np.random.default_rng(0).permutation(600)[:60]
+    stored[moved] = likeness[moved].argmax(1)
+    found = judge_pairs(Pairs(images, captions, stored, text_rows=captions))
+    last = found.order[found.posterior[found.order] < 1e-4]
+    assert len(last) > 300
+    assert (np.diff(found.information[last]) >= 0).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+def test_vectors_that_say_little_cannot_tell(rate):
+    """Their rate is too high, and the AUROC of pairs mismatched on purpose does not show it."""
+    images, captions, stored, truth = make_pairs(IMAGES, CAPTIONS, rate, seed=2, noise=2.5)
+    audit = l2rm_jax.audit_pairs(images, captions, stored, top=0)
+    assert audit.rate.estimate > truth.mean() + 0.1
+    assert max(each.auroc for each in audit.mechanisms) > 0.95
+    assert "with an AUROC that may be as low as 0.8" in audit.cannot_tell
+
+
+@pytest.mark.slow
+def test_vectors_that_say_nothing_cannot_tell():
+    rng = np.random.default_rng(0)
+    images, captions = rng.standard_normal((300, 8)), rng.standard_normal((300, 9))
+    audit = l2rm_jax.audit_pairs(images, captions, top=0)
+    assert "no better than random" in audit.cannot_tell

@@ -1,0 +1,75 @@
+"""The linear models: no model sees what it judges, and weights count as copies."""
+
+import numpy as np
+import pytest
+
+from l2rm_jax.judging.level import matched_posterior, swap_rates
+from l2rm_jax.judging.linear import fit_weighted, fold_models
+from l2rm_jax.linear.cca import Ridge
+from tests.judging.parts import divided
+from tests.judging.synthetic import make_pairs
+
+IMAGES, EACH, FOLDS = 240, 3, 3
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return make_pairs(IMAGES, EACH, 0.4)
+
+
+def models_of(images, captions, stored):
+    folds, _, drawn = divided(images, captions, stored, FOLDS)
+    return fold_models(images, captions, folds, drawn), folds
+
+
+def test_a_fold_has_no_part_in_the_model_that_judges_it(pairs):
+    images, captions, stored, _ = pairs
+    before, folds = models_of(images, captions, stored)
+    inside = np.flatnonzero(folds.of_pair == 1)
+    changed = stored.copy()
+    changed[inside] = np.random.default_rng(2).permutation(stored[inside])
+    after, _ = models_of(images, captions, changed)
+    for fold in range(FOLDS):
+        same = np.array_equal(before[fold].image_map, after[fold].image_map)
+        assert same == (fold == 1)
+
+
+def test_weights_of_pairs_equal_copies(pairs):
+    images, captions, stored, _ = pairs
+    copies = np.random.default_rng(3).integers(0, 3, len(stored))
+    weighted = fit_weighted(images, captions, stored, copies.astype(np.float64), Ridge(1, 1))
+    rows = np.repeat(np.arange(len(stored)), copies)
+    copied = fit_weighted(images, captions[rows], stored[rows], np.ones(len(rows)), Ridge(1, 1))
+    np.testing.assert_allclose(weighted.correlations, copied.correlations, atol=1e-5)
+    rows = np.arange(20)
+    found, expected = (
+        model.encode_images(images[rows]) @ model.encode_captions(captions[rows]).T
+        for model in (weighted, copied)
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.4, 0.7])
+@pytest.mark.parametrize("together", [False, True])
+def test_pairs_are_judged_with_their_siblings_where_they_were_swapped_together(rate, together):
+    """Scores of pairs with known state; a set of five tells more than a caption alone."""
+    rng = np.random.default_rng(0)
+    image = np.repeat(np.arange(400), 5)
+    draws = rng.random(len(image)) < rate
+    wrong = draws[image * 5] if together else draws
+    information = rng.normal(np.where(wrong, -1, 2), 1.2).astype(np.float32)
+    null = rng.normal(-1, 1.2, (len(image), 10)).astype(np.float32)
+    matched = matched_posterior(information, null, image)
+    right = np.mean((matched > 0.5) == ~wrong)
+    assert right > (0.98 if together else 0.85)
+    assert abs(matched.mean() - np.mean(~wrong)) < 0.05
+
+
+def test_swap_rates_of_known_ratios():
+    rng = np.random.default_rng(1)
+    position = np.repeat(np.arange(2000), 5)
+    swapped = rng.random(2000) < 0.2
+    wrong = swapped[position] | (rng.random(len(position)) < 0.1)
+    ratio = rng.normal(np.where(wrong, -2, 2), 2)  # its log ratio is itself
+    together, alone = swap_rates(ratio, position)
+    assert together == pytest.approx(0.2, abs=0.03) and alone == pytest.approx(0.1, abs=0.03)

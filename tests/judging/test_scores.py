@@ -1,0 +1,72 @@
+"""Scores of a fold against naive loops."""
+
+import numpy as np
+import pytest
+
+from l2rm_jax.judging.information import Model
+from l2rm_jax.judging.neighbours import NEIGHBOURS, with_near_images
+from l2rm_jax.judging.scores import score_fold
+from tests.judging.parts import divided
+from tests.judging.synthetic import make_pairs
+
+TEMPERATURE = 0.3
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def scored():
+    images, captions, stored, _ = make_pairs(120, 2, 0.2)
+    group = np.arange(120)
+    here = divided(images, captions, stored, 3)[2][1]
+    here = with_near_images(here, captions, group[here.images], seed=0)
+    codes = unit(images[:, :8]), unit(captions[:, :8])
+
+    def similarity(i, c):
+        return codes[0][i] @ codes[1][c].T
+
+    model = Model(similarity, TEMPERATURE)
+    found = score_fold(here, model, images, [captions], group, lambda pairs: None)
+    return here, found, images, captions, stored, similarity
+
+
+def test_wrong_images_are_of_the_fold_and_not_the_own(scored):
+    here, found, _, _, stored, _ = scored
+    assert np.isin(found.wrong.image, here.images).all()
+    assert (found.wrong.image != stored[here.pairs][:, None]).all()
+    assert (stored[found.wrong.replaced] == found.wrong.image).all()
+    assert (found.near.image != stored[here.pairs][:, None]).all()
+
+
+def test_agreement_against_loops(scored):
+    here, found, _, captions, stored, _ = scored
+    centred = unit(captions - captions[here.pairs].mean(axis=0))
+    for n in range(0, len(here.pairs), 9):
+        caption = here.pairs[n]
+        siblings = [c for c in here.pairs if stored[c] == stored[caption] and c != caption]
+        expected = np.mean([centred[c] @ centred[caption] for c in siblings]) if siblings else 0
+        value = found.stored.neighbours.agreement[n, 0]
+        assert value == pytest.approx(expected, abs=1e-4)
+        image, gone = found.wrong.image[n, 0], found.wrong.replaced[n, 0]
+        rest = [c for c in here.pairs if stored[c] == image and c != gone]
+        expected = np.mean([centred[c] @ centred[caption] for c in rest]) if rest else 0
+        value = found.wrong.scores.neighbours.agreement[n, 0, 0]
+        assert value == pytest.approx(expected, abs=1e-4)
+
+
+def test_near_captions_against_loops(scored):
+    here, found, images, captions, stored, _ = scored
+    said = unit(captions - captions[here.pairs].mean(axis=0))
+    seen = unit(images - images[here.images].mean(axis=0))
+    trust = 1 / (1 + np.exp(-found.stored.information))
+    some = here.captions
+    for n in (3, 11):
+        own = stored[here.pairs[n]]
+        others = [m for m in some if stored[here.pairs[m]] != own]
+        near = sorted(others, key=lambda m: -said[here.pairs[m]] @ said[here.pairs[n]])[:NEIGHBOURS]
+        weights = trust[near] / trust[near].sum()
+        fits = seen[stored[here.pairs[near]]] @ seen[own]
+        value = found.stored.neighbours.of_captions[n]
+        assert value == pytest.approx(weights @ fits, abs=1e-4)

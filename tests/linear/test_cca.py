@@ -1,0 +1,70 @@
+"""CCA: moments against loops, the model against a generalised eigenproblem of scipy."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from l2rm_jax.linear import cca
+from l2rm_jax.linear.cca import Ridge, fit, moments
+
+
+@pytest.fixture
+def pairs(monkeypatch):
+    """70 pairs of 40 images, read in blocks of 32."""
+    monkeypatch.setattr(cca, "BLOCK", 32)
+    rng = np.random.default_rng(0)
+    stored = rng.integers(0, 40, 70)
+    hidden = rng.standard_normal((40, 3))
+    images = hidden @ rng.standard_normal((3, 6)) + 0.5 * rng.standard_normal((40, 6)) + 2
+    captions = hidden[stored] @ rng.standard_normal((3, 5)) + 0.5 * rng.standard_normal((70, 5))
+    return images.astype(np.float32), captions.astype(np.float32), stored
+
+
+def test_moments_equal_a_loop(pairs):
+    images, captions, _ = pairs
+    rng = np.random.default_rng(1)
+    image_rows, caption_rows = rng.integers(0, 40, 45), rng.integers(0, 70, 45)
+    weights = rng.random((2, 45)).astype(np.float32)
+    expected = np.zeros((2, 12, 12))
+    for model in range(2):
+        for weight, i, c in zip(weights[model], image_rows, caption_rows, strict=True):
+            z = np.concatenate([[1], images[i], captions[c]])
+            expected[model] += weight * np.outer(z, z)
+    found = moments(images, captions, image_rows, caption_rows, weights)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("swap", [False, True], ids=["more image dimensions", "fewer"])
+def test_model_solves_the_eigenproblem(pairs, swap):
+    images, captions, stored = pairs
+    x, y = images[stored].astype(np.float64), captions.astype(np.float64)
+    x, y = (y, x) if swap else (x, y)
+    weights = np.random.default_rng(2).random(70)
+    z = np.concatenate([np.ones((70, 1)), x, y], axis=1)
+    model = fit((z * weights[:, None]).T @ z, x.shape[1], Ridge(0.5, 0.2), components=4)
+
+    def covariance(a, b):
+        return np.cov(np.concatenate([a, b], 1).T, aweights=weights, ddof=0)
+
+    full, d = covariance(x, y), x.shape[1]
+    cx = full[:d, :d] + 0.5 * np.trace(full[:d, :d]) / d * np.eye(d)
+    cy = full[d:, d:] + 0.2 * np.trace(full[d:, d:]) / len(full[d:]) * np.eye(len(full) - d)
+    cross = full[:d, d:]
+    values, vectors = scipy.linalg.eigh(cross @ np.linalg.solve(cy, cross.T), cx)
+    values, vectors = values[::-1][:4], vectors[:, ::-1][:, :4]
+    np.testing.assert_allclose(model.correlations, np.sqrt(values), rtol=1e-4)
+    other = np.linalg.solve(cy, cross.T @ vectors) / np.sqrt(values)
+    weighted = values**0.75
+    a = (x - np.average(x, 0, weights)) @ vectors * weighted
+    b = (y - np.average(y, 0, weights)) @ other * weighted
+    cosines = (a @ b.T) / np.outer(np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1))
+    found = model.encode_images(x) @ model.encode_captions(y).T
+    np.testing.assert_allclose(found, cosines, atol=2e-4)
+
+
+def test_components_beyond_the_dimensions_and_constant_sides():
+    rng = np.random.default_rng(3)
+    z = np.concatenate([np.ones((30, 1)), rng.standard_normal((30, 3)), np.ones((30, 2))], axis=1)
+    model = fit(z.T @ z, 3, Ridge(1, 1))
+    assert model.image_map.shape == (3, 2) and np.isfinite(model.caption_map).all()
+    assert model.correlations.max() < 1e-3
