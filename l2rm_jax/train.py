@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from l2rm_jax.console import EpochTable, progress_bar
+from l2rm_jax.console import EpochTable, progress_bar, say
 from l2rm_jax.data.importing.fit import keep_record
 from l2rm_jax.data.loading import save_vocabulary_and_index
 from l2rm_jax.data.pairs import Data
@@ -24,7 +24,13 @@ from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.fold_runs import judged_epoch
 from l2rm_jax.run.health import require_finite
 from l2rm_jax.run.inputs import check_train_size, check_values, read_data
-from l2rm_jax.run.judgement import Summary, judge_data
+from l2rm_jax.run.judgement import (
+    OpenDetector,
+    Summary,
+    judge_data,
+    judgement_file,
+    uses_judgement,
+)
 from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.run.log import RunLog, require_tensorboard
 from l2rm_jax.run.loss_split import keep_split
@@ -81,7 +87,7 @@ def train(
     data = with_judged_vectors(config, data, workdir)
     runs = {"workdir": workdir, "replicas": replicas, "train": train}
     detector = partial(open_detector, config, **runs)
-    judge = partial(judge_data, config, workdir=workdir, open_detector=detector)
+    judge = partial(_judge, config, workdir, detector)
     try:
         with exit_on_host_failure():
             data, judged = judge(data)
@@ -126,6 +132,7 @@ def train(
                         log.say(f"{original} has other weights now; the run goes on with its own")
             try:
                 if resume_step is None and run.method.fit and run.method.plan:
+                    log.say("fitting in closed form")
                     with stop.interruptible():
                         start, best = start_from_fit(run)
                     log.say(
@@ -163,6 +170,16 @@ def train(
     if is_primary():
         write_results(workdir, results)
     return results
+
+
+def _judge(
+    config: ConfigDict, workdir: str | Path, detector: OpenDetector, data: Data, epoch: int = 0
+) -> tuple[Data, Summary | None]:
+    """Call `judge_data`; before a judgement that has yet to be made, a line says so."""
+    is_missing = not judgement_file(workdir, epoch).exists()
+    if is_primary() and uses_judgement(config) and not config.judgement.path and is_missing:
+        say(f"judging {len(data.train):,} pairs by models that have not seen them")
+    return judge_data(config, data, workdir, detector, epoch)
 
 
 def data_warnings(data: Data, judged: Summary | None) -> dict[str, str]:

@@ -140,6 +140,7 @@ class Encodings:
             ids=[self.ids[row] for row in taken],
             texts=None if self.texts is None else [self.texts[row] for row in taken],
             source=source,
+            **self._taken(taken),
         )
 
     def save(self, path: str | Path) -> None:
@@ -165,6 +166,10 @@ class Encodings:
         """What only one kind of encodings keeps in a file."""
         return {}
 
+    def _taken(self, rows: Int[np.ndarray, " n"]) -> dict[str, Any]:
+        """Some rows of what only one kind of encodings has."""
+        return {}
+
     @staticmethod
     def _take(part: Any, rows: Int[np.ndarray, " n"]) -> Any:
         return jax.tree.map(lambda x: x[rows], part)
@@ -176,11 +181,13 @@ class EncodedImages(Encodings):
 
     Attributes:
       folder: directory of the pictures that the ids name; None if that is not known.
+      captions: the stored captions of each image; None without.
     """
 
     kind = "images"
 
     folder: str | None = None
+    captions: Sequence[Sequence[str]] | None = None
 
     def picture(self, row: int) -> Path | None:
         """The file of the picture of an image; None if its id names none."""
@@ -190,7 +197,13 @@ class EncodedImages(Encodings):
         return path if os.path.isfile(path) else None
 
     def _extras(self) -> dict[str, Any]:
-        return {"folder": self.folder}
+        captions = None if self.captions is None else list(map(list, self.captions))
+        return {"folder": self.folder, "captions": captions}
+
+    def _taken(self, rows: Int[np.ndarray, " n"]) -> dict[str, Any]:
+        if self.captions is None:
+            return {}
+        return {"captions": [self.captions[row] for row in rows]}
 
 
 class EncodedCaptions(Encodings):
@@ -224,7 +237,9 @@ def open_encodings(path: str | Path) -> EncodedImages | EncodedCaptions:
         fields = header["maker"].items()
         maker = Maker(**{name: tuple(x) if isinstance(x, list) else x for name, x in fields})
         kind = {kind.kind: kind for kind in (EncodedImages, EncodedCaptions)}[header["kind"]]
-        extras = {"folder": header["folder"]} if kind is EncodedImages else {}
+        extras = {}
+        if kind is EncodedImages:  # files of version 0.1 have one text an image
+            extras = {"folder": header["folder"], "captions": header.get("captions")}
         encodings = kind(maker, tuple(parts), header["ids"], header["texts"], **extras)
         counts = {len(encodings), len(encodings.texts or encodings.ids), *map(_row_count, parts)}
     except (AttributeError, KeyError, TypeError) as error:

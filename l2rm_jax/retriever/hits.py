@@ -9,6 +9,7 @@ from typing import NamedTuple, overload
 import numpy as np
 from jaxtyping import Float, Int
 
+from l2rm_jax.data.text import tokenize
 from l2rm_jax.retriever.encodings import EncodedCaptions, EncodedImages, Encodings
 from l2rm_jax.retriever.page import PageAlignment, PageHit, PageQuery, write_page
 
@@ -21,7 +22,8 @@ class Hit(NamedTuple):
       row: its row in the gallery.
       id: what the user calls it.
       score: its similarity with the query.
-      text: the caption, or a caption of the image; None without.
+      text: the caption; or, of an image, the stored caption that shares most words with the query.
+        None without.
     """
 
     rank: int
@@ -76,17 +78,24 @@ class Hits:
         if isinstance(query, slice):
             return [self[row] for row in range(len(self))[query]]
         found = zip(self.rows[query], self.scores[query], strict=True)
-        texts = self.gallery.texts
         return [
             Hit(
                 rank,
                 int(row),
                 self.gallery.ids[row],
                 round(float(score), 6),
-                None if texts is None else texts[row],
+                self._text(query, int(row)),
             )
             for rank, (row, score) in enumerate(found, start=1)
         ]
+
+    def _text(self, query: int, row: int) -> str | None:
+        """The text that is shown with a row of the gallery as a hit of a query."""
+        captions = getattr(self.gallery, "captions", None)
+        if captions is None or self.asked.texts is None:
+            return None if self.gallery.texts is None else self.gallery.texts[row]
+        asked = set(tokenize(self.asked.texts[query]))
+        return max(captions[row], key=lambda caption: _overlap(asked, set(tokenize(caption))))
 
     def __repr__(self) -> str:
         return f"Hits({len(self):,} queries, {self.rows.shape[1]:,} each)"
@@ -155,6 +164,11 @@ class Hits:
 
 def _picture(encodings: Encodings, row: int, picture: Callable) -> Path | None:
     return picture(encodings, row) if isinstance(encodings, EncodedImages) else None
+
+
+def _overlap(asked: set[str], words: set[str]) -> float:
+    """Share of the words of two texts that both have."""
+    return len(asked & words) / max(1, len(asked | words))
 
 
 def _line(text: str) -> str:

@@ -119,7 +119,7 @@ class Retriever:
         )
         check_encoder(source.items.name, source.record, self._encoder, self.name)
         parts = self._encode_images(source.items, progress)
-        shown = {"texts": source.texts, "folder": source.folder}
+        shown = {"texts": source.texts, "captions": source.captions, "folder": source.folder}
         return EncodedImages(self.maker, parts, source.ids, source=source.items, **shown)
 
     def encode_captions(

@@ -1,6 +1,7 @@
 """What users hand in to be encoded: arrays, texts, or the name of a split: `data/mine:test`."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,12 +37,14 @@ class Source:
       items: features or pixels of images, vectors of captions, or texts.
       ids: what the user calls each.
       texts: a text to show for each; None without.
+      captions: the stored captions of each image; None of captions, and without any.
       record: the `dataset.json` of the directory of images; None without.
     """
 
     items: RegionFeatures | Pixels | list[str]
     ids: Sequence[str]
     texts: Sequence[str] | None = None
+    captions: Sequence[Sequence[str]] | None = None
     record: Mapping[str, Any] | None = None
 
     @property
@@ -88,14 +91,15 @@ def image_source(
     if region_counts is not None or ids is not None:
         raise ConfigError(f"{images}: found region_counts or ids, expected none with a directory")
     stored = open_named_split(str(images), data_config, in_pixels=preparation is not None)
-    texts = None
+    texts = captions = None
     if stored.captions:
-        first = np.searchsorted(stored.caption_image, np.arange(len(stored.images)))
-        texts = [stored.captions[row] for row in first]
+        starts = np.searchsorted(stored.caption_image, np.arange(len(stored.images) + 1))
+        captions = [stored.captions[slice(*ends)] for ends in itertools.pairwise(starts)]
+        texts = [own[0] for own in captions]
     directory, split = split_name(str(images))
     count = len(stored.images)
     ids = read_image_ids(directory, split, count) or row_numbers(count)
-    return Source(stored.images, ids, texts, read_record(directory))
+    return Source(stored.images, ids, texts, captions, read_record(directory))
 
 
 def _encoded_pictures(
