@@ -1,10 +1,11 @@
 """The import: read the source, encode, split, write, and give the directory its name."""
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,18 +58,15 @@ def import_data(
     work.mkdir(parents=True, exist_ok=True)
     with locked_directory(request.partial, "imports into"):
         rejected = Rejected(request.partial, request.max_rejected)
-        try:
+        with _removed_if_refused(request.partial, is_new):
             plan = read_plan(request, work, rejected)
             missing = find_missing(plan)
             _check_identity(request.partial, _identity(request, plan))
-        except L2RMError:
-            if is_new:
-                shutil.rmtree(request.partial)
-            raise
         if not (request.partial / DATASET_FILE).exists():  # else `rejected.csv` is complete
             rejected.check(len(plan.pairs.row))
             check_missing(plan, missing, request)
-        encoder = (load_encoder or _load_encoder)(request) if request.is_encoded else None
+        with _removed_if_refused(request.partial, is_new):
+            encoder = (load_encoder or _load_encoder)(request) if request.is_encoded else None
         identity = {**_identity(request, plan), "encoder": encoder and encoder.describe()}
         record = _finished_record(request.partial, identity)
         if record is None:
@@ -83,6 +81,17 @@ def import_data(
         shutil.rmtree(work)
         request.partial.rename(request.out)
     return record
+
+
+@contextlib.contextmanager
+def _removed_if_refused(partial: Path, is_new: bool) -> Iterator[None]:
+    """Remove the directory of work, if it is new, where an error of this library ends the block."""
+    try:
+        yield
+    except L2RMError:
+        if is_new:
+            shutil.rmtree(partial)
+        raise
 
 
 def _load_encoder(request: Request) -> Encoder:

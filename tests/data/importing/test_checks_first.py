@@ -73,3 +73,13 @@ def test_pictures_without_files_are_one_line_with_a_likely_cause(tmp_path, name,
     assert str(error).startswith(f"{source}: none of its 12 pictures has a file; the first: ")
     assert str(error).endswith(f"; {cause.format(**places)}") and "\n" not in str(error)
     assert error.hint == (hint and hint.format(**places))
+
+
+def test_an_encoder_that_cannot_be_loaded_leaves_no_directory(table):
+    def load(_: Request) -> PixelEncoder:
+        raise DataError("no weights")
+
+    request = Request(table.parent / "out", str(table), encoder="pixels")
+    with pytest.raises(DataError, match="no weights"):
+        import_data(request, load)
+    assert not request.partial.exists()

@@ -19,6 +19,7 @@ from l2rm_jax.data.importing.encoders.weights import (
     library,
     missing_weights,
     on_device,
+    quiet_hub,
 )
 from l2rm_jax.errors import ConfigError, DataError, StoppedError, first_line
 
@@ -54,7 +55,8 @@ def load_backbone(name: str) -> "BackboneImages":
             f"expected one with {_FILES}"
         )
     try:
-        model = timm.create_model(source, pretrained=True)
+        with quiet_hub():
+            model = timm.create_model(source, pretrained=True)
     except StoppedError:
         raise
     except Exception as error:  # files of others may be wrong in any way

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,8 @@ import numpy as np
 from jaxtyping import Float, Float16
 
 from l2rm_jax.errors import ConfigError, DataError, StoppedError, first_line
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 FILES = "config.json, model.safetensors, preprocessor_config.json and the files of the tokenizer"
@@ -71,6 +74,7 @@ def from_directory_cache_or_network(load: Callable[..., T], name: str, files: st
         if is_directory:
             message = f"{name}: cannot be loaded, expected {files}: {first_line(error)}"
             raise DataError(message) from error
+    _log.info("%s: not in the cache, asking huggingface.co", name)
     try:
         with _silence():
             return load(name)
@@ -81,6 +85,18 @@ def from_directory_cache_or_network(load: Callable[..., T], name: str, files: st
 
 
 @contextmanager
+def quiet_hub() -> Iterator[None]:
+    """No retries of the hub on the screen; `missing_weights` says what they came to."""
+    hub = library("huggingface_hub").logging
+    level = hub.get_verbosity()
+    hub.set_verbosity_error()
+    try:
+        yield
+    finally:
+        hub.set_verbosity(level)
+
+
+@contextmanager
 def _silence() -> Iterator[None]:
     """No progress bars and warnings of transformers; `check_complete` says what matters."""
     logging = library("transformers").utils.logging
@@ -88,7 +104,8 @@ def _silence() -> Iterator[None]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        with quiet_hub():
+            yield
     finally:
         logging.set_verbosity(level)
         logging.enable_progress_bar()
