@@ -173,7 +173,7 @@ def test_without_photographs_captions_of_near_images_stand_in(page, folder, few)
     row = int(few.judgement.order[0])
     shown = text(page, ".picture")
     assert "no photographs" in shown and "three most similar images" in shown
-    near = few.near[few.judgement.image[row]]
+    near = few.judgement.near[few.judgement.image[row]]
     firsts = [np.flatnonzero(few.judgement.image == image)[0] for image in near]
     listed = page.run("[...document.querySelectorAll('.picture li')].map(x => x.textContent)")
     assert listed == [
