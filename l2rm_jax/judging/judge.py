@@ -5,6 +5,7 @@ it; known mismatches, scored alike, turn scores into a rate and probabilities. N
 truth, even where it is known, and the order of the pairs changes nothing.
 """
 
+import logging
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import Rows
 from l2rm_jax.version import __version__
 
+_log = logging.getLogger(__name__)
+_STAGES = "images alike", "models, each without a fold", "scores", "rate", "proposals"
 _CCA = Cca(0, 0, 0, 0, 0)
 
 
@@ -63,6 +66,7 @@ def judge_pairs(
       ConfigError: fewer than 3 folds.
     """
     stages, keys = Stages(keep), content_keys(pairs)
+    _say(0, top)
     placeholders = find_placeholders(keys.image, pairs.captions, pairs.pair_image)
     of_all = keys.of_all(pairs.pair_image)
     rows = _without(placeholders, first_of_equals(keys.image)[pairs.pair_image])
@@ -74,6 +78,7 @@ def judge_pairs(
     of = Folds(pairs.pair_image, image_fold, groups.of_image)
     check_folds(of)
     drawn = fold_pairs(of, keys, seed)
+    _say(1, top)
     models = stages(
         "models",
         [_CCA] * of.count,
@@ -81,9 +86,12 @@ def judge_pairs(
     )
     models = [Cca(*map(np.asarray, model)) for model in models]
     scorer = detector(Task(pairs, of, drawn, models, rows))
+    _say(2, top)
     evidence = _evidence(scorer, pairs, of, drawn, seed, stages)
+    _say(3, top)
     found = find_posterior(evidence, of, keys.of_pairs(pairs.pair_image), seed)
     doubted = found.posterior > DOUBTED
+    _say(4, top)
     proposals = stages(
         "proposals",
         PROPOSALS,
@@ -98,6 +106,12 @@ def judge_pairs(
     return _judgement(
         every.pair_image, back, of, groups, evidence, found, proposals, shifts, placeholders, made
     )
+
+
+def _say(stage: int, top: int) -> None:
+    names = _STAGES if top else _STAGES[:-1]
+    if stage < len(names):
+        _log.info("judging, %d of %d: %s", stage + 1, len(names), names[stage])
 
 
 def _without(

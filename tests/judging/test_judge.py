@@ -82,7 +82,8 @@ def test_near_duplicates_share_fold_and_group(pairs):
 
 
 @pytest.mark.slow
-def test_a_stopped_audit_goes_on(pairs, audit, tmp_path, monkeypatch):
+def test_a_stopped_audit_goes_on(pairs, audit, tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", "l2rm_jax")
     images, captions, stored, _ = pairs
     arguments = {"keep": tmp_path}
     with monkeypatch.context() as patched:
@@ -93,6 +94,8 @@ def test_a_stopped_audit_goes_on(pairs, audit, tmp_path, monkeypatch):
         patched.setattr("l2rm_jax.judging.judge.propose", stop)
         with pytest.raises(KeyboardInterrupt):
             l2rm_jax.audit_pairs(images, captions, stored, **arguments)
+    begun = [line for line in caplog.messages if line.startswith("judging, ")]
+    assert [line[:15] for line in begun] == [f"judging, {at} of 5" for at in range(1, 6)]
     monkeypatch.setattr("l2rm_jax.judging.judge.fold_models", None)
     resumed = l2rm_jax.audit_pairs(images, captions, stored, **arguments)
     for name in ("posterior", "information", "proposal", "probability", "order"):
