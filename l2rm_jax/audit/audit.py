@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from l2rm_jax.audit.inputs import Inputs, inputs_of_arrays
 from l2rm_jax.audit.of_run import OfRun
-from l2rm_jax.audit.review import Decisions
+from l2rm_jax.audit.review import Decisions, ReviewedRate, draw_review, reviewed_rate
 from l2rm_jax.judging import Judgement, judge_pairs
 
 
@@ -39,6 +39,14 @@ class Audit(NamedTuple):
     settings: Settings = Settings()
     decisions: Decisions | None = None
     of_run: OfRun | None = None
+
+    def drawn(self) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """The pairs of the blind review, and how many pairs each stands for."""
+        return draw_review(self.judgement.posterior, seed=self.settings.seed)
+
+    def reviewed(self) -> ReviewedRate | None:
+        """The rate by eye; None where nothing of the review is decided."""
+        return self.decisions and reviewed_rate(self.decisions, self.drawn()[1])
 
 
 def audit_pairs(

@@ -17,7 +17,7 @@ from l2rm_jax.audit.audit import Audit, Settings
 from l2rm_jax.audit.inputs import Inputs, read_inputs
 from l2rm_jax.audit.of_run import read_of_run
 from l2rm_jax.audit.outputs import GALLERY, write_files
-from l2rm_jax.audit.report import warnings
+from l2rm_jax.audit.report import by_eye, warnings
 from l2rm_jax.audit.review import read_decisions
 from l2rm_jax.data.files import check_new, locked_directory, replace_file
 from l2rm_jax.data.loading import open_pairs, split_names
@@ -98,8 +98,11 @@ def audit_run(
 def describe_audit(audit: Audit, out: str | Path) -> str:
     """The first sentences of the report, where things lie, and how to train without the doubted."""
     inputs, judgement, out = audit.inputs, audit.judgement, Path(out)
+    reviewed = audit.reviewed()
     lines = verdict(judgement, inputs.ids)
-    lines += [f"Warning: {line}" for line in warnings(audit, None)]
+    lines += [f"Warning: {line}" for line in warnings(audit, reviewed)]
+    if audit.decisions is not None:
+        lines.append(by_eye(audit.decisions, reviewed))
     if not judgement.cannot_tell:
         lines += map(shift_sentence, judgement.shifts)
     lines += [f"the report:       {out}/report.md", f"look and decide:  {out}/{GALLERY}"]

@@ -113,6 +113,7 @@ function showPair(row) {
 
 function showProgress() {
   const reviewed = about.review.filter((row) => decisions.of(row)?.door === "review").length;
+  document.body.dataset.blind = door === "review" && reviewed < about.review.length;
   find("review-door").textContent = `Review ${count(about.review.length)}, blind`;
   find("progress").textContent = door === "review"
     ? `${count(reviewed)} of ${count(about.review.length)} decided`

@@ -58,7 +58,7 @@ function describeJudgement(row, decided, take) {
   const none = decided !== null && decided.decision === "wrong" && decided.caption === null;
   items.push(proposalButton("n", "none of these fits", data.none_fits[row], none, take && (() => take(null))));
   const list = make("ul", {}, ...items.map((item) => make("li", {}, item)));
-  return [judgement, make("h3", { textContent: "May fit this image better" }), list];
+  return [judgement, make("h3", { textContent: "May fit this image better, each by itself" }), list];
 }
 
 function proposalButton(key, text, probability, taken, onclick) {

@@ -11,7 +11,7 @@ from l2rm_jax.audit.gallery import Gallery, write_gallery
 from l2rm_jax.audit.inputs import Inputs
 from l2rm_jax.audit.kept_table import write_kept_table
 from l2rm_jax.audit.pairs_table import Column, write_table
-from l2rm_jax.audit.review import FITS, WRONG, check_sample, draw_review, reviewed_rate
+from l2rm_jax.audit.review import FITS, WRONG, check_sample
 from l2rm_jax.data.files import new_directory, replace_array, replace_file
 from l2rm_jax.judging import JUDGEMENT_FILE, Judgement, write_judgement
 from l2rm_jax.judging.judgement import ALTERNATE, KINDS, MATCHED
@@ -46,12 +46,12 @@ def write_files(audit: Audit, directory: Path) -> None:
         cannot be read.
     """
     decisions, judgement = audit.decisions, audit.judgement
-    rows, weight = draw_review(judgement.posterior, seed=audit.settings.seed)
-    reviewed, decided = None, judgement
+    rows, weight = audit.drawn()
+    decided = judgement
     if decisions is not None:
         check_sample(decisions, rows, weight)
-        reviewed = reviewed_rate(decisions, weight)
         decided = judgement.decided(decisions.rows(FITS), decisions.rows(WRONG))
+    reviewed = audit.reviewed()
     table = f"pairs{_table_ending()}"
     write_table(directory / table, _table_ending(), pair_columns(audit))
     write_judgement(directory / JUDGEMENT_FILE, decided)
@@ -68,7 +68,8 @@ def write_files(audit: Audit, directory: Path) -> None:
     if decisions is not None:
         replace_array(directory / "known.npy", np.sort(decisions.rows(FITS)))
         notes.append("known.npy: rows of the pairs that fit by eye, for mismatch.paired_file")
-    _write_page(audit, directory, rows, weight)
+    warnings = [f"Warning: {line}" for line in report.warnings(audit, reviewed)]
+    _write_page(audit, directory, rows, weight, warnings)
     notes.append(f"{GALLERY}: the page to look at the pairs and decide")
     text = report.page(audit, reviewed, notes)
     replace_file(directory / "report.md", text.encode("utf-8", "replace"))
@@ -142,7 +143,9 @@ def _write_kept(audit: Audit, kept: np.ndarray, directory: Path) -> str:
     return write_kept_table(config and config.data, kept, directory)
 
 
-def _write_page(audit: Audit, directory: Path, rows: np.ndarray, weight: np.ndarray) -> None:
+def _write_page(
+    audit: Audit, directory: Path, rows: np.ndarray, weight: np.ndarray, warnings: list[str]
+) -> None:
     inputs, judgement, settings = audit.inputs, audit.judgement, audit.settings
     pairs, images = len(judgement), len(inputs.ids)
     captions = (
@@ -151,7 +154,7 @@ def _write_page(audit: Audit, directory: Path, rows: np.ndarray, weight: np.ndar
     gallery = Gallery(
         title=f"{inputs.name}: {pairs:,} pairs, {images:,} images; seed {settings.seed}",
         key=inputs.digest,
-        verdict=verdict(judgement, inputs.ids),
+        verdict=[*verdict(judgement, inputs.ids), *warnings],
         details=report.tables(audit),
         judgement=judgement,
         captions=captions,

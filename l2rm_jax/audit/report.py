@@ -145,7 +145,7 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
             "found."
         )
     if decisions is not None:
-        parts.append(f"## By eye\n\n{_by_eye(decisions, reviewed)}")
+        parts.append(f"## By eye\n\n{by_eye(decisions, reviewed)}")
     if inputs.truth is not None:
         parts.append(f"## Against the truth\n\n{_against_truth(audit)}")
     seen = ", ".join(f"{name} {value}" for name, value in settings._asdict().items() if value != "")
@@ -162,7 +162,8 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
     return "\n\n".join(parts) + "\n"
 
 
-def _by_eye(decisions: Decisions, reviewed: ReviewedRate | None) -> str:
+def by_eye(decisions: Decisions, reviewed: ReviewedRate | None) -> str:
+    """How many pairs were decided by eye, and the rate that the review implies."""
     unsure = np.count_nonzero(decisions.decision == UNSURE)
     lines = [
         f"{len(decisions.row):,} pairs were decided, {len(decisions.rows(WRONG)):,} of them wrong "

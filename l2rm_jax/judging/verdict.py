@@ -1,6 +1,7 @@
 """What a judgement says, in sentences."""
 
 import math
+from bisect import bisect
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ from l2rm_jax.judging.judgement import PLACEHOLDER, Judgement
 from l2rm_jax.judging.placeholders import Placeholder
 from l2rm_jax.judging.shift import Shift
 
-_SEEN = 0.5  # recall from which on a mechanism counts as seen
+_SEEN = 0.5, 0.9  # recall from which on a mechanism is seen in part, and seen
 _HELP = (
     "More pairs would help, or vectors of an encoder that was trained on many pairs of images and "
     "texts"
@@ -89,8 +90,11 @@ def _blind_sentence(judgement: Judgement) -> str:
         return "Captions of a similar image are not seen."
     if judgement.cannot_tell:
         return "Captions of a similar image may not be seen."
-    seen = "not seen" if near.recall < _SEEN else "seen in part"
-    return f"Captions of a similar image are {seen}: the list holds {near.recall:.0%} of them."
+    seen = ("not seen", "seen in part", "seen")[bisect(_SEEN, near.recall)]
+    return (
+        f"Captions of a similar image are {seen}: of such pairs made for a test, the list "
+        f"would hold {near.recall:.0%}."
+    )
 
 
 def _placeholder_sentence(found: Sequence[Placeholder], ids: Sequence[str] | None) -> str:

@@ -148,6 +148,8 @@ def test_the_review_hides_what_the_audit_says_until_decided(page, few):
     assert not any(kind.replace("_", " ") in whole for kind in KINDS)
     assert page.run("document.querySelectorAll('.proposal').length") == 0
     assert page.run("document.querySelector('#filters').checkVisibility()") is False
+    for part in ".verdict", "details":
+        assert page.run(f"document.querySelector('{part}').checkVisibility()") is False
     assert "%" not in page.run("document.querySelector('#announced').textContent")
     page.type("1")  # would take a proposal, which is hidden
     assert decisions(page) == [] and selected(page) == row
@@ -159,6 +161,20 @@ def test_the_review_hides_what_the_audit_says_until_decided(page, few):
     assert f"doubt {few.judgement.posterior[row]:.0%}" in text(page, ".facts")
     click(page, "#list-door")
     assert selected(page) != second  # the list would tell what it says of it
+
+
+def test_the_rate_is_hidden_until_the_whole_review_is_decided(page, few):
+    def shown():
+        return page.run("document.querySelector('.verdict').checkVisibility()")
+
+    assert shown()
+    click(page, "#review-door")
+    page.type("y" * (len(few.review) - 1))
+    assert not shown()
+    page.type("u")
+    assert shown()
+    page.type("z")
+    assert not shown()
 
 
 def test_decisions_of_the_review_stay_and_ask_again_what_the_list_has_decided(page, few):

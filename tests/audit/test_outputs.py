@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from l2rm_jax.audit import outputs
+from l2rm_jax.audit.command import describe_audit
 from l2rm_jax.audit.of_run import OfRun
 from l2rm_jax.audit.outputs import write_audit
 from l2rm_jax.audit.review import HEADER, draw_review, read_decisions
@@ -121,6 +122,9 @@ def test_decisions_count_more_than_what_was_computed(tmp_path):
     report = json.loads((out / "report.json").read_text())
     assert report["decided"] == 1 + len(others) and report["reviewed_rate"] is None
     assert report["truth"]["rate"] == 5 / PAIRS
+    shown = describe_audit(audit, out)
+    assert f"{1 + len(others)} pairs were decided, " in shown
+    assert "1 unsure." in shown and "blind review" not in shown  # nothing of it is known
 
 
 def test_decisions_of_another_audit_are_refused(tmp_path):

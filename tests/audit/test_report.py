@@ -24,12 +24,14 @@ def test_the_first_sentences():
     assert verdict(make_judgement()) == [
         "10.8% of the pairs fit no better than random ones (90%: 5.0 to 20.0).",
         "The first 4 hold 85% of them; 1 in 13 of these is a false alarm.",
-        "Captions of a similar image are not seen: the list holds 4% of them.",
+        "Captions of a similar image are not seen: of such pairs made for a test, the list "
+        "would hold 4%.",
     ]
     assert 3.70 / POSTERIOR.sum() > 0.845  # which is what the second sentence says
     seen = [Mechanism("near", 0.9, 0.62, 0.1, 0.9)]
     assert verdict(make_judgement(mechanisms=seen))[2] == (
-        "Captions of a similar image are seen in part: the list holds 62% of them."
+        "Captions of a similar image are seen in part: of such pairs made for a test, the list "
+        "would hold 62%."
     )
     blind = [Mechanism("near", 0.9, np.nan, 0.1, 0.9)]
     assert verdict(make_judgement(mechanisms=blind))[2] == (
