@@ -5,9 +5,10 @@ python -m experiments.audit --path=DIR --text=minilm --protocol=caption --rate=0
 
 A cell is a kind of caption vectors, a protocol, a rate and a seed. Its rows are the audit and the
 scores beside it: the plain cosine of the audit's model, its information, LEMoN with the authors'
-fixed settings, and cleanlab if it is installed (pip install 'l2rm_jax[peers]'). The truth scores
-the results. --csv keeps the cells that it has, so the command goes on where it stopped. --summary
-writes means over the seeds of what is in it.
+fixed settings, and cleanlab if it is installed (pip install 'l2rm_jax[peers]'). --detector=lemon
+adds an audit by the detector of tests/plugins/lemon.py. The truth scores the results. --csv keeps
+the cells that it has, so the command goes on where it stopped. --summary writes means over the
+seeds of what is in it.
 
 --text: tfidf (words alone), or minilm, where DIR has train_minilm.npy, sentence vectors of the
 training captions; words are then the second space of captions.
@@ -19,6 +20,7 @@ a caption with one of the images ranked 2 to 20 by its likeness to the mean of t
 import argparse
 import csv
 import time
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,9 +35,11 @@ from experiments.sweep import start
 from l2rm_jax.data import mismatch
 from l2rm_jax.data.vectors import caption_vectors, image_vectors
 from l2rm_jax.evaluation.auroc import auroc
-from l2rm_jax.judging import Judgement, Pairs, judge_pairs
+from l2rm_jax.judging import Judgement, Pairs, judge_pairs, make_detector
 from l2rm_jax.linear.rows import unit_rows
+from l2rm_jax.run.config_file import load_config, with_changes
 
+PLUGINS = "tests.plugins"
 HARD_RANKS = 2, 20
 FOUND = 0.9
 SUMMARY_OF = "text", "captions", "protocol", "asked"
@@ -80,6 +84,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=0, help="training images, 0 = all")
     parser.add_argument("--top", type=int, default=5, help="proposals for each pair, 0 for none")
     parser.add_argument("--peers", action="store_true", help="also LEMoN and cleanlab")
+    parser.add_argument("--detector", default="", help="also audit by a plug-in of tests/plugins")
     parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")
     parser.add_argument("--summary", type=Path, help="audit nothing, write means over seeds")
     flags = parser.parse_args()
@@ -94,7 +99,7 @@ def main() -> None:
         cell = Cell(text, captions, protocol, rate, seed)
         if tuple(map(str, cell)) in done:
             continue
-        rows += measure(cell, vectors, flags.top, flags.peers)
+        rows += measure(cell, vectors, flags.top, flags.peers, flags.detector)
         write_rows(flags.csv, rows)
         print(*rows[-1].values(), flush=True)
 
@@ -143,38 +148,53 @@ def load_vectors(path: Path, images: int) -> Vectors:
     return Vectors(pooled, captions, train.caption_image)
 
 
-def measure(cell: Cell, vectors: Vectors, top: int, peers: bool) -> list[dict[str, Any]]:
+def measure(
+    cell: Cell, vectors: Vectors, top: int, peers: bool = False, detector: str = ""
+) -> list[dict[str, Any]]:
     """Audit one cell; return a row for each score."""
     chosen = np.arange(0, len(vectors.caption_image), 5 // cell.captions)
     own, captions = vectors.caption_image[chosen], vectors.captions[cell.text][chosen]
     stored = mismatched(cell, own, captions, len(vectors.images))
     words = None if cell.text == "tfidf" else vectors.captions["tfidf"][chosen]
+    pairs = Pairs(vectors.images, captions, stored, words)
     begin = time.perf_counter()
-    found = judge_pairs(Pairs(vectors.images, captions, stored, words), top=top, seed=cell.seed)
-    seconds = time.perf_counter() - begin
+    found = judge_pairs(pairs, top=top, seed=cell.seed)
+    judged_in = {"audit": (found, time.perf_counter() - begin)}
+    if detector:
+        config = load_config("flickr8k", plugins=[f"{PLUGINS}.{detector}"])
+        config = with_changes(config, {"judgement.detector": detector})
+        begin = time.perf_counter()
+        by_it = judge_pairs(pairs, make_detector(config), name=detector, top=top, seed=cell.seed)
+        judged_in[f"audit by {detector}"] = by_it, time.perf_counter() - begin
     wrong = stored != own
-    doubt = np.empty(len(wrong))
-    doubt[found.order] = np.arange(len(wrong), 0, -1)
-    scores = {
-        "audit": doubt,
-        "cosine": -found.similarity,
-        "information": -found.information,
-    }
+    scores = {name: doubt(judgement) for name, (judgement, _) in judged_in.items()}
+    scores |= {"cosine": -found.similarity, "information": -found.information}
     if peers:
         scores["lemon"] = lemon_score(vectors.images, captions, stored, found.similarity)
-        scores["cleanlab"] = cleanlab_score(vectors.images, captions, stored)
-    rest = {**judged(found, wrong), **proposed(found, wrong, own), "seconds": round(seconds)}
-    empty = dict.fromkeys(rest)
+        if find_spec("cleanlab"):
+            scores["cleanlab"] = cleanlab_score(vectors.images, captions, stored)
+    rest = {
+        name: {**judged(by, wrong), **proposed(by, wrong, own), "seconds": round(seconds)}
+        for name, (by, seconds) in judged_in.items()
+    }
+    empty = dict.fromkeys(rest["audit"])
     return [
         {
             **cell._asdict(),
             "score": name,
             "true": _number(wrong.mean()),
             **ranked(score, wrong),
-            **(rest if name == "audit" else empty),
+            **rest.get(name, empty),
         }
         for name, score in scores.items()
     ]
+
+
+def doubt(judgement: Judgement) -> Int[np.ndarray, " pairs"]:
+    """Return the order of the pairs as a score, the most doubtful pair highest."""
+    score = np.empty(len(judgement), int)
+    score[judgement.order] = np.arange(len(judgement), 0, -1)
+    return score
 
 
 def mismatched(

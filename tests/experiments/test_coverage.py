@@ -21,6 +21,6 @@ def test_sets_are_as_they_are_asked_for():
 def test_a_set_has_a_row(monkeypatch):
     monkeypatch.setattr(coverage, "PAIRS", (300,))
     monkeypatch.setattr(coverage, "NOISE", (0.5,))
-    row = coverage.measure(1)
+    row = coverage.gaussian(1)
     assert float(row["rate_low"]) <= float(row["rate"]) <= float(row["rate_high"])
-    assert row["held"] == (float(row["rate_low"]) <= row["true"] <= float(row["rate_high"]))
+    assert row["held"] == (float(row["rate_low"]) <= float(row["true"]) <= float(row["rate_high"]))
