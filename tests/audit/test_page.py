@@ -39,6 +39,8 @@ def place(tmp_path, monkeypatch) -> Path:
     np.save("images.npy", images)
     np.save("captions.npy", captions)
     np.save("pair_image.npy", image_of)
+    texts = [f"a picture of thing {image}" for image in written_for]
+    Path("captions.txt").write_text("\n".join(texts))
     return tmp_path
 
 
@@ -85,5 +87,6 @@ def test_the_commands_of_the_page(place, capsys):
 def test_the_python_of_the_page(place, capsys):
     [code] = [code for _, language, code in FENCE.findall(PAGE.read_text()) if language == "python"]
     exec(code, {})
-    assert "Rate(estimate=" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "of the pairs fit no better" in out and "Rate(estimate=" in out
     assert (place / "audit_of_arrays" / "gallery.html").exists()
