@@ -40,7 +40,7 @@ def place(tmp_path, monkeypatch) -> Path:
     np.save("captions.npy", captions)
     np.save("pair_image.npy", image_of)
     texts = [f"a picture of thing {image}" for image in written_for]
-    Path("captions.txt").write_text("\n".join(texts))
+    np.save("texts.npy", texts)
     return tmp_path
 
 
