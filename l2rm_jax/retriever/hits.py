@@ -22,8 +22,8 @@ class Hit(NamedTuple):
       row: its row in the gallery.
       id: what the user calls it.
       score: its similarity with the query.
-      text: the caption; or, of an image, the stored caption that shares most words with the query.
-        None without.
+      text: the caption; or, of an image, its stored caption with the largest share of words that
+        the query has too. None without.
     """
 
     rank: int
