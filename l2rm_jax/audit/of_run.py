@@ -11,7 +11,7 @@ from l2rm_jax.data import filters
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.judging import Judgement
 from l2rm_jax.methods.decl import CALLED_MATCHED
-from l2rm_jax.run.judgement import uses_judgement
+from l2rm_jax.run.judgement import kept_by_judgement, uses_judgement
 from l2rm_jax.run.loss_split import last_split
 from l2rm_jax.run.trained import read_trained
 
@@ -51,7 +51,7 @@ def read_of_run(
     """
     trained = filters.kept_pairs(config.data, train.matched)
     if config.data.filter == "crossfit":
-        trained = np.flatnonzero(1 - judgement.posterior > config.data.filter_value)
+        trained = kept_by_judgement(config.data, judgement.posterior)
     dropped, called = np.full(len(train), "filter", object), np.full(len(train), "", object)
     dropped[trained] = ""
     loss, posterior = np.full((2, len(train)), np.nan)

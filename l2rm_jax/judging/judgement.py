@@ -13,8 +13,8 @@ from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging.groups import Repeated
 from l2rm_jax.judging.placeholders import Placeholder
-from l2rm_jax.judging.posterior import DOUBTED, Mechanism
-from l2rm_jax.judging.rate import Rate
+from l2rm_jax.judging.posterior import DOUBTED, FALSE_ALARMS, Mechanism
+from l2rm_jax.judging.rate import Rate, false_alarms
 from l2rm_jax.judging.shift import Shift
 
 JUDGEMENT_FILE = "judgement.npz"
@@ -184,8 +184,7 @@ def _converted(stored: dict[str, np.ndarray]) -> Judgement:
     rate = Rate(*(float(stored[name]) for name in ("rate", "rate_low", "rate_high")))
     doubted = FOREIGN_SET if together else DOUBTFUL
     image, fold = stored["image"], stored["fold"]
-    shares = np.empty(pairs)
-    shares[order] = np.cumsum(1 - posterior[order]) / np.arange(1, pairs + 1)
+    q = false_alarms(posterior, order)
     detector = str(stored.get("detector", "linear"))
     return Judgement(
         image=image,
@@ -196,7 +195,7 @@ def _converted(stored: dict[str, np.ndarray]) -> Judgement:
         posterior_set=posterior if together else nothing,
         posterior_caption=nothing if together else posterior,
         posterior=posterior,
-        q=shares,
+        q=q,
         kind=np.where(posterior > DOUBTED, doubted, MATCHED),
         proposal=np.zeros((pairs, 0), int),
         probability=np.zeros((pairs, 0)),
@@ -206,7 +205,7 @@ def _converted(stored: dict[str, np.ndarray]) -> Judgement:
         near=np.zeros((0, 3), int),
         rate=rate,
         mechanisms=(),
-        listed=int(np.count_nonzero(shares <= 0.1)),
+        listed=int(np.count_nonzero(q <= FALSE_ALARMS)),
         shifts=(),
         repeated=(),
         placeholders=(),

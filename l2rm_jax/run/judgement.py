@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
 from ml_collections import ConfigDict
 
 from l2rm_jax.data import filters
@@ -234,17 +235,29 @@ def _rematched(
     return rematched
 
 
+def kept_by_judgement(
+    settings: ConfigDict, posterior: Float[np.ndarray, " pairs"]
+) -> Int[np.ndarray, " kept"]:
+    """Rows of the pairs that `data.filter=crossfit` keeps.
+
+    Args:
+      settings: the `data` part of the config.
+      posterior: probability that each pair is mismatched.
+    """
+    return np.flatnonzero(1 - posterior > settings.filter_value)
+
+
 def _filtered(settings: ConfigDict, data: Data) -> Data:
     """Drop training pairs by their judgement if the filter says so."""
     if settings.filter != "crossfit":
         return data
-    train, matched = data.train, 1 - data.train.posterior
-    kept = np.flatnonzero(matched > settings.filter_value)
+    train = data.train
+    kept = kept_by_judgement(settings, train.posterior)
     if not len(kept):
         raise DataError(
             f"data.filter=crossfit leaves none of the {len(train)} training pairs: the highest "
-            f"probability of being matched is {matched.max():.3f}, data.filter_value is "
-            f"{settings.filter_value:g}"
+            f"probability of being matched is {1 - train.posterior.min():.3f}, data.filter_value "
+            f"is {settings.filter_value:g}"
         )
     fields = filters.result_fields(settings, train.matched, kept)
     mismatch = dataclasses.replace(data.mismatch, filtered=fields)
