@@ -129,7 +129,7 @@ def linear(task: Task) -> Scorer:
     first = min(drawn)
 
     def quality(scorer: Scorer) -> float:
-        found = compare_fold(drawn[first], scorer.model_of(first), lambda pairs: None)
+        found = compare_fold(drawn[first], scorer.model_of(first))
         return separation(found.stored.mean, found.wrong.mean.ravel())
 
     return max(scorers, key=quality)

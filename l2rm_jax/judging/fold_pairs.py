@@ -74,6 +74,27 @@ def fold_pairs(
     return drawn
 
 
+def first_pairs(here: FoldPairs, count: int) -> FoldPairs:
+    """Return about as many pairs of a fold, with the same samples; all, if there are no more.
+
+    They are those whose images have the least hashes: a random sample that no order of the data
+    changes. The pairs and images of the samples are there as well.
+    """
+    if len(here.pairs) <= count:
+        return here
+    pairs = np.unique(np.concatenate([np.arange(count), here.captions, here.replaced]))
+    images = np.unique(np.concatenate([here.position[pairs], here.references]))
+    return FoldPairs(
+        here.pairs[pairs],
+        here.images[images],
+        np.searchsorted(images, here.position[pairs]),
+        np.searchsorted(images, here.references),
+        np.searchsorted(pairs, here.captions),
+        np.searchsorted(pairs, here.replaced),
+        here.wrong[images],
+    )
+
+
 def _ordered(
     pairs: Int[np.ndarray, " n"], folds: Folds, keys: Keys
 ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:

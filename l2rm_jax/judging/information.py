@@ -137,7 +137,9 @@ def best_temperature(
     return spread / float(np.exp(found.x))
 
 
-def compare_fold(here: FoldPairs, model: Model, update: Callable[[int], None]) -> Compared:
+def compare_fold(
+    here: FoldPairs, model: Model, update: Callable[[int], None] = lambda pairs: None
+) -> Compared:
     """Compare the pairs of a fold, and known mismatches, with the references of the fold.
 
     Memory is one block of similarities.

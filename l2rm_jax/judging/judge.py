@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
+from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.errors import DataError
@@ -89,7 +90,8 @@ def judge_pairs(
     _say(2, top)
     evidence = _evidence(scorer, pairs, of, drawn, seed, stages)
     _say(3, top)
-    found = find_posterior(evidence, of, keys.of_pairs(pairs.pair_image), seed)
+    with threadpool_limits(1, "blas"):  # on its narrow columns, more threads only wait
+        found = find_posterior(evidence, of, keys.of_pairs(pairs.pair_image), seed)
     doubted = found.posterior > DOUBTED
     _say(4, top)
     proposals = stages(

@@ -5,6 +5,9 @@ there is a nested round, *within* the other folds: models that lack two folds ju
 of the two on behalf of the other. With the posterior from there as weights, a model is fitted to
 all folds but its own, and judges it. Nothing that judges a fold, nor any weight or setting of it,
 depends on how the captions of that fold are stored.
+
+Fits of many pairs gain nothing from more: they learn from a sample. Which ridge is used is seen on
+a smaller one.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +19,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.judging.fold_pairs import FoldPairs
+from l2rm_jax.judging.fold_pairs import FoldPairs, first_pairs
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.histogram import separation
 from l2rm_jax.judging.information import Model, Similarity, compare_fold, product_similarity
@@ -24,11 +27,15 @@ from l2rm_jax.judging.level import matched_posterior
 from l2rm_jax.linear import cca
 from l2rm_jax.linear.cca import Cca, Ridge
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks
+from l2rm_jax.linear.span import ridge_in, span, whole
 
 RIDGES = (Ridge(1, 1), Ridge(3, 1), Ridge(10, 3))  # of the models that lack two folds
 WEIGHTED_RIDGE = Ridge(1, 1)
 POWERS = (1.0, 1.5)  # of the correlations; the second where most pairs are mismatched
 _SMALLEST_WEIGHT = 1e-6
+_FITTED = 200_000  # pairs that models are fitted to, at most, or as many a dimension as:
+_FITTED_A_DIMENSION = 200
+_OF_RIDGE = 2500  # pairs of a fold on which ridges are compared
 
 
 def fold_models(
@@ -42,31 +49,66 @@ def fold_models(
       folds: fold of each image.
       drawn: the pairs and known mismatches of each fold.
     """
+    drawn = fitted_pairs(drawn, images, captions)
+    of_images, of_captions = span(images), span(captions)
+    images, captions = of_images.rows, of_captions.rows
+    ridges = [ridge_in(ridge, of_images, of_captions) for ridge in (*RIDGES, WEIGHTED_RIDGE)]
+    rows = np.sort(np.concatenate([here.pairs for here in drawn.values()]))
     pair_fold, numbers = folds.of_pair, range(folds.count)
-    lacking = _models_without_two(images, captions, folds)
+    lacking = _models_without_two(images, captions, folds, drawn, ridges[:-1])
+    compared = {fold: first_pairs(here, _OF_RIDGE) for fold, here in drawn.items()}
     weights = np.zeros((len(numbers), len(pair_fold)), np.float32)
-    judged = len(pair_fold) * len(RIDGES) * (len(numbers) - 1)
-    with progress_bar(judged, "judging: which pairs to learn from") as bar:
+    with progress_bar(len(rows) * (len(numbers) - 1), "judging: which pairs to learn from") as bar:
         for outer in numbers:
-            inner = np.flatnonzero(pair_fold != outer)
-            found = []
-            for ridge in range(len(RIDGES)):
-                models = {f: lacking[frozenset((outer, f))][ridge] for f in numbers if f != outer}
-                found.append(_information(models, images, captions, drawn, bar.update))
-            # By the ridge that best tells stored pairs from known mismatches.
-            information, wrong = max(
-                found, key=lambda x: separation(x[0][inner], x[1][inner].ravel())
+            judges = [
+                {f: lacking[frozenset((outer, f))][ridge] for f in numbers if f != outer}
+                for ridge in range(len(RIDGES))
+            ]
+            best = max(judges, key=lambda models: _separation(models, images, captions, compared))
+            information, wrong = _information(
+                best, images, captions, drawn, len(pair_fold), bar.update
             )
+            inner = rows[pair_fold[rows] != outer]
             posterior = matched_posterior(information[inner], wrong[inner], folds.pair_image[inner])
             weights[outer, inner] = np.maximum(posterior, _SMALLEST_WEIGHT)
-    everything = np.arange(len(pair_fold))
-    weighted = cca.moments(images, captions, folds.pair_image, everything, weights)
+    weighted = cca.moments(images, captions, folds.pair_image[rows], rows, weights[:, rows])
     models = []
     for outer, part in enumerate(weighted):
-        kept = weights[outer].sum() / np.count_nonzero(pair_fold != outer)
+        kept = weights[outer].sum() / np.count_nonzero(pair_fold[rows] != outer)
         power = POWERS[bool(kept < 0.5)]
-        models.append(cca.fit(part, images.shape[1], WEIGHTED_RIDGE, power=power))
+        model = cca.fit(part, images.shape[1], ridges[-1], power=power)
+        models.append(whole(model, of_images, of_captions))
     return models
+
+
+def fitted_pairs(
+    drawn: Mapping[int, FoldPairs], images: Rows, captions: Rows
+) -> dict[int, FoldPairs]:
+    """Return the pairs of each fold that models are fitted to: all, or a sample if they are many.
+
+    Args:
+      drawn: the pairs of each fold.
+      images: [images, di] vectors.
+      captions: [pairs, dc] vectors.
+    """
+    dimensions = images.shape[1] + captions.shape[1]
+    most = max(_FITTED, _FITTED_A_DIMENSION * dimensions) // len(drawn)
+    return {fold: first_pairs(here, most) for fold, here in drawn.items()}
+
+
+def _separation(
+    models: Mapping[int, Cca], images: Rows, captions: Rows, drawn: Mapping[int, FoldPairs]
+) -> float:
+    """How well the models tell stored pairs from known mismatches."""
+    found = [
+        compare_fold(drawn[fold], Model(cca_similarity(model, images, captions, drawn[fold])))
+        for fold, model in models.items()
+    ]
+    stored, wrong = (
+        np.concatenate([getattr(each, kind).mean.ravel() for each in found])
+        for kind in ("stored", "wrong")
+    )
+    return separation(stored, wrong)
 
 
 def _information(
@@ -74,10 +116,10 @@ def _information(
     images: Rows,
     captions: Rows,
     drawn: Mapping[int, FoldPairs],
+    pairs: int,
     update: Callable[[int], None],
 ) -> tuple[Float32[np.ndarray, " pairs"], Float32[np.ndarray, "pairs k"]]:
     """Information of the pairs of some folds and of their known mismatches; 0 elsewhere."""
-    pairs = sum(len(here.pairs) for here in drawn.values())
     information = np.zeros(pairs, np.float32)
     wrong = np.zeros((pairs, next(iter(drawn.values())).wrong.shape[1]), np.float32)
     for fold, model in models.items():
@@ -89,29 +131,35 @@ def _information(
 
 
 def _models_without_two(
-    images: Rows, captions: Rows, folds: Folds
+    images: Rows,
+    captions: Rows,
+    folds: Folds,
+    drawn: Mapping[int, FoldPairs],
+    ridges: list[Ridge],
 ) -> dict[frozenset[int], list[Cca]]:
-    """Models of all folds but two, one for each of `RIDGES`, by these two folds."""
-    parts = fold_moments(images, captions, folds)
+    """Models of all folds but two, one for each ridge, by these two folds."""
+    parts = fold_moments(images, captions, folds.pair_image, drawn)
     models = {}
-    for two in combinations(range(len(parts)), 2):
-        others = sum(part for fold, part in enumerate(parts) if fold not in two)
+    for two in combinations(parts, 2):
+        others = sum(part for fold, part in parts.items() if fold not in two)
         models[frozenset(two)] = [
-            cca.fit(others, images.shape[1], ridge, power=POWERS[0]) for ridge in RIDGES
+            cca.fit(others, images.shape[1], ridge, power=POWERS[0]) for ridge in ridges
         ]
     return models
 
 
 def fold_moments(
-    images: Rows, captions: Rows, folds: Folds, weights: Float[np.ndarray, " pairs"] | None = None
-) -> list[Float[np.ndarray, "d d"]]:
+    images: Rows,
+    captions: Rows,
+    pair_image: Int[np.ndarray, " pairs"],
+    drawn: Mapping[int, FoldPairs],
+) -> dict[int, Float[np.ndarray, "d d"]]:
     """Return the second moments of the pairs of each fold (see `cca.moments`)."""
-    pair_fold, parts = folds.of_pair, []
-    for fold in range(folds.count):
-        pairs = np.flatnonzero(pair_fold == fold)
-        of_pairs = np.ones(len(pairs), np.float32) if weights is None else weights[pairs]
-        image_rows = folds.pair_image[pairs]
-        parts.append(cca.moments(images, captions, image_rows, pairs, of_pairs[None])[0])
+    parts = {}
+    for fold, here in drawn.items():
+        pairs = np.sort(here.pairs)
+        weights = np.ones((1, len(pairs)), np.float32)
+        parts[fold] = cca.moments(images, captions, pair_image[pairs], pairs, weights)[0]
     return parts
 
 

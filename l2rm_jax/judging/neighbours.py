@@ -43,6 +43,17 @@ class Neighbours(NamedTuple):
     agreement: Float32[np.ndarray, "... spaces"]
 
 
+class _Nearest(NamedTuple):
+    """The nearest of some others, k of them, and how much each counts."""
+
+    at: jax.Array  # [n, k] places
+    weight: jax.Array  # [n, k]; they add up to 1, or to 0 if none is trusted
+
+    def mean(self, values: jax.Array) -> jax.Array:
+        """[n, others] values to their weighted mean over the nearest of each of n."""
+        return jnp.sum(self.weight * jnp.take_along_axis(values, self.at, axis=1), axis=1)
+
+
 class _References(NamedTuple):
     """The samples of a fold: R images and C captions."""
 
@@ -52,11 +63,12 @@ class _References(NamedTuple):
     total: list[jax.Array]  # [R, dt] of the vectors of the captions, one array a space
     trust: jax.Array  # [R]
     replaced: list[jax.Array]  # [R, dt] vectors of the captions that wrong ones replace
-    near: jax.Array  # [R, R] weights of similar images
+    near: _Nearest  # [R, k] similar images
     caption: jax.Array  # [C, dt] in the first space
     caption_row: jax.Array  # [C]
     caption_group: jax.Array  # [C]
     caption_image: jax.Array  # [C, di] vectors of their images
+    caption_likeness: jax.Array  # [C, R] of these to the images
     caption_trust: jax.Array  # [C]
 
 
@@ -97,18 +109,20 @@ def neighbour_scores(
     totals = [_totals(vectors, here.position, len(counts)) for vectors in of_caption]
     image_trust = np.bincount(here.position, trust) / counts
     i, c = here.references, here.captions
+    vectors, of_captions = of_image[i], of_image[here.position[c]]
     references = _References(
-        of_image[i],
+        vectors,
         groups[i],
         counts[i].astype(np.float32),
         [total[i] for total in totals],
         image_trust[i].astype(np.float32),
         [vectors[here.replaced] for vectors in of_caption],
-        np.asarray(_near(of_image[i], groups[i], image_trust[i].astype(np.float32))),
+        _near(vectors, groups[i], image_trust[i].astype(np.float32)),
         of_caption[0][c],
         here.pairs[c],
         groups[here.position[c]],
-        of_image[here.position[c]],
+        of_captions,
+        _product(of_captions, vectors),
         trust[c].astype(np.float32),
     )
     references = jax.tree.map(jnp.asarray, references)
@@ -195,19 +209,16 @@ def _product(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.matmul(a, b.T, precision="highest")
 
 
-def _nearest(
-    likeness: Float[jax.Array, "n m"], trust: Float[jax.Array, " m"]
-) -> Float[jax.Array, "n m"]:
-    """Weights of the nearest neighbours by their trust; they add up to 1."""
+def _nearest(likeness: Float[jax.Array, "n m"], trust: Float[jax.Array, " m"]) -> _Nearest:
+    """The nearest neighbours, by their trust."""
     top, at = jax.lax.top_k(likeness, min(NEIGHBOURS, likeness.shape[1]))
     weights = jnp.where(top > _EXCLUDED / 2, trust[at], 0)
-    weights = weights / jnp.maximum(weights.sum(axis=1, keepdims=True), 1e-9)
-    return jnp.zeros_like(likeness).at[jnp.arange(len(likeness))[:, None], at].add(weights)
+    return _Nearest(at, weights / jnp.maximum(weights.sum(axis=1, keepdims=True), 1e-9))
 
 
 @jax.jit
-def _near(vectors: jax.Array, groups: jax.Array, trust: jax.Array) -> jax.Array:
-    """[R, R] weights of similar images."""
+def _near(vectors: jax.Array, groups: jax.Array, trust: jax.Array) -> _Nearest:
+    """Similar images of R."""
     same = groups[:, None] == groups[None]
     return _nearest(jnp.where(same, _EXCLUDED, _product(vectors, vectors)), trust)
 
@@ -230,26 +241,32 @@ def _block_scores(block: _Block, of: _References) -> tuple[Neighbours, Neighbour
 def _by_images(block: _Block, of: _References) -> tuple[jax.Array, jax.Array]:
     fits = _product(block.caption[0], of.total[0] / of.count[:, None])  # [B, R]
     same = block.group[:, None] == of.group[None]
-    weights = _nearest(jnp.where(same, _EXCLUDED, _product(block.vector, of.vector)), of.trust)
-    # The neighbours of a wrong image may hold the image that the caption is stored with, and so
-    # the caption itself: that one is left out.
-    own = jnp.where(block.reference[:, None] >= 0, of.near[:, block.reference].T, 0)
-    own = jnp.take_along_axis(own, block.wrong, axis=1)  # [B, k]
-    own_fit = jnp.take_along_axis(fits, block.reference[:, None], axis=1)
-    wrong = jnp.take_along_axis(_product(fits, of.near), block.wrong, axis=1)
-    return jnp.sum(weights * fits, axis=1), (wrong - own * own_fit) / jnp.maximum(1 - own, 1e-3)
+    near = _nearest(jnp.where(same, _EXCLUDED, _product(block.vector, of.vector)), of.trust)
+
+    def wrong(fits: jax.Array, reference: jax.Array, wrong: jax.Array) -> jax.Array:
+        # The neighbours of a wrong image may hold the image that the caption is stored with, and
+        # so the caption itself: that one is left out.
+        at, weight = of.near.at[wrong], of.near.weight[wrong]  # [k, neighbours]
+        weight = jnp.where(at == reference, 0, weight)
+        own = of.near.weight[wrong].sum(axis=1) - weight.sum(axis=1)
+        return jnp.sum(weight * fits[at], axis=1) / jnp.maximum(1 - own, 1e-3)
+
+    return near.mean(fits), jax.vmap(wrong)(fits, block.reference, block.wrong)
 
 
 def _by_captions(block: _Block, of: _References) -> tuple[jax.Array, jax.Array]:
     likeness = _product(block.caption[0], of.caption)  # [B, C]
     likeness = jnp.where(block.row[:, None] == of.caption_row[None], _EXCLUDED, likeness)
     siblings = block.group[:, None] == of.caption_group[None]
-    weights = _nearest(jnp.where(siblings, _EXCLUDED, likeness), of.caption_trust)
-    stored = jnp.sum(weights * _product(block.vector, of.caption_image), axis=1)
+    near = _nearest(jnp.where(siblings, _EXCLUDED, likeness), of.caption_trust)
+    stored = near.mean(_product(block.vector, of.caption_image))
     # Siblings of a misplaced caption stay where they are, and may be among its neighbours.
-    weights = _nearest(likeness, of.caption_trust)
-    images = jnp.matmul(weights, of.caption_image, precision="highest")
-    return stored, jnp.take_along_axis(_product(images, of.vector), block.wrong, axis=1)
+    near = _nearest(likeness, of.caption_trust)
+
+    def wrong(at: jax.Array, weight: jax.Array, wrong: jax.Array) -> jax.Array:
+        return weight @ of.caption_likeness[at[:, None], wrong[None]]
+
+    return stored, jax.vmap(wrong)(near.at, near.weight, block.wrong)
 
 
 def _agreement(block: _Block, of: _References, space: int) -> tuple[jax.Array, jax.Array]:

@@ -18,13 +18,14 @@ from l2rm_jax.console import progress_bar
 from l2rm_jax.judging.fold_pairs import fold_pairs
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.information import Model, compare_fold
-from l2rm_jax.judging.linear import cca_similarity, encode_rows, fold_moments
+from l2rm_jax.judging.linear import cca_similarity, encode_rows, fitted_pairs, fold_moments
 from l2rm_jax.judging.pairs import Keys
 from l2rm_jax.judging.rate import Curve, density_ratio
 from l2rm_jax.judging.transport import divide, transport
 from l2rm_jax.linear import cca
 from l2rm_jax.linear.cca import Cca, Ridge
 from l2rm_jax.linear.rows import Rows, unit_rows
+from l2rm_jax.linear.span import ridge_in, span, whole
 
 GROUP = 2048  # images and captions of one transport problem, their geometric mean
 _RIDGE, _POWER = Ridge(0.3, 0.3), 1.0
@@ -128,16 +129,21 @@ def _fit(
 
     The densities are those of trusted pairs that models of the same kind have not seen.
     """
-    parts = fold_moments(images, captions, folds, trusted.astype(np.float32))
-    total, matched, wrong = sum(parts), [], []
-    for fold, here in fold_pairs(folds, keys, seed, trusted).items():
-        model = cca.fit(total - parts[fold], images.shape[1], _RIDGE, power=_POWER)
+    of_images, of_captions = span(images), span(captions)
+    images, captions = of_images.rows, of_captions.rows
+    ridge = ridge_in(_RIDGE, of_images, of_captions)
+    drawn = fitted_pairs(fold_pairs(folds, keys, seed, trusted), images, captions)
+    parts = fold_moments(images, captions, folds.pair_image, drawn)
+    total, matched, wrong = sum(parts.values()), [], []
+    for fold, here in drawn.items():
+        model = cca.fit(total - parts[fold], images.shape[1], ridge, power=_POWER)
         similarity = cca_similarity(model, images, captions, here)
-        found = compare_fold(here, Model(similarity, _TEMPERATURE), lambda pairs: None)
+        found = compare_fold(here, Model(similarity, _TEMPERATURE))
         matched.append(found.stored.mean)
         wrong.append(found.wrong.mean.ravel())
     curve = density_ratio(np.concatenate(wrong), np.concatenate(matched))
-    return cca.fit(total, images.shape[1], _RIDGE, power=_POWER), curve
+    model = cca.fit(total, images.shape[1], ridge, power=_POWER)
+    return whole(model, of_images, of_captions), curve
 
 
 def _pooled(codes, position, mass, foreign) -> Float[np.ndarray, "n k"]:

@@ -82,6 +82,10 @@ def find_shifts(
 
 def _runs(gains: np.ndarray, threshold: float) -> list[tuple[int, int, float]]:
     """Maximal runs whose sum exceeds a threshold: first row, last row and sum."""
+    sums = np.cumsum(gains)
+    lowest = np.minimum.accumulate(np.append(0, sums[:-1]))
+    if not len(gains) or (sums - lowest).max() <= threshold - 1e-6:
+        return []  # as nearly always, and a loop in Python takes long
     runs, start, total, best, end = [], 0, 0.0, 0.0, -1
     for row, gain in enumerate(gains):
         if total <= 0:

@@ -19,11 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int
+from threadpoolctl import threadpool_limits
 
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks
 
 COMPONENTS = 128
 POWER = 1.5  # of the correlation that weights a coordinate
+_ONE_THREAD = 2048  # dimensions, up to which several threads wait more than they work
 _SMALLEST = 1e-6  # relative to the mean variance: the rounding error of a sum in float32
 
 
@@ -100,6 +102,14 @@ def fit(
       components: number of coordinates; at most min(di, dc) are there.
       power: exponent of the correlation that each coordinate is multiplied by.
     """
+    threads = 1 if len(moments) <= _ONE_THREAD else None
+    with threadpool_limits(threads, "blas"):
+        return _fit(moments, image_dimensions, ridge, components, power)
+
+
+def _fit(
+    moments: np.ndarray, image_dimensions: int, ridge: Ridge, components: int, power: float
+) -> Cca:
     mean = moments[0, 1:] / moments[0, 0]
     covariance = moments[1:, 1:] / moments[0, 0] - np.outer(mean, mean)
     di, dc = image_dimensions, len(mean) - image_dimensions

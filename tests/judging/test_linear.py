@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from l2rm_jax.judging import linear
+from l2rm_jax.judging.fold_pairs import first_pairs
 from l2rm_jax.judging.level import matched_posterior, swap_rates
 from l2rm_jax.judging.linear import fit_weighted, fold_models
 from l2rm_jax.linear.cca import Ridge
@@ -22,8 +24,13 @@ def models_of(images, captions, stored):
     return fold_models(images, captions, folds, drawn), folds
 
 
-def test_a_fold_has_no_part_in_the_model_that_judges_it(pairs):
+@pytest.mark.parametrize("sampled", [False, True], ids=["all pairs", "samples"])
+def test_a_fold_has_no_part_in_the_model_that_judges_it(pairs, sampled, monkeypatch):
     images, captions, stored, _ = pairs
+    if sampled:
+        monkeypatch.setattr(linear, "_FITTED", 300)
+        monkeypatch.setattr(linear, "_FITTED_A_DIMENSION", 1)
+        monkeypatch.setattr(linear, "_OF_RIDGE", 50)
     before, folds = models_of(images, captions, stored)
     inside = np.flatnonzero(folds.of_pair == 1)
     changed = stored.copy()
@@ -32,6 +39,23 @@ def test_a_fold_has_no_part_in_the_model_that_judges_it(pairs):
     for fold in range(FOLDS):
         same = np.array_equal(before[fold].image_map, after[fold].image_map)
         assert same == (fold == 1)
+
+
+def test_first_pairs_of_a_fold_keep_its_samples(pairs):
+    images, captions, stored, _ = pairs
+    here = divided(images, captions, stored, FOLDS)[2][0]
+    assert first_pairs(here, len(here.pairs)) is here
+    few = here._replace(references=here.references[:20], captions=here.captions[:30])
+    few = few._replace(replaced=few.replaced[:20], wrong=here.wrong % 20)
+    some = first_pairs(few, 25)
+    assert 25 <= len(some.pairs) <= 25 + 30 + 20
+    assert set(few.pairs[:25]) <= set(some.pairs)
+    np.testing.assert_array_equal(some.images[some.position], stored[some.pairs])
+    np.testing.assert_array_equal(some.images[some.references], few.images[few.references])
+    np.testing.assert_array_equal(some.pairs[some.captions], few.pairs[few.captions])
+    np.testing.assert_array_equal(some.pairs[some.replaced], few.pairs[few.replaced])
+    places = {image: place for place, image in enumerate(few.images)}
+    np.testing.assert_array_equal(some.wrong, few.wrong[[places[i] for i in some.images]])
 
 
 def test_weights_of_pairs_equal_copies(pairs):

@@ -70,3 +70,32 @@ def test_near_captions_against_loops(scored):
         fits = seen[stored[here.pairs[near]]] @ seen[own]
         value = found.stored.neighbours.of_captions[n]
         assert value == pytest.approx(weights @ fits, abs=1e-4)
+
+
+def test_neighbours_of_known_mismatches_against_loops(scored):
+    here, found, images, captions, stored, _ = scored
+    said = unit(captions - captions[here.pairs].mean(axis=0))
+    seen = unit(images - images[here.images].mean(axis=0))
+    trust = 1 / (1 + np.exp(-found.stored.information))
+    of_image = [np.flatnonzero(here.position == place) for place in range(len(here.images))]
+    image_trust = np.array([trust[pairs].mean() for pairs in of_image])
+    means = np.array([said[here.pairs[pairs]].mean(axis=0) for pairs in of_image])
+    references = here.references
+    for n in (2, 17):
+        caption, own = here.pairs[n], here.position[n]
+        wrong = np.flatnonzero(here.images == found.wrong.image[n, 0])[0]
+        likeness = seen[here.images[references]] @ seen[here.images[wrong]]
+        likeness[references == wrong] = -np.inf
+        near = references[np.argsort(-likeness)[:NEIGHBOURS]]
+        weights = image_trust[near] / image_trust[near].sum()
+        kept = near != own
+        expected = weights[kept] @ (means[near[kept]] @ said[caption]) / weights[kept].sum()
+        value = found.wrong.scores.neighbours.of_images[n, 0]
+        assert value == pytest.approx(expected, abs=1e-4)
+
+        others = here.captions[here.pairs[here.captions] != caption]
+        near = others[np.argsort(-said[here.pairs[others]] @ said[caption])[:NEIGHBOURS]]
+        weights = trust[near] / trust[near].sum()
+        expected = weights @ (seen[stored[here.pairs[near]]] @ seen[here.images[wrong]])
+        value = found.wrong.scores.neighbours.of_captions[n, 0]
+        assert value == pytest.approx(expected, abs=1e-4)

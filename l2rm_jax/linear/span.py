@@ -1,0 +1,60 @@
+"""Few vectors of many dimensions, in the coordinates of the space that they span.
+
+A linear model that is fitted to them lies in that space, so nothing is lost; and its matrices are
+as large as there are vectors.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float32
+
+from l2rm_jax.linear.cca import Cca, Ridge
+from l2rm_jax.linear.rows import Rows
+
+
+class Span(NamedTuple):
+    """Vectors by their coordinates.
+
+    Attributes:
+      rows: [n, r] coordinates of n vectors.
+      basis: [d, r] orthonormal columns; None if the vectors are their own coordinates.
+    """
+
+    rows: Rows
+    basis: Float32[np.ndarray, "d r"] | None
+
+    @property
+    def share(self) -> float:
+        """Dimensions of the span, as a share of all."""
+        return 1.0 if self.basis is None else self.basis.shape[1] / len(self.basis)
+
+
+def span(vectors: Rows) -> Span:
+    """Return coordinates of vectors: these themselves, unless they have more dimensions than rows.
+
+    Args:
+      vectors: [n, d].
+    """
+    count, dimensions = vectors.shape
+    if count >= dimensions:
+        return Span(vectors, None)
+    basis, coordinates = np.linalg.qr(np.asarray(vectors[np.arange(count)], np.float64).T)
+    return Span(coordinates.T.astype(np.float32), basis.astype(np.float32))
+
+
+def ridge_in(ridge: Ridge, images: Span, captions: Span) -> Ridge:
+    """Return the ridge that adds the same in the spans: their mean variances are larger."""
+    return Ridge(ridge.images * images.share, ridge.captions * captions.share)
+
+
+def whole(model: Cca, images: Span, captions: Span) -> Cca:
+    """Return a model of coordinates as one of the vectors themselves."""
+    (image_mean, image_map), (caption_mean, caption_map) = (
+        (mean, matrix) if side.basis is None else (side.basis @ mean, side.basis @ matrix)
+        for mean, matrix, side in (
+            (model.image_mean, model.image_map, images),
+            (model.caption_mean, model.caption_map, captions),
+        )
+    )
+    return Cca(image_mean, image_map, caption_mean, caption_map, model.correlations)
