@@ -27,7 +27,7 @@ function pairsInView() {
   const [captions, ids] = words ? [data.inCaptions.has(words), data.inIds.has(words)] : [null, null];
   return data.order.filter((row) => {
     if (filter === "decided" ? !decisions.of(row) : filter !== "all" && data.kind[row] !== filter) return false;
-    return !words || captions[row] || ids[data.image[row]] || String(row) === words;
+    return !words || captions[row] || ids[data.image[row]] || String(rowOf(row)) === words;
   });
 }
 
@@ -47,7 +47,9 @@ function openDoor(name, row = null) {
   find("review-door").setAttribute("aria-pressed", door === "review");
   find("door-note").textContent = door === "review"
     ? "What the audit says is hidden until you have decided."
-    : "All pairs, the most doubted first.";
+    : data.row
+      ? `${count(data.order.length)} of ${count(about.pairs)} pairs, the most doubted first.`
+      : "All pairs, the most doubted first.";
   refresh(row);
 }
 
@@ -148,7 +150,7 @@ function decide(decision, caption = null) {
   }
   const entry = { row, decision, caption, door: isLocked(row) ? "review" : door };
   decisions.add(entry);
-  say(`Row ${row}: ${describeDecision(entry)}`);
+  say(`Row ${rowOf(row)}: ${describeDecision(entry)}`);
   moveOn();
 }
 
@@ -180,7 +182,7 @@ function undo() {
     chooseFilter("all");
   }
   openDoor(entry.door, entry.row);
-  say(`Undone, row ${entry.row}: ${describeDecision(entry)}`);
+  say(`Undone, row ${rowOf(entry.row)}: ${describeDecision(entry)}`);
 }
 
 function download() {
@@ -262,7 +264,7 @@ function onKey(event) {
 async function start() {
   await unpackAll();
   const weights = new Map(about.review.map((row, n) => [row, about.weights[n]]));
-  decisions = new Decisions(about.key, data.captions.length, weights);
+  decisions = new Decisions(about.key, weights);
   list = new PairList(find("pairs"), fillRow, changed);
   find("review-door").hidden = !about.review.length;
   // Each door keeps its place: the list would tell what it says of the pair that the review shows.

@@ -1,10 +1,10 @@
 """The page of an audit: one HTML file on which a person looks at pairs and decides.
 
-The page needs no server and no network. All pairs are in it: columns of numbers as typed arrays and
-texts as UTF-8, each a block of gzip in base64 that the browser unpacks. A policy in its head
-(`Content-Security-Policy`) lets only the style and the script of this package run, by their hashes,
-and lets only pictures be loaded, from the page itself and from disk. The script shows texts of the
-data as nothing but text, so the policy is a second lock.
+The page needs no server and no network. The most doubted pairs are in it: columns of numbers as
+typed arrays and texts as UTF-8, each a block of gzip in base64 that the browser unpacks. A policy
+in its head (`Content-Security-Policy`) lets only the style and the script of this package run, by
+their hashes, and lets only pictures be loaded, from the page itself and from disk. The script shows
+texts of the data as nothing but text, so the policy is a second lock.
 """
 
 import base64
@@ -22,6 +22,7 @@ from urllib.parse import quote
 import numpy as np
 from jaxtyping import Float, Int
 
+from l2rm_jax.audit.gallery_rows import LISTED, listed, rows_needed, taken
 from l2rm_jax.data.files import check_new, new_file
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging import Judgement
@@ -73,6 +74,8 @@ class Gallery(NamedTuple):
 def write_gallery(path: str | Path, gallery: Gallery) -> None:
     """Write the page to a new file, which appears when it is complete.
 
+    It lists the 100,000 most doubted pairs, and those of the review.
+
     The same gallery gives the same bytes, with the same versions of zlib and Pillow. The page is
     written in pieces, so memory does not grow with the number of pairs.
 
@@ -83,6 +86,8 @@ def write_gallery(path: str | Path, gallery: Gallery) -> None:
     path = Path(path)
     check_new(path, "gallery")
     _check(gallery)
+    pairs = len(gallery.judgement)
+    gallery, rows = _narrowed(gallery)
     style, script = read_parts(__file__, "gallery.css"), read_parts(__file__, *SCRIPTS)
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src 'self' data: file:; "
@@ -100,9 +105,11 @@ def write_gallery(path: str | Path, gallery: Gallery) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(path, "gallery") as unfinished, unfinished.open("wb") as file:
         file.write(Template(before).substitute(values).encode())
-        _write_about(file, gallery)
+        _write_about(file, gallery, pairs)
         for name, pieces in _columns(gallery.judgement):
             _write_block(file, name, pieces)
+        if rows is not None:
+            _write_block(file, "row", _slices(rows, "<i4"))
         _write_block(file, "captions", _lines(gallery.captions))
         _write_block(file, "ids", _lines(gallery.ids))
         if gallery.pictures is not None:
@@ -161,12 +168,30 @@ def _details(tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]
     )
 
 
-def _write_about(file: BinaryIO, gallery: Gallery) -> None:
+def _narrowed(gallery: Gallery) -> tuple[Gallery, Int[np.ndarray, " rows"] | None]:
+    """What the page holds, and the rows of its pairs in the data; None if it holds all."""
+    if len(gallery.judgement) <= LISTED:
+        return gallery, None
+    judgement = listed(gallery.judgement, gallery.review, LISTED)
+    rows = rows_needed(judgement)
+    images, review = np.unique(judgement.image[rows]), np.asarray(gallery.review)
+    narrowed = gallery._replace(
+        judgement=taken(judgement, rows, images),
+        captions=[gallery.captions[row] for row in rows],
+        ids=[gallery.ids[image] for image in images],
+        pictures=gallery.pictures and [gallery.pictures[image] for image in images],
+        review=np.searchsorted(rows, review),
+    )
+    return narrowed, rows
+
+
+def _write_about(file: BinaryIO, gallery: Gallery, pairs: int) -> None:
     """What is not a column: JSON, in which `<` is escaped, as `</script>` would end the element."""
     low, high = _range(gallery.judgement.information)
     about = {
         "key": gallery.key,
         "kinds": KINDS,
+        "pairs": pairs,
         "top": gallery.judgement.proposal.shape[1],
         "information": [low, high],
         "review": np.asarray(gallery.review).tolist(),

@@ -1,5 +1,6 @@
 "use strict";
-// The pairs: columns as typed arrays and texts as arrays of strings, by row of the pair or image.
+// The pairs: columns as typed arrays and texts as arrays of strings, by place of the pair or image.
+// Where the page holds some of many pairs, a place is not the row of the data: see `rowOf`.
 
 const about = JSON.parse(document.getElementById("about").textContent);
 const UNKNOWN = 65535; // code of a number that is not known; others are 0 to 65534
@@ -32,7 +33,7 @@ async function unpackAll() {
     data[name] = new Uint16Array(await unpack(name));
   }
   data.kind = new Uint8Array(await unpack("kind"));
-  for (const name of ["image", "proposal", "order", "near"]) {
+  for (const name of ["image", "proposal", "order", "near", "row"]) {
     if (hasBlock(name)) data[name] = new Int32Array(await unpack(name));
   }
   data.captions = await unpackLines("captions");
@@ -46,6 +47,10 @@ async function unpackAll() {
   data.inIds = new TextSearch(data.ids);
   [data.firstOfImage, data.ofImages] = pairsOfImages();
 }
+
+// The row of a pair in the data, and back; -1 for one that this page does not hold.
+const rowOf = (place) => data.row ? data.row[place] : place;
+const placeOf = (row) => data.row ? data.row.indexOf(row) : row < data.image.length ? row : -1;
 
 // Pairs in the order of their images; those of image i stand from firstOfImage[i] to that of i + 1.
 function pairsOfImages() {

@@ -1,11 +1,11 @@
-// The decisions: a log that the browser keeps under the key of the audit, and `decisions.csv`.
+// The decisions: a log that the browser keeps under the key of the audit, and `decisions.csv`. Both
+// have the rows of the data; the log here has the places of the page.
 
 const STORED = /^(\d+),(fits|wrong|unsure),(\d*),(list|review)$/; // row, decision, caption, door
 
 class Decisions {
-  constructor(key, pairs, weights) {
+  constructor(key, weights) {
     this.prefix = `l2rm-audit:${key}:`;
-    this.pairs = pairs;
     this.weights = weights; // by row of the review's pairs
     try {
       this.storage = window.localStorage;
@@ -27,8 +27,8 @@ class Decisions {
     for (let n = 0; ; n++) {
       const stored = STORED.exec(this.storage.getItem(this.prefix + n));
       if (!stored) break;
-      const [row, caption] = [Number(stored[1]), stored[3] === "" ? null : Number(stored[3])];
-      if (row >= this.pairs || caption >= this.pairs) break; // not of this page
+      const [row, caption] = [placeOf(Number(stored[1])), stored[3] === "" ? null : placeOf(Number(stored[3]))];
+      if (row < 0 || (caption !== null && caption < 0)) break; // not of this page
       // A review with another sample, of the same data, may have stored it: it has no weight here.
       const door = this.weights.has(row) ? stored[4] : "list";
       this.log.push({ row, decision: stored[2], caption, door });
@@ -46,7 +46,8 @@ class Decisions {
     this.byRow.set(entry.row, entry);
     const { row, decision, caption, door } = entry;
     const name = this.prefix + (this.log.length - 1);
-    this.write(() => this.storage.setItem(name, [row, decision, caption, door].join()));
+    const stored = [rowOf(row), decision, caption === null ? null : rowOf(caption), door];
+    this.write(() => this.storage.setItem(name, stored.join()));
   }
 
   // Take back the last decision and return it; null if there is none.
@@ -74,7 +75,7 @@ class Decisions {
   csv() {
     const entries = [...this.byRow.values()].sort((a, b) => a.row - b.row);
     const lines = entries.map(({ row, decision, caption, door }) =>
-      [row, decision, caption, door, door === "review" ? this.weights.get(row) : null].join());
+      [rowOf(row), decision, caption === null ? null : rowOf(caption), door, door === "review" ? this.weights.get(row) : null].join());
     return ["row,decision,caption,door,weight", ...lines, ""].join("\n");
   }
 

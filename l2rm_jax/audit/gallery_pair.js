@@ -31,7 +31,7 @@ function describePair(row, { decided, blind, take }) {
   const id = make("bdi", { textContent: data.ids[image] });
   const facts = make("p", { className: "facts" });
   if (!blind) facts.append(make("strong", { textContent: `doubt ${percent(data.posterior[row])}` }));
-  facts.append(make("span", { textContent: `row ${row}` }), make("span", {}, id));
+  facts.append(make("span", { textContent: `row ${rowOf(row)}` }), make("span", {}, id));
   const heading = make("div", { className: "heading" },
     make("h2", { id: "caption", dir: "auto", textContent: data.captions[row] }), facts);
   if (decided) {

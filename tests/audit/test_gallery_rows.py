@@ -1,0 +1,67 @@
+"""Of many pairs, a page holds the most doubted ones and the review, as rows of their own."""
+
+import numpy as np
+import pytest
+
+from l2rm_jax.audit import gallery
+from l2rm_jax.audit.gallery import write_gallery
+from l2rm_jax.audit.gallery_rows import listed, rows_needed, taken
+from tests.audit.galleries import make_gallery
+from tests.audit.gallery_page import click, decisions, open_page, text
+from tests.browser import find_browser
+
+MOST = 12
+
+
+@pytest.fixture(scope="module")
+def of():
+    return make_gallery(300)
+
+
+def test_what_is_shown_is_what_stands_in_the_data(of):
+    whole = of.judgement
+    some = listed(whole, of.review, MOST)
+    rows = rows_needed(some)
+    images = np.unique(whole.image[rows])
+    found = taken(some, rows, images)
+    assert set(rows[found.order]) == set(whole.order[:MOST]) | set(of.review)
+    np.testing.assert_array_equal(rows[found.order], some.order)
+    np.testing.assert_array_equal(images[found.image], whole.image[rows])
+    np.testing.assert_array_equal(found.posterior, whole.posterior[rows])
+    for at in found.order:
+        row = rows[at]
+        assert (rows[found.proposal[at]] == whole.proposal[row]).all() or found.proposal[at, 0] < 0
+        assert (found.proposal[at] < 0).all() == (whole.proposal[row] < 0).all()
+        np.testing.assert_array_equal(
+            images[found.near[found.image[at]]], whole.near[whole.image[row]]
+        )
+        siblings = np.flatnonzero(whole.image == whole.image[row])
+        assert set(siblings) <= set(rows)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_browser() is None, reason="no Chromium on the path")
+def test_rows_of_the_data_are_shown_and_decided(browser, folder, monkeypatch):
+    monkeypatch.setattr(gallery, "LISTED", MOST)
+    of = make_gallery(300)
+    of = of._replace(review=of.review[:5], review_weight=of.review_weight[:5], key="listed")
+    write_gallery(folder / "listed.html", of)
+    open_page(browser, folder / "listed.html")
+    order = listed(of.judgement, of.review, MOST).order
+    assert f"{len(order)} of 300 pairs" in text(browser, "#door-note")
+    assert f"row {order[0]}" in text(browser, ".facts")
+    browser.type("n1")
+    click(browser, "#review-door")
+    browser.type("y")
+    kept = decisions(browser)
+    open_page(browser, folder / "listed.html")  # the browser kept them by rows of the data
+    assert decisions(browser) == kept
+    expected = {
+        (str(order[0]), "wrong", "", "list"),
+        (str(order[1]), "wrong", str(of.judgement.proposal[order[1], 0]), "list"),
+        (str(of.review[0]), "fits", "", "review"),
+    }
+    names = ("row", "decision", "caption", "door")
+    assert {tuple(line[name] for name in names) for line in kept} == expected
+    browser.run("decisions.storage?.clear(), decisions.unsaved = false")
+    assert browser.errors == []
