@@ -1,6 +1,6 @@
 """Audit: what a person reads of a judgement, and what they decide.
 
-* `audit` is the whole of it: `inputs` says what is read; `judging` judges it.
+* `audit` is the whole of it: `inputs` and `shards` say what is read; `judging` judges it.
 * `outputs` writes the files: the table of pairs (`pairs_table`, with what a run says of them,
   `of_run`), the user's own table (`kept_table`), `report` and page (`gallery`), whose decisions
   `review` reads.

@@ -19,6 +19,7 @@ from l2rm_jax.audit.of_run import read_of_run
 from l2rm_jax.audit.outputs import GALLERY, write_files
 from l2rm_jax.audit.report import by_eye, warnings
 from l2rm_jax.audit.review import read_decisions
+from l2rm_jax.audit.shards import are_shards, inputs_of_shards
 from l2rm_jax.data.files import check_new, locked_directory, replace_file
 from l2rm_jax.data.loading import open_pairs, split_names
 from l2rm_jax.data.pixels import Pixels
@@ -200,13 +201,31 @@ def _read(config: ConfigDict, workdir: str | Path | None, settings: Settings) ->
     if not problems.messages:
         problems.attempt(check_detector_of_audit, config)
     valid = with_valid_fields(config)  # wrong fields must not add errors about the data
-    inputs = problems.attempt(read_inputs, valid, workdir=workdir)
+    if workdir is None and are_shards(config.data.path):
+        problems.attempt(_check_shards, config)
+        inputs = problems.attempt(inputs_of_shards, config.data.path)
+    else:
+        inputs = problems.attempt(read_inputs, valid, workdir=workdir)
     if settings.review and inputs is not None:
         problems.attempt(read_decisions, settings.review, len(inputs.pairs.pair_image))
     if len(problems.messages) > 1:
         raise DataError(list_problems(problems.messages))
     problems.raise_all()
     return inputs
+
+
+def _check_shards(config: ConfigDict) -> None:
+    """Check that nothing is asked that only training data have."""
+    if is_trained(config):
+        raise ConfigError(
+            f"judgement.detector={config.judgement.detector!r}: found vectors in shards, which no "
+            "run trains on; expected a detector in closed form",
+            hint="--config.judgement.detector=linear",
+        )
+    if config.mismatch.rate:
+        raise ConfigError(
+            f"mismatch.rate={config.mismatch.rate}: found vectors in shards, expected 0"
+        )
 
 
 def check_detector_of_audit(config: ConfigDict) -> None:

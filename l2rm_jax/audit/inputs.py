@@ -94,7 +94,7 @@ def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs
     if encoders is not None:
         digest.update(repr(encoders.hashes()).encode())
     pairs = judged_pairs(data, train)
-    _hash_rest(digest, train.stored_image, pairs.texts, image_ids, caption_ids)
+    hash_names(digest, train.stored_image, pairs.texts, image_ids, caption_ids)
     return Inputs(
         name=str(workdir or data.path or data.name),
         pairs=pairs,
@@ -154,7 +154,7 @@ def inputs_of_arrays(
     digest = hashlib.blake2b(digest_size=16)
     for array in [vectors] if is_text else [vectors, rows]:
         _hash_array(digest, array)
-    _hash_rest(digest, image_of, texts, ids, None)
+    hash_names(digest, image_of, texts, ids, None)
     return Inputs(
         name="arrays",
         pairs=Pairs(
@@ -302,9 +302,10 @@ def _hash_array(digest: "hashlib.blake2b", array: np.ndarray) -> None:
         digest.update(np.ascontiguousarray(array[start : start + _BLOCK]))
 
 
-def _hash_rest(
+def hash_names(
     digest: "hashlib.blake2b", image_of: np.ndarray, *names: Iterable[str] | None
 ) -> None:
+    """Hash what image each caption has, captions, and names of images and captions."""
     _hash_array(digest, image_of.astype(np.int64))
     for texts in names:
         digest.update(b"\x01" if texts is None else b"\x02")

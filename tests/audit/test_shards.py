@@ -1,0 +1,123 @@
+"""Vectors in shards, as clip-retrieval writes them: how they are cut changes nothing."""
+
+import numpy as np
+import pytest
+
+from l2rm_jax.audit.command import audit_directory
+from l2rm_jax.audit.shards import ShardRows, are_shards, inputs_of_shards
+from l2rm_jax.config import get_config
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.run.config_file import with_changes
+from tests.judging.synthetic import make_pairs
+
+PAIRS = 240
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    images, captions, _, _ = make_pairs(PAIRS, 1, 0.2)
+    return images.astype(np.float16), captions.astype(np.float16)
+
+
+def write_shards(directory, vectors, ends, flat=False, captions=True):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    for number, rows in enumerate(np.split(np.arange(PAIRS), ends)):
+        parts = {"img_emb": vectors[0][rows], "text_emb": vectors[1][rows]}
+        for name, array in parts.items():
+            folder = directory if flat else directory / name
+            folder.mkdir(parents=True, exist_ok=True)
+            np.save(folder / f"{name}_{number}.npy", array)
+        folder = directory if flat else directory / "metadata"
+        folder.mkdir(parents=True, exist_ok=True)
+        columns = {"image_path": [f"{row:09d}" for row in rows]}
+        if captions:
+            columns["caption"] = [f"picture {row} of many" for row in rows]
+        parquet.write_table(pyarrow.table(columns), folder / f"metadata_{number}.parquet")
+    return directory
+
+
+def test_shards_read_alike_however_they_are_cut(vectors, tmp_path):
+    one = inputs_of_shards(write_shards(tmp_path / "one", vectors, []))
+    # Eleven shards: number 10 comes after 9, not after 1.
+    ends = np.arange(20, PAIRS, 21)
+    many = inputs_of_shards(write_shards(tmp_path / "many", vectors, ends, flat=True))
+    assert one.digest == many.digest and one.ids == many.ids
+    assert many.pairs.texts[7] == "picture 7 of many" and many.ids[230] == "000000230"
+    rows = np.array([239, 0, 19, 20, 21, 5, 5])
+    np.testing.assert_array_equal(many.pairs.images[rows], vectors[0][rows])
+    np.testing.assert_array_equal(many.pairs.captions[rows], vectors[1][rows])
+
+
+def test_rows_of_shards():
+    rows = ShardRows([np.zeros((2, 3)), np.ones((1, 3)), np.full((4, 3), 2.0)])
+    assert rows.shape == (7, 3)
+    assert rows[np.array([6, 2, 1])][:, 0].tolist() == [2, 1, 0]
+    assert rows[np.zeros(0, int)].shape == (0, 3)
+
+
+def test_audits_of_shards_have_equal_bytes(vectors, tmp_path):
+    audits = []
+    for name, ends in (("a", []), ("b", [100, 101])):
+        data = write_shards(tmp_path / name / "data", vectors, ends, captions=False)
+        config = with_changes(get_config(), {"data.path": str(data), "mismatch.rate": 0.0})
+        audit_directory(config, tmp_path / name / "audit")
+        audits.append(tmp_path / name / "audit")
+    for file in ("pairs.parquet", "scores.npy", "kept.npy", "judgement.npz"):
+        assert (audits[0] / file).read_bytes() == (audits[1] / file).read_bytes(), file
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda d: (d / "text_emb/text_emb_1.npy").unlink(),
+            ["no text_emb_1", "one for each of 2"],
+        ),
+        (lambda d: (d / "metadata/metadata_0.parquet").unlink(), ["no metadata_0"]),
+        (
+            lambda d: np.save(d / "text_emb/text_emb_2.npy", np.zeros((3, 4), "f4")),
+            ["text_emb_2.npy", "without an img_emb_2.npy"],
+        ),
+        (
+            lambda d: np.save(d / "img_emb/img_emb_1.npy", np.zeros((140, 5), "f2")),
+            ["img_emb_1.npy", "found float16 [rows, 5]"],
+        ),
+        (
+            lambda d: np.save(d / "text_emb/text_emb_1.npy", np.zeros(140, "f2")),
+            ["text_emb_1.npy", "found float16 [140]", "[rows, dimensions]"],
+        ),
+        (
+            lambda d: (d / "img_emb/img_emb_0.npy").write_bytes(b"no array"),
+            ["img_emb_0.npy", "not an array of NumPy"],
+        ),
+    ],
+)
+def test_wrong_shards_are_named(vectors, tmp_path, change, words):
+    directory = write_shards(tmp_path / "data", vectors, [100])
+    change(directory)
+    with pytest.raises(DataError) as error:
+        inputs_of_shards(directory)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_rows_that_do_not_match_or_are_not_finite_are_named(vectors, tmp_path):
+    short = write_shards(tmp_path / "short", vectors, [100])
+    np.save(short / "text_emb/text_emb_1.npy", vectors[1][101:])
+    with pytest.raises(DataError, match="found 139 rows, expected 140"):
+        inputs_of_shards(short)
+    infinite = [array.copy() for array in vectors]
+    infinite[1][[103, 105]] = np.inf
+    with pytest.raises(DataError, match=r"text_emb_1\.npy: row 3 is not") as error:
+        inputs_of_shards(write_shards(tmp_path / "infinite", infinite, [100]))
+    assert "row 5" in error.value.args[1]
+
+
+def test_what_only_training_data_have_is_refused(vectors, tmp_path):
+    data = write_shards(tmp_path / "data", vectors, [])
+    assert are_shards(data) and not are_shards(tmp_path)
+    for name, value in (("judgement.detector", "infonce-vse"), ("mismatch.rate", 0.2)):
+        changes = {"data.path": str(data), "mismatch.rate": 0.0, name: value}
+        with pytest.raises((ConfigError, DataError), match="vectors in shards"):
+            audit_directory(with_changes(get_config(), changes), tmp_path / "audit")
