@@ -25,7 +25,7 @@ from l2rm_jax.devices.programs import set_compiler_flags
 set_compiler_flags()
 TESTS = Path(__file__).resolve().parent
 MOST_MEMORY_MAPS = 30_000  # Linux allows 65,530 in a process
-MOST_SECONDS = 8.0  # CPU time of a test that is not marked: five, and half as much on slow cores
+MOST_SECONDS = 5.0  # CPU time of a test that is not marked
 BEGAN = pytest.StashKey[float]()
 
 
