@@ -30,7 +30,7 @@ def test_the_wheel_holds_the_package_and_the_configs_alone(wheel):
     ]  # fmt: skip
     package = {str(file.relative_to(ROOT)) for file in sources}
     configs = {f"l2rm_jax/{file.relative_to(ROOT)}" for file in (ROOT / "configs").glob("*.py")}
-    assert {"l2rm_jax/data/scenes/world.py", "l2rm_jax/audit/gallery.js"} <= package
+    assert {"l2rm_jax/data/scenes/world.py", "l2rm_jax/pages/gallery.js"} <= package
     assert "l2rm_jax/configs/f30k.py" in configs
     assert package | configs <= files
     assert not {name for name in files if name.endswith(".md") or not name.startswith("l2rm_jax/")}

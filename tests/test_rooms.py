@@ -18,7 +18,7 @@ LINES = (
     ("main",),
     ("train", "evaluate", "check", "retriever", "audit"),
     ("published",),
-    ("command_line",),
+    ("pages", "command_line"),
     ("run",),
     ("methods", "evaluation"),
     ("models", "judging"),

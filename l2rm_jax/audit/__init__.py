@@ -2,7 +2,7 @@
 
 * `audit` is the whole of it: `inputs` and `shards` say what is read; `judging` judges it.
 * `outputs` writes the files: the table of pairs (`pairs_table`, with what a run says of them,
-  `of_run`), the user's own table (`kept_table`), `report` and page (`gallery`), whose decisions
+  `of_run`), the user's own table (`kept_table`), `report` and page (`pages.gallery`), whose decisions
   `review` reads.
 * `command` is what `l2rm audit` does.
 

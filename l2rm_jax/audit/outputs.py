@@ -7,7 +7,6 @@ import numpy as np
 
 from l2rm_jax.audit import report
 from l2rm_jax.audit.audit import Audit, Settings
-from l2rm_jax.audit.gallery import Gallery, write_gallery
 from l2rm_jax.audit.inputs import Inputs
 from l2rm_jax.audit.kept_table import write_kept_table
 from l2rm_jax.audit.pairs_table import Column, write_table
@@ -16,6 +15,7 @@ from l2rm_jax.data.files import new_directory, replace_array, replace_file
 from l2rm_jax.judging import JUDGEMENT_FILE, Judgement, write_judgement
 from l2rm_jax.judging.judgement import ALTERNATE, KINDS, MATCHED
 from l2rm_jax.judging.verdict import verdict
+from l2rm_jax.pages import Gallery, write_gallery
 from l2rm_jax.retriever.sources import scene_pictures
 
 GALLERY = "gallery.html"

@@ -3,12 +3,11 @@
 * `loading` opens runs and published checkpoints as a `Retriever`, of one or more `network`s.
 * `retriever` encodes and searches; `sources` reads what it is given, `encoder` encodes texts as
   imported data were; `encodings` and `hits` are what it returns, `saved` keeps encodings on disk.
-* `finding` has the three ways to search, `top` finds the best of a large gallery; `page` and
-  `thumbnails` write the page of a search.
+* `finding` has the three ways to search, `top` finds the best of a large gallery.
 * `zero_shot` searches vectors of one space, without a run.
 * `commands` is what the modes `search` and `embed` do.
 
-May import `published`, `run` and all that these use.
+May import `pages`, `published`, `run` and all that these use.
 """
 
 from l2rm_jax.retriever.encodings import EncodedCaptions, EncodedImages

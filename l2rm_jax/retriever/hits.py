@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from l2rm_jax.data.text import tokenize
+from l2rm_jax.pages import PageAlignment, PageHit, PageQuery, write_page
 from l2rm_jax.retriever.encodings import EncodedCaptions, EncodedImages, Encodings
-from l2rm_jax.retriever.page import PageAlignment, PageHit, PageQuery, write_page
 
 
 class Hit(NamedTuple):

@@ -17,6 +17,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.evaluation.scoring import ignore_progress
+from l2rm_jax.pages import PageAlignment
 from l2rm_jax.retriever import finding, sources
 from l2rm_jax.retriever.encoder import check_encoder, encode_pictures, encode_texts
 from l2rm_jax.retriever.encodings import (
@@ -28,7 +29,6 @@ from l2rm_jax.retriever.encodings import (
 )
 from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.network import CaptionPart, ImagePart, Network
-from l2rm_jax.retriever.page import PageAlignment
 from l2rm_jax.retriever.sources import Captions, Images
 from l2rm_jax.retriever.top import check_top_k
 

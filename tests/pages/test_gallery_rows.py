@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from l2rm_jax.audit import gallery
-from l2rm_jax.audit.gallery import write_gallery
-from l2rm_jax.audit.gallery_rows import listed, rows_needed, taken
-from tests.audit.galleries import make_gallery
-from tests.audit.gallery_page import click, decisions, open_page, text
+from l2rm_jax.pages import gallery
+from l2rm_jax.pages.gallery import write_gallery
+from l2rm_jax.pages.gallery_rows import listed, rows_needed, taken
 from tests.browser import find_browser
+from tests.pages.galleries import make_gallery
+from tests.pages.gallery_page import click, decisions, open_page, text
 
 MOST = 12
 

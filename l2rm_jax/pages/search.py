@@ -15,8 +15,8 @@ from jaxtyping import Float
 
 from l2rm_jax.data.files import check_new, new_file
 from l2rm_jax.errors import DataError
-from l2rm_jax.retriever.markup import escape_text, policy_hash, read_parts
-from l2rm_jax.retriever.thumbnails import Thumbnail, make_thumbnail
+from l2rm_jax.pages.markup import escape_text, policy_hash, read_parts
+from l2rm_jax.pages.thumbnails import Thumbnail, make_thumbnail
 
 LEVELS = 9  # shades of a word, besides none
 STRONGEST = 3  # a word with this many times its even share of the weight has the strongest shade
@@ -89,7 +89,7 @@ def render_page(queries: Sequence[PageQuery], *, title: str, subtitle: str = "")
         raise DataError("the page of a search: no queries, expected at least one")
     thumbnail = cache(make_thumbnail)
     sections = [_query(number, query, thumbnail) for number, query in enumerate(queries, 1)]
-    style, script = read_parts(__file__, "page.css"), read_parts(__file__, "page.js")
+    style, script = read_parts(__file__, "search.css"), read_parts(__file__, "search.js")
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"style-src {policy_hash(style)}; script-src {policy_hash(script)}"
@@ -200,7 +200,7 @@ def _stage(
 
 
 def _words(hit: PageHit) -> str:
-    """The words as buttons that hold their regions; `page.js` shows these."""
+    """The words as buttons that hold their regions; `search.js` shows these."""
     words, weights, grid = hit.alignment
     weights = np.asarray(weights, np.float64)
     regions = grid[0] * grid[1] if grid else len(weights)

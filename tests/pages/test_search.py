@@ -13,14 +13,14 @@ from PIL import Image
 
 from l2rm_jax.data import scenes
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.retriever.page import (
+from l2rm_jax.pages.search import (
     PageAlignment,
     PageHit,
     PageQuery,
     render_page,
     write_page,
 )
-from l2rm_jax.retriever.thumbnails import SIDE, SMALL, make_thumbnail
+from l2rm_jax.pages.thumbnails import SIDE, SMALL, make_thumbnail
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from l2rm_jax.audit.gallery import Gallery, write_gallery
-from tests.audit.galleries import make_gallery, write_picture
-from tests.audit.gallery_page import open_page
+from l2rm_jax.pages.gallery import Gallery, write_gallery
 from tests.browser import Browser
+from tests.pages.galleries import make_gallery, write_picture
+from tests.pages.gallery_page import open_page
 
 
 @pytest.fixture(scope="module")

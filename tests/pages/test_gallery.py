@@ -10,10 +10,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from l2rm_jax.audit.gallery import write_gallery
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.judging.judgement import KINDS
-from tests.audit.galleries import HOSTILE, TOP, make_gallery, write_picture
+from l2rm_jax.pages.gallery import write_gallery
+from tests.pages.galleries import HOSTILE, TOP, make_gallery, write_picture
 
 ELEMENT = re.compile(r"<script([^>]*)>(.*?)</script>", re.DOTALL)
 

@@ -22,13 +22,13 @@ from urllib.parse import quote
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.audit.gallery_rows import LISTED, listed, rows_needed, taken
 from l2rm_jax.data.files import check_new, new_file
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging import Judgement
 from l2rm_jax.judging.judgement import KINDS
-from l2rm_jax.retriever.markup import escape_text, policy_hash, read_parts
-from l2rm_jax.retriever.thumbnails import SMALL, make_thumbnail
+from l2rm_jax.pages.gallery_rows import LISTED, listed, rows_needed, taken
+from l2rm_jax.pages.markup import escape_text, policy_hash, read_parts
+from l2rm_jax.pages.thumbnails import SMALL, make_thumbnail
 
 SCRIPTS = ("gallery_data.js", "gallery_decisions.js", "gallery_list.js", "gallery_pair.js",
            "gallery.js")  # fmt: skip

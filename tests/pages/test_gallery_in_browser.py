@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from l2rm_jax.audit.gallery import Gallery, write_gallery
 from l2rm_jax.judging.judgement import ALTERNATE, KINDS
-from tests.audit.galleries import HOSTILE, TOP, make_gallery
-from tests.audit.gallery_page import (
+from l2rm_jax.pages.gallery import Gallery, write_gallery
+from tests.browser import find_browser
+from tests.pages.galleries import HOSTILE, TOP, make_gallery
+from tests.pages.gallery_page import (
     FRAME,
     click,
     decisions,
@@ -18,7 +19,6 @@ from tests.audit.gallery_page import (
     selected,
     text,
 )
-from tests.browser import find_browser
 
 pytestmark = pytest.mark.slow
 

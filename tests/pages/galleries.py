@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from l2rm_jax.audit.gallery import Gallery
 from l2rm_jax.judging import Judgement
 from l2rm_jax.judging.judgement import ALTERNATE, DOUBTFUL, FOREIGN_SET, MATCHED, Made
 from l2rm_jax.judging.rate import Rate
+from l2rm_jax.pages.gallery import Gallery
 
 TOP = 3
 HOSTILE = (

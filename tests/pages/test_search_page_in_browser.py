@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.data import scenes
-from l2rm_jax.retriever.page import PageAlignment, PageHit, PageQuery, write_page
+from l2rm_jax.pages.search import PageAlignment, PageHit, PageQuery, write_page
 from tests.browser import Browser, find_browser
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,8 @@ import pytest
 
 from l2rm_jax.audit.review import check_sample, read_decisions
 from l2rm_jax.judging.judgement import KINDS
-from tests.audit.gallery_page import click, decisions, open_page, rows, selected, text
 from tests.browser import find_browser
+from tests.pages.gallery_page import click, decisions, open_page, rows, selected, text
 
 pytestmark = pytest.mark.slow
 
