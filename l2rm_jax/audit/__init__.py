@@ -2,8 +2,8 @@
 
 * `audit` is the whole of it: `inputs` and `shards` say what is read; `judging` judges it.
 * `outputs` writes the files: the table of pairs (`pairs_table`, with what a run says of them,
-  `of_run`), the user's own table (`kept_table`), `report` and page (`pages.gallery`), whose decisions
-  `review` reads.
+  `of_run`), the table of the user (`kept_table`), `report`, and the page, whose decisions `review`
+  reads.
 * `command` is what `l2rm audit` does.
 
 May import `run` and what is below it, `train`, and `retriever`, whose pictures it shares.
