@@ -17,7 +17,6 @@ from ml_collections import ConfigDict
 from l2rm_jax.command_line import Command, Flag, Mode
 from l2rm_jax.command_line.error_lines import error_lines, interrupted_line
 from l2rm_jax.command_line.help import answer, show
-from l2rm_jax.command_line.import_mode import IMPORT, WEIGHTS
 from l2rm_jax.command_line.mistakes import missing_flag_error
 from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD, PRETRAINED
 from l2rm_jax.console import LogLines
@@ -32,6 +31,7 @@ from l2rm_jax.devices.hosts import (
 )
 from l2rm_jax.devices.programs import prepare_process
 from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
+from l2rm_jax.importing.command import IMPORT, WEIGHTS
 
 _log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.console import EpochTable, progress_bar, say
-from l2rm_jax.data.importing.fit import keep_record
 from l2rm_jax.data.loading import save_vocabulary_and_index
 from l2rm_jax.data.pairs import Data
+from l2rm_jax.data.record import keep_record
 from l2rm_jax.data.word_report import report_words
 from l2rm_jax.devices.hosts import exit_on_host_failure, is_primary, is_single_host
 from l2rm_jax.devices.parallel import Replicas

@@ -279,7 +279,7 @@ def test_an_outdated_table_is_seen():
 
 def test_the_pages_that_a_newcomer_needs_are_there():
     names = {str(page.relative_to(ROOT)) for page in PAGES}
-    rooms = ("", "data/", "data/importing/", "devices/", "methods/", "models/", "ot/")
+    rooms = ("", "data/", "importing/", "devices/", "methods/", "models/", "ot/")
     expected = {f"l2rm_jax/{room}README.md" for room in rooms}
     expected |= {"README.md", "configs/README.md", "tests/golden/README.md"}
     expected |= {f"experiments/{name}.md" for name in ("README", "RESULTS", "bench/README")}

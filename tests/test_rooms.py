@@ -17,7 +17,7 @@ LINES = (
     ("__main__",),
     ("main",),
     ("train", "evaluate", "check", "retriever", "audit"),
-    ("published",),
+    ("published", "importing"),
     ("pages", "command_line"),
     ("run",),
     ("methods", "evaluation"),

@@ -12,9 +12,9 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.ids import read_ids
-from l2rm_jax.data.importing.fit import read_record
 from l2rm_jax.data.loading import load_train
 from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.record import read_record
 from l2rm_jax.data.text import Vocabulary, tokenize
 from l2rm_jax.data.word_report import WordReport, report_words
 from l2rm_jax.devices.parallel import matmul_precision

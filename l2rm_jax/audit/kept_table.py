@@ -13,10 +13,10 @@ from jaxtyping import Bool, Int
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.files import open_array
-from l2rm_jax.data.importing.fit import read_record
-from l2rm_jax.data.importing.records import find_dialect
-from l2rm_jax.data.importing.splits import SPLITS
-from l2rm_jax.data.importing.texts import open_text
+from l2rm_jax.data.record import read_record
+from l2rm_jax.importing.records import find_dialect
+from l2rm_jax.importing.splits import SPLITS
+from l2rm_jax.importing.texts import open_text
 
 
 def write_kept_table(

@@ -5,7 +5,7 @@
 - `parse`: turns them into a `Command` with its config;
 - `mistakes`: the errors of a wrong mode, flag or field, with the nearest right one;
 - `help`: the screens of `--help` and `--version`;
-- `import_mode`: the mode that imports the user's own data;
+- `fitting`: the config that fits imported data, if none is named;
 - `field_comments`: the fields of the config with the comments of `config.py`;
 - `error_lines`: an error as the lines that a person sees.
 

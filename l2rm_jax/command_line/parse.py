@@ -11,6 +11,7 @@ from absl import flags as absl_flags
 from ml_collections import ConfigDict
 
 from l2rm_jax import config as defaults
+from l2rm_jax.command_line import fitting
 from l2rm_jax.command_line.mistakes import (
     find_mode,
     unknown_field_flag_error,
@@ -20,8 +21,8 @@ from l2rm_jax.command_line.mistakes import (
 from l2rm_jax.command_line.mode import FIELD, Command, Flag, Mode
 from l2rm_jax.command_line.words import Words, split_words, with_new_mode
 from l2rm_jax.config import flat
-from l2rm_jax.data.importing import fit
 from l2rm_jax.data.pretrained import read_kind
+from l2rm_jax.data.record import read_record
 from l2rm_jax.data.stored import has_pixels
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.run.config_file import CONFIG_FILE, load_config, read_config, with_changes
@@ -177,17 +178,19 @@ def _with_fit(base: ConfigDict, path: str, fields: Mapping[str, list[str | None]
 
     It is the recipe; or a head and sizes, where the fields name a method or a head.
     """
-    record = fit.read_record(path)
+    record = read_record(path)
     if record is None:
         return base
     if _MODEL_FIELDS.isdisjoint(fields):
-        base = with_changes(load_config(fit.RECIPE, base.plugins), {"data.name": base.data.name})
-        chosen = {"train.batch_size": fit.fitting_batch(record, base.train.batch_size)}
-        choice = fit.RECIPE
+        base = with_changes(
+            load_config(fitting.RECIPE, base.plugins), {"data.name": base.data.name}
+        )
+        chosen = {"train.batch_size": fitting.fitting_batch(record, base.train.batch_size)}
+        choice = fitting.RECIPE
     else:
-        chosen = fit.fitting_fields(record, _are_in_one_space(fields))
+        chosen = fitting.fitting_fields(record, _are_in_one_space(fields))
         choice = f"head {chosen['model.head']}, embed_dim {chosen['model.embed_dim']}"
-    _log.info("%s: %s", path, fit.describe_fit(record, choice, chosen["train.batch_size"]))
+    _log.info("%s: %s", path, fitting.describe_fit(record, choice, chosen["train.batch_size"]))
     return with_changes(base, chosen)
 
 

@@ -11,11 +11,11 @@ from jaxtyping import Int
 from l2rm_jax.bases import Bases
 from l2rm_jax.data import filters, mismatch
 from l2rm_jax.data.files import replace_file
-from l2rm_jax.data.importing.fit import read_record
 from l2rm_jax.data.mismatch import Mismatch
 from l2rm_jax.data.pairs import Data, PairDataset, Tokens
 from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.pretrained import Encoders
+from l2rm_jax.data.record import read_record
 from l2rm_jax.data.run_mismatch import INDEX_FILE, check_mismatch, run_mismatch
 from l2rm_jax.data.stored import (
     StoredSplit,

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from l2rm_jax.data.encoders.encoder import Encoder
+from l2rm_jax.data.encoders.pixels import PIXELS
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.importing.encoder import Encoder
-from l2rm_jax.data.importing.encoders.pixels import PIXELS
 from l2rm_jax.data.pictures import upright_pictures
 from l2rm_jax.errors import DataError
 

@@ -15,9 +15,9 @@ from l2rm_jax.data import scenes
 from l2rm_jax.data.captions import caption_files
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.ids import read_image_ids
-from l2rm_jax.data.importing.fit import read_record
 from l2rm_jax.data.pictures import prepare_all
 from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.record import read_record
 from l2rm_jax.data.scenes.drawing import write_png
 from l2rm_jax.data.stored import StoredSplit, open_split, read_images
 from l2rm_jax.errors import ConfigError, DataError, nearest_flag

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 
 from l2rm_jax.config import default
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.importing.fit import read_record
 from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.record import read_record
 from l2rm_jax.errors import DataError
 from l2rm_jax.evaluation.scoring import paired_similarities, vector_similarities
 from l2rm_jax.evaluation.zero_shot import unit_means

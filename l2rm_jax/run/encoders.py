@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Float16, Int32
 
 from l2rm_jax.bases import Bases
-from l2rm_jax.data.importing.encoder import Encoder
-from l2rm_jax.data.importing.encoders import Kind
-from l2rm_jax.data.importing.encoders import make_encoder as make_imported
+from l2rm_jax.data.encoders import Kind
+from l2rm_jax.data.encoders import make_encoder as make_imported
+from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.pictures import prepare
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.pretrained import POOLING_FILE, Pretrained, open_pretrained, read_kind

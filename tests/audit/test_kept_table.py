@@ -9,9 +9,9 @@ import pytest
 
 from l2rm_jax.audit.kept_table import write_kept_table
 from l2rm_jax.config import default
-from l2rm_jax.data.importing.importer import import_data
-from l2rm_jax.data.importing.request import Request
-from tests.data.importing.made import write_csv, write_jsonl
+from l2rm_jax.importing.importer import import_data
+from l2rm_jax.importing.request import Request
+from tests.importing.made import write_csv, write_jsonl
 
 IMAGES = 8
 ROWS = [

@@ -9,7 +9,7 @@ from l2rm_jax.errors import DataError
 from l2rm_jax.retriever.encoder import encode_pictures
 from l2rm_jax.retriever.sources import image_source
 from l2rm_jax.run import encoders
-from tests.data.importing.made import PixelEncoder, write_pictures
+from tests.importing.made import PixelEncoder, write_pictures
 
 RECORD = {"name": "x", "images": {"model": "x", "weights": "a", "kind": "patches"}}
 

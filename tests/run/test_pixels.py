@@ -30,8 +30,6 @@ from tests.run.test_resume import asked_to_stop
 from tests.run.tiny_runs import records
 from tests.shared_programs import shared_programs
 
-slow = pytest.mark.slow
-
 
 def image_states(pixels, kind, vector):
     opened = open_model(kind)
@@ -40,7 +38,7 @@ def image_states(pixels, kind, vector):
     return np.concatenate([states for _, states, _ in encoder.blocks(pixels, 8)])
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "states"), [("clip", "all"), ("clip", "vector"), ("siglip", "all")]
 )
@@ -78,7 +76,7 @@ def test_a_frozen_image_base_equals_imported_features(tmp_path, kind, states):
     assert not any("image_base" in name for name in moments)
 
 
-@slow
+@pytest.mark.slow
 @shared_programs()
 def test_a_run_on_pixels_goes_on_without_its_original_directory(tmp_path):
     """Stopped in the middle of an epoch, resumed, evaluated, loaded and searched; bit for bit.
@@ -138,7 +136,7 @@ def test_a_run_on_pixels_goes_on_without_its_original_directory(tmp_path):
     )
 
 
-@slow
+@pytest.mark.slow
 def test_captions_and_images_may_have_models_of_their_own(tmp_path):
     """BERT reads captions, CLIP pictures; the run keeps both."""
     data = write_pixels(tmp_path / "data")
@@ -158,7 +156,7 @@ def test_captions_and_images_may_have_models_of_their_own(tmp_path):
     assert hits.rows.shape == (1, 2)
 
 
-@slow
+@pytest.mark.slow
 def test_judged_images_are_the_vectors_of_the_pretrained_encoder(tmp_path):
     """For cross-fitting alone; in float16, and taken with their images."""
     config = clip_config(write_pixels(tmp_path / "data"), train__draw="posterior")
@@ -179,7 +177,7 @@ def test_judged_images_are_the_vectors_of_the_pretrained_encoder(tmp_path):
     assert sorted(judged) == ["judged_captions", "judged_images"]
 
 
-@slow
+@pytest.mark.slow
 def test_the_linear_head_is_fitted_to_vectors_of_pictures(tmp_path, few_draws):
     fields = {f"model__{side}_states": "vector" for side in ("text", "image")}
     fields["judgement__folds"] = 3
@@ -194,7 +192,7 @@ def test_the_linear_head_is_fitted_to_vectors_of_pictures(tmp_path, few_draws):
         assert_equal(state.params[f"{side}_base"], read_parameters("clip")[f"{side}_base"])
 
 
-@slow
+@pytest.mark.slow
 def test_without_a_projection_a_run_starts_at_the_cosines_of_the_model(tmp_path):
     """`model.embed_dim=0` with the vectors of both sides."""
     data = write_pixels(tmp_path / "data")
@@ -214,15 +212,14 @@ def test_without_a_projection_a_run_starts_at_the_cosines_of_the_model(tmp_path)
     np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "method", "size", "expected"),
     [
         ("clip", "infonce", 0, {"log_scale": 3.0444489}),
-        pytest.param("clip", "infonce", 8, {"log_scale": math.log(10)}, marks=slow),
-        pytest.param("siglip", "infonce", 0, {"log_scale": 0.38524902}, marks=slow),
-        pytest.param(
-            "siglip", "sigmoid", 0, {"log_scale": 0.38524902, "bias": -0.02934289}, marks=slow
-        ),
+        ("clip", "infonce", 8, {"log_scale": math.log(10)}),
+        ("siglip", "infonce", 0, {"log_scale": 0.38524902}),
+        ("siglip", "sigmoid", 0, {"log_scale": 0.38524902, "bias": -0.02934289}),
     ],
 )
 def test_a_learned_scale_starts_at_that_of_the_model(tmp_path, kind, method, size, expected):
@@ -269,7 +266,7 @@ def test_data_that_do_not_fit_are_refused(tmp_path):
         read(clip_config(data))
 
 
-@slow
+@pytest.mark.slow
 def test_features_and_pictures_are_not_confused(tmp_path):
     make_run(clip_config(write_pixels(tmp_path / "data")), tmp_path / "run")
     retriever = l2rm_jax.load(tmp_path / "run")

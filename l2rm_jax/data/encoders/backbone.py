@@ -1,0 +1,127 @@
+"""Image models of timm: their last feature map, averaged in a grid, as regions.
+
+`forward_features` gives the map: what the model's own classifier sees before it pools. Tokens of a
+vision transformer that are no patches are left out. The grid has 6 x 6 cells, or as many as the map
+if that is smaller; 36 regions are as many as bottom-up features have. Regions are not scaled.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Float16
+
+from l2rm_jax.data.encoders.weights import (
+    as_float16,
+    describe_model,
+    exact_inference,
+    library,
+    missing_weights,
+    on_device,
+    quiet_hub,
+)
+from l2rm_jax.errors import ConfigError, DataError, StoppedError, first_line
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_BATCH = 32
+_SIDE = 6
+_FILES = (
+    'config.json (at least {"architecture": "NAME OF THE MODEL IN TIMM"}) and model.safetensors or '
+    "pytorch_model.bin"
+)
+
+
+def load_backbone(name: str) -> "BackboneImages":
+    """Load a model of timm from a directory, or by its name in timm or on the hub.
+
+    Raises:
+      ConfigError: timm has no such model.
+      DataError: the weights are missing or invalid.
+    """
+    timm = library("timm")
+    is_directory = Path(name).is_dir()
+    if is_directory:
+        source = f"local-dir:{name}"
+    elif name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        source = f"hf-hub:{name}"
+    elif timm.is_model(name):
+        source = name
+    else:
+        raise ConfigError(
+            f"encoder: {name} is neither a model of timm nor a directory; "
+            f"expected one with {_FILES}"
+        )
+    try:
+        with quiet_hub():
+            model = timm.create_model(source, pretrained=True)
+    except StoppedError:
+        raise
+    except Exception as error:  # files of others may be wrong in any way
+        if isinstance(error, OSError) and not is_directory:
+            hub_name = name if "/" in name else f"timm/{name}"
+            raise missing_weights(hub_name, _FILES, error, "timm") from error
+        message = f"{name}: cannot be loaded, expected {_FILES}: {first_line(error)}"
+        raise DataError(message) from error
+    return BackboneImages(name, on_device(model))
+
+
+class BackboneImages:
+    """A model of timm with its own preprocessing."""
+
+    def __init__(self, name: str, model: Any):
+        self._name, self._model = name, model
+        data = library("timm").data
+        self._prepare = data.create_transform(**data.resolve_model_data_config(model))
+
+    def describe(self) -> dict[str, Any]:
+        """The model and the sizes of its regions, for `dataset.json`."""
+        from PIL import Image
+
+        _, regions, features = self.encode([Image.new("RGB", (64, 64))]).shape
+        return {
+            **describe_model("timm", self._name, self._model),
+            "kind": "grid",
+            "regions": regions,
+            "features": features,
+        }
+
+    def encode(self, pictures: Sequence["Image"]) -> Float16[np.ndarray, "n R D"]:
+        """Regions of pictures, the cells of the grid in reading order."""
+        starts = range(0, len(pictures), _BATCH)
+        parts = [self._encode_batch(pictures[start : start + _BATCH]) for start in starts]
+        return as_float16(self._name, np.concatenate(parts))
+
+    def _encode_batch(self, pictures: Sequence["Image"]) -> Float[np.ndarray, "n R D"]:
+        torch = library("torch")
+        device = next(self._model.parameters()).device
+        inputs = torch.stack([self._prepare(picture) for picture in pictures]).to(device)
+        with exact_inference():
+            feature_map = self._as_map(self._model.forward_features(inputs))
+            size = [min(_SIDE, side) for side in feature_map.shape[2:]]
+            grid = torch.nn.functional.adaptive_avg_pool2d(feature_map, size)
+            return grid.flatten(2).transpose(1, 2).cpu().numpy()
+
+    def _as_map(self, features: Any) -> Any:
+        """What `forward_features` gives, as [n, D, height, width].
+
+        Raises:
+          ConfigError: it is no map: the model has no places, or an unknown layout.
+        """
+        model = self._model
+        if features.ndim == 4:
+            is_last = getattr(model, "output_fmt", "NCHW") == "NHWC"
+            return features.permute(0, 3, 1, 2) if is_last else features
+        if features.ndim == 3:
+            patches = features[:, getattr(model, "num_prefix_tokens", 0) :]
+            count = patches.shape[1]
+            grid = getattr(getattr(model, "patch_embed", None), "grid_size", None)
+            height, width = grid if grid and grid[0] * grid[1] == count else [round(count**0.5)] * 2
+            if height * width == count:
+                return patches.transpose(1, 2).reshape(len(patches), -1, height, width)
+        raise ConfigError(
+            f"encoder: the features of {self._name} are {list(features.shape[1:])} for a picture, "
+            "expected a map of height, width and features, or a square number of patches"
+        )

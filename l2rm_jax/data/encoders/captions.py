@@ -1,0 +1,143 @@
+"""Encode captions with a text model of transformers, as vectors or as vectors of words."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Float16, Int, Int32
+
+from l2rm_jax.data.encoders.weights import (
+    as_float16,
+    describe_model,
+    exact_inference,
+    unit_length,
+)
+
+MAX_TOKENS = 64  # training uses no more of a caption
+_BATCH = 128
+_MARKS = ("bos", "eos", "cls", "sep", "pad")  # tokens that are no part of a caption
+
+_log = logging.getLogger(__name__)
+
+
+class CaptionModel:
+    """A text model with its tokenizer, the caption half of an encoder.
+
+    Args:
+      name: name of the model, for messages.
+      model: the model, on its device.
+      tokenizer: a tokenizer of transformers.
+      limit: most tokens that the model takes, those for start and end included.
+      encode: turns inputs of the model into vectors [n, D] and states of tokens [n, L, D], both
+        tensors. Without `with_tokens` the states are not used and may be None.
+      with_tokens: give the words of a caption, which is cut at `MAX_TOKENS`, after its vector.
+      pads_to_limit: whether the model was trained on captions padded to the limit.
+
+    Attributes:
+      cut: number of captions so far that had more tokens than the limit and lost the rest.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: Any,
+        tokenizer: Any,
+        limit: int,
+        encode: Callable[[Any], tuple[Any, Any]],
+        *,
+        with_tokens: bool,
+        pads_to_limit: bool = False,
+    ):
+        self._name, self._model, self._tokenizer, self._encode = name, model, tokenizer, encode
+        self._limit = min(limit, MAX_TOKENS) if with_tokens else limit
+        # The caption as a whole takes one place, tokens for start and end take none.
+        self._width = self._limit + 1 - tokenizer.num_special_tokens_to_add()
+        self._with_tokens = with_tokens
+        self._padding = "max_length" if pads_to_limit else "longest"
+        ids = [getattr(tokenizer, f"{mark}_token_id", None) for mark in _MARKS]
+        self._mark_ids = [i for i in ids if i is not None]
+        self.cut = 0
+
+    def describe(self) -> dict[str, Any]:
+        """The model and the sizes of its vectors, for `dataset.json`."""
+        features = self._encode_batch(["a"])[0].shape[-1]
+        return {
+            **describe_model("transformers", self._name, self._model),
+            "kind": "tokens" if self._with_tokens else "vector",
+            "words": self._width if self._with_tokens else 1,
+            "features": features,
+        }
+
+    def encode(
+        self, texts: Sequence[str]
+    ) -> (
+        tuple[Float16[np.ndarray, "n D"], None]
+        | tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]]
+    ):
+        """Unit vectors of captions; with tokens, those of the caption and of its words.
+
+        Captions of similar length share a batch. The batches depend on `texts` alone.
+        """
+        ids = self._tokenizer(list(texts), verbose=False)["input_ids"]
+        sizes = np.array([len(row) for row in ids])
+        self._count_cut(texts, sizes)
+        order = np.argsort(sizes, kind="stable")
+        batches = [
+            self._encode_batch([texts[row] for row in order[start : start + _BATCH]])
+            for start in range(0, len(order), _BATCH)
+        ]
+        back = np.argsort(order)
+        vectors, lengths = (np.concatenate(parts)[back] for parts in zip(*batches, strict=True))
+        features = as_float16(self._name, unit_length(vectors))
+        return features, lengths if self._with_tokens else None
+
+    def _count_cut(self, texts: Sequence[str], sizes: Int[np.ndarray, " n"]) -> None:
+        """Count captions that are too long; warn of the first one."""
+        too_long = np.flatnonzero(sizes > self._limit)
+        if len(too_long) and not self.cut:
+            first = too_long[0]
+            text = "%s: captions with more than %d tokens lose the rest; the first has %d: %r..."
+            _log.warning(text, self._name, self._limit, sizes[first], texts[first][:40])
+        self.cut += len(too_long)
+
+    def _encode_batch(self, texts: list[str]) -> tuple[np.ndarray, Int32[np.ndarray, " n"]]:
+        inputs = self._tokenizer(
+            texts,
+            padding=self._padding,
+            truncation=True,
+            max_length=self._limit,
+            return_tensors="pt",
+        )
+        is_word = ~np.isin(inputs["input_ids"].numpy(), self._mark_ids)
+        with exact_inference():
+            vectors, states = self._encode(inputs.to(self._model.device))
+            vectors = vectors.cpu().numpy()
+            if not self._with_tokens:
+                return vectors, np.ones(len(texts), np.int32)
+            return caption_and_words(vectors, states.cpu().numpy(), is_word, self._width)
+
+
+def caption_and_words(
+    vectors: Float[np.ndarray, "n D"],
+    states: Float[np.ndarray, "n L D"],
+    is_word: Bool[np.ndarray, "n L"],
+    width: int,
+) -> tuple[Float[np.ndarray, "n width D"], Int32[np.ndarray, " n"]]:
+    """Vectors of captions, each followed by those of its words.
+
+    Args:
+      vectors: the captions as a whole.
+      states: the tokens.
+      is_word: the tokens to keep, fewer than `width` for each caption.
+      width: number of vectors to make room for.
+
+    Returns:
+      The vectors, zeros after the last one, and the number of vectors of each caption, at least 1.
+    """
+    packed = np.zeros((len(states), width, states.shape[2]), states.dtype)
+    packed[:, 0] = vectors
+    caption, _ = np.nonzero(is_word)
+    place = is_word.cumsum(axis=1)[is_word]  # 1 for the first word of a caption
+    packed[caption, place] = states[is_word]
+    return packed, (1 + is_word.sum(axis=1)).astype(np.int32)

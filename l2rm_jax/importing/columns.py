@@ -1,0 +1,147 @@
+"""Which columns of a source hold the images, the captions and the splits."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.importing.names import (
+    CAPTION_NAMES,
+    FILE_NAMES,
+    FOLDER_NAMES,
+    IMAGE_NAMES,
+    PICTURE_ENDINGS,
+    SPLIT_NAMES,
+    looks_like_picture,
+)
+from l2rm_jax.importing.samples import KEY, TEXT_ENDINGS
+from l2rm_jax.importing.sources import SAMPLES, Part, Source
+
+_SAMPLED = 100  # cells that show whether a column holds folders
+
+
+class Columns(NamedTuple):
+    """The columns of a source that an import reads.
+
+    Attributes:
+      image: columns with the image; of several, the first that is not empty counts.
+      captions: columns with captions; none where the source has images alone, for a gallery.
+      split: column with the name of the split; None if there is none.
+      folder: column with the folder that the names in `image` are in, as in Karpathy's file of
+        COCO; None if they are complete.
+    """
+
+    image: tuple[str, ...]
+    captions: tuple[str, ...]
+    split: str | None
+    folder: str | None = None
+
+    def describe(self) -> str:
+        """Which columns are read, as a part of a line."""
+        folder = f"{self.folder}/" if self.folder else ""
+        split = f", split from {self.split}" if self.split else ""
+        captions = (
+            f"captions from {' and '.join(self.captions)}" if self.captions else "no captions"
+        )
+        return f"images from {folder}{' or '.join(self.image)}, {captions}{split}"
+
+
+def find_columns(
+    source: Source, image: str, captions: Sequence[str], by_shares: bool, is_encoded: bool
+) -> Columns:
+    """Find the columns to read: those that the flags name, else those with usual names.
+
+    Args:
+      source: the rows.
+      image: value of `--image_column`; "" guesses.
+      captions: values of `--caption_column`.
+      by_shares: ignore a column of splits, as `--split` was given.
+      is_encoded: whether pictures are read; without, samples are known by their names.
+
+    Raises:
+      ConfigError: a column does not exist, or none has a usual name.
+      DataError: no row could be read.
+    """
+    names = list(dict.fromkeys(name for part in source.parts for name in part.table.column_names))
+    if not names:
+        row, reason = source.skipped[0]
+        raise DataError(f"{source.path}: no row can be read; row {row}: {reason}")
+    # Names may be written in any case and with spaces around them, by the table and by the flags.
+    by_name = {name.strip().lower(): name for name in reversed(names)}
+
+    def named(flag: str, name: str) -> str:
+        found = name if name in names else by_name.get(name.strip().lower())
+        if found is None:
+            raise _column_error(source, f"--{flag}_column: no column {name!r}", names)
+        return found
+
+    def usual(wanted: Sequence[str]) -> list[str]:
+        # A file of a sample counts before a field of its JSON.
+        fields = (f"{prefix}{name}" for prefix in ("", "json.") for name in wanted)
+        return [by_name[name] for name in fields if name in by_name]
+
+    caption_columns = tuple(named("caption", name) for name in captions)
+    split = None if by_shares else next(iter(usual(SPLIT_NAMES)), None)
+    others = [name for name in usual(IMAGE_NAMES) if name not in caption_columns]
+    if image:
+        image_columns = (named("image", image),)
+    elif source.kind in SAMPLES:
+        pictures = [n for n in names if _ending(n) in PICTURE_ENDINGS and n not in caption_columns]
+        image_columns = tuple(pictures) if is_encoded else (KEY,)
+    else:
+        image_columns = tuple(others[:1])
+    if not image_columns:
+        raise _column_error(source, "--image_column: none looks like the image's", names)
+    if not caption_columns:
+        found = [name for name in usual(CAPTION_NAMES) if name not in image_columns]
+        if not found and source.kind in SAMPLES:
+            found = [name for name in names if _ending(name) in TEXT_ENDINGS]
+        caption_columns = tuple(found[:1])
+    known = {KEY, *usual(IMAGE_NAMES), *usual(SPLIT_NAMES), *image_columns}
+    if not caption_columns and not known.issuperset(names):
+        raise _column_error(source, "--caption_column: none looks like the captions'", names)
+    folder = None
+    if not image and _holds_folders(source, image_columns[0]):
+        file = next((name for name in usual(FILE_NAMES) if name != image_columns[0]), None)
+        if file is not None:
+            folder, image_columns = image_columns[0], (file,)
+    return Columns(image_columns, caption_columns, split, folder)
+
+
+def _ending(name: str) -> str:
+    return name.rpartition(".")[2].lower()
+
+
+def _holds_folders(source: Source, name: str) -> bool:
+    """Whether a column of file paths holds no names of pictures."""
+    if name.strip().lower() not in FOLDER_NAMES:
+        return False
+    cells = [cell for part in source.parts for cell in text_column(part, name)[:_SAMPLED]]
+    texts = [cell.as_py() for cell in cells[:_SAMPLED] if cell.is_valid]
+    return not any(map(looks_like_picture, texts))
+
+
+def _column_error(source: Source, problem: str, names: Sequence[str]) -> ConfigError:
+    return ConfigError(f"{problem}, expected one of those of {source.path}: {', '.join(names)}")
+
+
+def text_column(part: Part, name: str) -> pa.Array:
+    """A column as text; a column that the part lacks is empty.
+
+    Raises:
+      ConfigError: the column holds neither text nor numbers.
+    """
+    if name not in part.table.column_names:
+        return pa.nulls(len(part.table), pa.large_string())
+    column = part.table[name]
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        cells = [cell and cell.decode("utf-8", "replace") for cell in column.to_pylist()]
+        return pa.array(cells, pa.large_string())
+    try:
+        # Large first: the chunks together may hold more than 2 GiB.
+        return column.cast(pa.large_string()).combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        raise ConfigError(
+            f"column {name}: found {column.type}, expected text, or lists of text for captions"
+        ) from None

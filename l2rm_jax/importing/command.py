@@ -1,0 +1,95 @@
+"""The modes that import the user's own data and write encoders: flags, and what runs them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from l2rm_jax.command_line.mistakes import missing_flag_error
+from l2rm_jax.command_line.mode import Command, Flag, Mode
+
+if TYPE_CHECKING:
+    from l2rm_jax.data.encoders.encoder import Encoder
+
+
+def _import(command: Command) -> None:
+    from l2rm_jax.importing.request import Request
+
+    if not command["out"]:
+        raise missing_flag_error("out", command.mode)
+    flags = dict(command.flags)
+    columns = tuple(flags.pop("caption_column", ()))
+    request = Request(**{**flags, "out": Path(flags["out"])}, caption_columns=columns)
+    request.check()  # before libraries are loaded
+    from l2rm_jax.importing.importer import describe_import, import_data
+    from l2rm_jax.run import encoders
+
+    def load_encoder(request: Request) -> "Encoder":
+        return encoders.make_encoder(request.encoder, request.tokens or None)
+
+    print(describe_import(import_data(request, load_encoder), request.out))
+
+
+_FLAGS = (
+    Flag("source", "PATH", "a .csv, .tsv, .txt, .json, .parquet or .tar file, or a directory"),
+    Flag(
+        "pictures",
+        "DIR",
+        "directory that names of pictures start from",
+        default="that of the source",
+    ),
+    Flag(
+        "image_column",
+        "NAME",
+        "column with the image: a file, the picture itself, or an id",
+        default="guessed",
+    ),
+    Flag(
+        "caption_column",
+        "NAME",
+        "column with a caption, or with a list of them; repeat the flag for several",
+        many=True,
+        default="guessed",
+    ),
+    Flag(
+        "encoder",
+        "KIND:NAME",
+        "what turns pictures and captions into vectors (pixels:DIR keeps pixels)",
+    ),
+    Flag("tokens", "patches", "take the states of patches and tokens instead of one vector each"),
+    Flag("image_vectors", "FILE.npy", "instead of an encoder: one row an image"),
+    Flag("caption_vectors", "FILE.npy", "with --image_vectors: one row a caption"),
+    Flag(
+        "split",
+        "SHARES",
+        "shares of train, dev and test",
+        default="the source's own split, else 0.8,0.1,0.1",
+    ),
+    Flag("seed", "N", "seed of the split", kind=int, default="0"),
+    Flag("max_rejected", "SHARE", "rows that may be rejected", kind=float, default="0.01"),
+    Flag("out", "DIR", "the new directory, which every mode reads as --data=DIR"),
+)
+
+IMPORT = Mode(
+    "import",
+    "table, photographs -> data",
+    "l2rm import --source=pairs.csv --encoder=transformers:DIR --out=D",
+    _FLAGS,
+    _import,
+    "{out}.partial keeps all but the last 256 pictures or 2048 captions",
+)
+
+
+def _weights(command: Command) -> None:
+    from l2rm_jax.data.encoders.packaged import write_packaged
+
+    if not command["out"]:
+        raise missing_flag_error("out", command.mode)
+    print(write_packaged(Path(command["out"])))
+
+
+WEIGHTS = Mode(
+    "weights",
+    "encoders without a download",
+    "l2rm weights --out=encoders",
+    (Flag("out", "DIR", "the new directory, of encoders from the packages of the extra weights"),),
+    _weights,
+)

@@ -1,0 +1,133 @@
+"""The features of images and captions, wherever they come from, checked and dealt out."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from l2rm_jax.data.encoders.encoder import Encoder
+from l2rm_jax.data.files import replace_array
+from l2rm_jax.importing import shards, vectors, writing
+from l2rm_jax.importing.pairs import Pairs
+from l2rm_jax.importing.pictures import DIGEST_BYTES
+from l2rm_jax.importing.plan import Plan
+from l2rm_jax.importing.rejected import Rejected
+from l2rm_jax.importing.splits import NONE, SPLITS
+
+
+class Images(NamedTuple):
+    """The features of the images.
+
+    Attributes:
+      digest: [images] hash of each image's content.
+      is_right: [images] which images can be used.
+      blocks: the features.
+      done: how many pictures were converted, by what was done to them.
+    """
+
+    digest: np.ndarray
+    is_right: np.ndarray
+    blocks: Iterator[shards.Block]
+    done: dict[str, int]
+
+
+def image_features(plan: Plan, encoder: Encoder | None, work: Path, rejected: Rejected) -> Images:
+    """Encode the pictures, or read the given vectors through; unusable ones are rejected."""
+    pairs = plan.pairs
+    if encoder is None:
+        array = plan.image_vectors
+        digest = np.empty((len(array), DIGEST_BYTES), np.uint8)
+        is_right = vectors.scan_vectors(array, "image vectors", digest)
+        reject_pairs(rejected, pairs, ~is_right, {}, "not finite: its image vector")
+        return Images(digest, is_right, _blocks(array), {})
+    used = np.unique(pairs.image)
+    captions = np.bincount(pairs.image, minlength=len(pairs.names))[used]
+    known = len(rejected)
+
+    def check(reasons: list[str]) -> None:
+        lost = sum(n for n, reason in zip(captions, reasons, strict=False) if reason)
+        if known + lost > rejected.most * (known + captions.sum()):
+            reject(reasons)
+            rejected.check(int(captions.sum() - lost))
+
+    def reject(reasons: list[str]) -> None:
+        found = {image: why for image, why in zip(used, reasons, strict=False) if why}
+        bad = np.zeros(len(pairs.names), bool)
+        bad[list(found)] = True
+        reject_pairs(rejected, pairs, bad, found)
+
+    encoded = shards.encode_pictures(encoder, plan.pictures, used, work, check)
+    reject(encoded.reason.tolist())
+    digest = np.zeros((len(pairs.names), DIGEST_BYTES), np.uint8)
+    digest[used] = encoded.digest
+    is_right = np.zeros(len(pairs.names), bool)
+    is_right[used] = encoded.reason == ""
+    done = Counter(what for each in encoded.done for what in each.split(", "))
+    return Images(digest, is_right, encoded.shards.blocks(), dict(sorted(done.items())))
+
+
+def reject_pairs(
+    rejected: Rejected, pairs: Pairs, bad: np.ndarray, reasons: dict[int, str], reason: str = ""
+) -> None:
+    """Reject all pairs of the images that `bad` marks."""
+    for at in np.flatnonzero(bad[pairs.image]):
+        image = int(pairs.image[at])
+        rejected.add(pairs.row[at], pairs.names[image].as_py(), reasons.get(image, reason))
+
+
+def _blocks(array: np.ndarray) -> Iterator[shards.Block]:
+    return vectors.vector_blocks(array, np.arange(len(array)))
+
+
+def finite_captions(array: np.ndarray, pairs: Pairs, rejected: Rejected) -> Pairs:
+    """The pairs whose caption vectors are finite; the others are rejected."""
+    right = vectors.scan_vectors(array, "caption vectors", None)[pairs.caption]
+    for at in np.flatnonzero(~right):
+        name = pairs.names[int(pairs.image[at])].as_py()
+        rejected.add(pairs.row[at], name, "not finite: its caption vector")
+    return pairs.take(right)
+
+
+def write_caption_vectors(
+    out: Path, work: Path, plan: Plan, encoder: Encoder | None, pairs: Pairs, layout: writing.Layout
+) -> dict[str, Any]:
+    """Write the captions' vectors, if there are any.
+
+    Returns:
+      What captions are: words, vectors, tokens (vectors of words) or none; and how many were cut as
+      they are too long for the encoder.
+    """
+    if plan.is_gallery:
+        return {"kind": "none"}
+    order = np.concatenate(layout.pairs)
+    split, row = np.full(pairs.caption_count, NONE), np.zeros(pairs.caption_count, np.int64)
+    for number, own in enumerate(layout.pairs):
+        split[pairs.caption[own]] = number
+        row[pairs.caption[own]] = np.arange(len(own))
+    files = [out / f"{name}_caps.npy" for name in SPLITS]
+    if plan.caption_vectors is not None:
+        writing.write_rows(files, split, row, _blocks(plan.caption_vectors))
+        return {"kind": "vectors"}
+    encoded = None
+    if encoder is not None:
+        encoded = shards.encode_captions(encoder, pairs.text, order, work)
+    if encoded is None:
+        return {"kind": "words"}
+    lengths = encoded.column("lengths")
+    numbered = encoded._replace(numbers=pairs.caption[order])
+    width = int(lengths.max()) if len(lengths) else None
+    writing.write_rows(files, split, row, _cut(numbered.blocks(), width), width)
+    ends = np.cumsum([len(own) for own in layout.pairs])
+    for name, own in zip(SPLITS, np.split(lengths, ends[:-1]), strict=True):
+        if len(own):
+            replace_array(out / f"{name}_lengths.npy", own.astype(np.int32))
+    cut = int(encoded.column("cut").sum())
+    return {"kind": "tokens" if len(lengths) else "vectors", "cut": cut}
+
+
+def _cut(blocks: Iterator[shards.Block], width: int | None) -> Iterator[shards.Block]:
+    """Leave out padding that no caption needs."""
+    for numbers, features in blocks:
+        yield numbers, features if width is None else features[:, :width]

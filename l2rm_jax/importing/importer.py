@@ -1,0 +1,365 @@
+"""The import: read the source, encode, split, write, and give the directory its name."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from l2rm_jax.data.encoders.encoder import Encoder
+from l2rm_jax.data.encoders.pixels import PIXELS
+from l2rm_jax.data.files import locked_directory, open_array, replace_file
+from l2rm_jax.data.record import DATASET_FILE
+from l2rm_jax.errors import ConfigError, DataError, L2RMError
+from l2rm_jax.importing import splits, writing
+from l2rm_jax.importing.features import (
+    finite_captions,
+    image_features,
+    reject_pairs,
+    write_caption_vectors,
+)
+from l2rm_jax.importing.pairs import Pairs
+from l2rm_jax.importing.plan import Plan, check_missing, find_missing, hash_pairs, read_plan
+from l2rm_jax.importing.rejected import Rejected
+from l2rm_jax.importing.request import Request
+from l2rm_jax.importing.splits import NONE, SPLITS
+from l2rm_jax.importing.vectors import open_vectors
+from l2rm_jax.version import __version__
+
+_WORK, _IDENTITY = "work", "import.json"
+
+
+def import_data(
+    request: Request, load_encoder: Callable[[Request], Encoder] | None = None
+) -> dict[str, Any]:
+    """Import the user's data into a new directory; an import that was stopped is continued.
+
+    Flags, source and names of pictures are checked before the encoder is loaded; if they are wrong,
+    nothing is written.
+
+    Args:
+      request: what to import.
+      load_encoder: loads the encoder that a request names; None: `encoders.make_encoder`.
+
+    Returns:
+      The content of `dataset.json`.
+
+    Raises:
+      DataError: the source cannot be read, or too many rows are rejected.
+      ConfigError: flags contradict each other or the source, or another import is in progress.
+    """
+    request.check()
+    work, is_new = request.partial / _WORK, not request.partial.exists()
+    work.mkdir(parents=True, exist_ok=True)
+    with locked_directory(request.partial, "imports into"):
+        rejected = Rejected(request.partial, request.max_rejected)
+        with _removed_if_refused(request.partial, is_new):
+            plan = read_plan(request, work, rejected)
+            missing = find_missing(plan)
+            _check_identity(request.partial, _identity(request, plan))
+        if not (request.partial / DATASET_FILE).exists():  # else `rejected.csv` is complete
+            rejected.check(len(plan.pairs.row))
+            check_missing(plan, missing, request)
+        with _removed_if_refused(request.partial, is_new):
+            encoder = (load_encoder or _load_encoder)(request) if request.is_encoded else None
+        identity = {**_identity(request, plan), "encoder": encoder and encoder.describe()}
+        record = _finished_record(request.partial, identity)
+        if record is None:
+            _check_identity(request.partial, identity)
+            replace_file(work / _IDENTITY, json.dumps(identity).encode())
+            record = _write(request, plan, encoder, rejected, identity)
+            # The last file: with it, only its name is missing.
+            text = json.dumps(record, indent=2, ensure_ascii=False)
+            replace_file(request.partial / DATASET_FILE, f"{text}\n".encode())
+        for leftover in request.partial.glob("*.unfinished"):
+            leftover.unlink()
+        shutil.rmtree(work)
+        request.partial.rename(request.out)
+    return record
+
+
+@contextlib.contextmanager
+def _removed_if_refused(partial: Path, is_new: bool) -> Iterator[None]:
+    """Remove the directory of work, if it is new, where an error of this library ends the block."""
+    try:
+        yield
+    except L2RMError:
+        if is_new:
+            shutil.rmtree(partial)
+        raise
+
+
+def _load_encoder(request: Request) -> Encoder:
+    from l2rm_jax.data.encoders import make_encoder
+
+    return make_encoder(request.encoder, request.tokens or None)
+
+
+def _identity(request: Request, plan: Plan) -> dict[str, Any]:
+    """All that the result depends on, but for the encoder.
+
+    An import in progress is continued only if all of it is equal.
+    """
+    arrays = {}
+    for flag in ("image_vectors", "caption_vectors"):
+        path = getattr(request, flag)
+        state = os.stat(path) if path else None
+        arrays[flag] = state and [os.path.abspath(path), state.st_size, state.st_mtime_ns]
+    return {
+        "source": os.path.abspath(request.source) if request.source else None,
+        "columns": plan.columns and list(plan.columns),
+        "pictures": os.path.abspath(request.pictures) if request.pictures else None,
+        "rows": hash_pairs(plan.pairs),
+        **arrays,
+        "split": request.split,
+        "seed": request.seed,
+    }
+
+
+def _fingerprint(identity: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
+
+
+def _finished_record(partial: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """`dataset.json` of an import that was stopped just before its directory got its name."""
+    file = partial / DATASET_FILE
+    record = json.loads(file.read_bytes()) if file.exists() else None
+    if record is not None and record["fingerprint"] != _fingerprint(identity):
+        raise _other_import_error(partial, "all is imported")
+    return record
+
+
+def _check_identity(partial: Path, identity: dict[str, Any]) -> None:
+    file = partial / _WORK / _IDENTITY
+    known = json.loads(file.read_bytes()) if file.exists() else None
+    now = json.loads(json.dumps(identity))
+    names = [name for name in now if known is not None and known.get(name) != now[name]]
+    if names:
+        raise _other_import_error(partial, f"it differs in {', '.join(names)}")
+
+
+def _other_import_error(partial: Path, how: str) -> ConfigError:
+    return ConfigError(
+        f"{partial}: holds another import in progress ({how}), expected the same command again, "
+        "or another --out",
+        hint=f"rm -r {partial}",
+    )
+
+
+def _write(
+    request: Request,
+    plan: Plan,
+    encoder: Encoder | None,
+    rejected: Rejected,
+    identity: dict[str, Any],
+) -> dict[str, Any]:
+    """Encode, split and write all files but `dataset.json`, whose content is returned."""
+    out, work, pairs = request.partial, request.partial / _WORK, plan.pairs
+    images = image_features(plan, encoder, work, rejected)
+    pairs = pairs.take(images.is_right[pairs.image])
+    if plan.caption_vectors is not None:
+        pairs = finite_captions(plan.caption_vectors, pairs, rejected)
+    shares = splits.GALLERY if plan.is_gallery else splits.SHARES
+    split, pairs, how = _split(request, images.digest, pairs, rejected, shares)
+    rejected.check(len(pairs.row))
+    rows = _count_rows(plan, pairs, rejected)
+    layout = writing.make_layout(pairs, split)
+    if not plan.is_gallery:
+        _check_split_sizes(layout, request, how)
+
+    in_pixels = bool(encoder) and _image_kind(identity["encoder"]) == PIXELS
+    files = [out / f"{name}_{'pixels' if in_pixels else 'ims'}.npy" for name in SPLITS]
+    writing.write_rows(files, layout.image_split, layout.image_row, images.blocks)
+    captions = write_caption_vectors(out, work, plan, encoder, pairs, layout)
+    with_captions = not plan.is_gallery
+    with_rows = plan.source is not None
+    writing.write_texts(out, pairs, layout, with_rows=with_rows, with_captions=with_captions)
+    return {
+        "l2rm_jax": __version__,
+        "fingerprint": _fingerprint(identity),
+        "source": {
+            "path": identity["source"],
+            "kind": plan.source.kind if plan.source else "arrays",
+            "bytes": _file_size(identity["source"]),
+            "pictures": str(plan.pictures.base.resolve()) if _has_files(plan) else None,
+            "image_vectors": (identity["image_vectors"] or [None])[0],
+            "caption_vectors": (identity["caption_vectors"] or [None])[0],
+        },
+        "columns": plan.columns and plan.columns._asdict(),
+        "encoder": identity["encoder"],
+        "split": how,
+        "splits": {
+            name: {"images": count, "captions": len(own) if with_captions else 0}
+            for name, count, own in zip(SPLITS, layout.image_counts, layout.pairs, strict=True)
+        },
+        "images": _describe_pixels(files) if in_pixels else _describe_array(files),
+        "captions": {**captions, **_describe_array([out / f"{n}_caps.npy" for n in SPLITS])},
+        "same_content": _count_copies(images.digest, layout),
+        "rows": rows,
+        "rejected": rejected.reasons(),
+        "converted": images.done,
+        "files": {
+            file.name: writing.hash_file(file)
+            for file in sorted(out.iterdir())
+            if file.suffix in (".npy", ".txt")
+        },
+    }
+
+
+def _count_rows(plan: Plan, pairs: Pairs, rejected: Rejected) -> dict[str, int]:
+    """Rows and captions that were read, pairs to write, and rejections; they must add up.
+
+    Raises:
+      DataError: a row became neither a pair nor a rejection, which is an error of this library.
+    """
+    total = plan.pairs.entries if plan.source is None else plan.source.rows
+    seen = np.zeros(total + 1, bool)
+    seen[pairs.row] = seen[list(rejected.rows())] = True
+    lost, counts = (
+        np.flatnonzero(~seen[1:]) + 1,
+        (plan.pairs.entries, len(pairs.row), len(rejected)),
+    )
+    if plan.source is not None and len(lost):
+        raise DataError(f"row {lost[0]}: neither written nor rejected, and {len(lost) - 1} more")
+    if counts[0] != counts[1] + counts[2]:
+        raise DataError("found {} captions, but {} pairs and {} rejections".format(*counts))
+    return dict(zip(("read", "captions", "written", "rejected"), (total, *counts), strict=True))
+
+
+def _file_size(path: str | None) -> int | None:
+    """Size of a source that is one file, which tells whether it is still the same; else None."""
+    return os.path.getsize(path) if path and os.path.isfile(path) else None
+
+
+def _has_files(plan: Plan) -> bool:
+    """Whether the names of the images are those of picture files."""
+    pictures = plan.pictures
+    return pictures is not None and (pictures.cells is None or plan.source.kind == "files")
+
+
+def _split(
+    request: Request,
+    digest: np.ndarray,
+    pairs: Pairs,
+    rejected: Rejected,
+    usual: tuple[float, ...],
+) -> tuple[np.ndarray, Pairs, dict[str, Any]]:
+    """The split of each image, the pairs that are left, and how it was split.
+
+    `usual` are the shares where neither flag nor source says how.
+    """
+    if request.split or pairs.split is None:
+        shares = splits.parse_shares(request.split) if request.split else usual
+        used = np.unique(pairs.image)
+        split = np.full(len(digest), NONE)
+        split[used] = splits.split_by_shares(digest[used], shares, request.seed)
+        return split, pairs, {"by": "shares", "shares": list(shares), "seed": request.seed}
+    # The same picture under two names, in two splits: the one that comes first stays.
+    used = np.unique(pairs.image)
+    _, first, content = np.unique(
+        np.ascontiguousarray(digest[used]).view("S16").ravel(),
+        return_index=True,
+        return_inverse=True,
+    )
+    original = used[first[content]]
+    leaks = pairs.split[used] != pairs.split[original]
+    bad = np.zeros(len(digest), bool)
+    bad[used[leaks]] = True
+    reasons = {
+        int(image): f"same picture: as {pairs.names[int(other)].as_py()}, which is in "
+        f"{SPLITS[pairs.split[other]]}"
+        for image, other in zip(used[leaks], original[leaks], strict=True)
+    }
+    reject_pairs(rejected, pairs, bad, reasons)
+    return pairs.split, pairs.take(~bad[pairs.image]), {"by": "source"}
+
+
+def _check_split_sizes(layout: writing.Layout, request: Request, how: dict[str, Any]) -> None:
+    wanted = how.get("shares", [1, 1, 1])
+    for name, count, share in zip(SPLITS, layout.image_counts, wanted, strict=True):
+        if share and not count:
+            raise DataError(
+                f"{request.source or request.image_vectors}: found no image for the split {name}, "
+                "expected some in train, dev and test",
+                hint="--split=0.4,0.3,0.3",
+            )
+
+
+def _image_kind(described: dict[str, Any]) -> str | None:
+    """What kind of features an encoder makes of pictures, as far as it says."""
+    return (described.get("images") or {}).get("kind")
+
+
+def _describe_pixels(files: list[Path]) -> dict[str, Any]:
+    """Form of a file of pictures."""
+    array = open_array(next(file for file in files if file.exists()))
+    return {"kind": PIXELS, "size": array.shape[1], "dtype": str(array.dtype)}
+
+
+def _describe_array(files: list[Path]) -> dict[str, Any]:
+    """Form of a feature file: number of vectors a row, dimensions and type; empty without one."""
+    for file in files:
+        if file.exists():
+            array = open_vectors(file)
+            sets = array.shape[1] if array.ndim == 3 else 1
+            return {"vectors": sets, "dimensions": array.shape[-1], "dtype": str(array.dtype)}
+    return {}
+
+
+def _count_copies(digest: np.ndarray, layout: writing.Layout) -> int:
+    """Number of images whose content is that of another one too."""
+    used = np.ascontiguousarray(digest[layout.image_split != NONE]).view("S16").ravel()
+    return len(used) - len(np.unique(used))
+
+
+def describe_import(record: dict[str, Any], out: Path) -> str:
+    """What was imported, and what to do next, as lines of text."""
+    sizes = record["splits"]
+    total = {what: sum(size[what] for size in sizes.values()) for what in ("images", "captions")}
+    parts = [f"{name} {size['images']:,}" for name, size in sizes.items() if size["images"]]
+    lines = [
+        f"{out}: {total['images']:,} images ({', '.join(parts)}), {total['captions']:,} captions"
+    ]
+    if record["rejected"]:
+        reasons = ", ".join(f"{name} {count:,}" for name, count in record["rejected"].items())
+        lines.append(f"rejected, see {out}/rejected.csv: {reasons}")
+    if record["converted"]:
+        what = ", ".join(f"{name} {count:,}" for name, count in record["converted"].items())
+        lines.append(f"pictures that were converted: {what}")
+    if record["captions"].get("cut"):
+        lines.append(
+            "captions that are too long for the encoder and lost their end: "
+            f"{record['captions']['cut']:,}"
+        )
+    lines += _next_steps(record, out)
+    rows = record["rows"]
+    is_gallery = record["captions"]["kind"] == "none"
+    more = f" with {rows['captions']:,} captions" if rows["captions"] != rows["read"] else ""
+    lines.append(
+        f"rows: {rows['read']:,} read{more} = {rows['written']:,} "
+        f"{'images' if is_gallery else 'pairs'} written + {rows['rejected']:,} rejected"
+    )
+    return "\n".join(lines)
+
+
+def _next_steps(record: dict[str, Any], out: Path) -> list[str]:
+    """Commands that use the imported directory, a line each."""
+    if record["captions"]["kind"] == "none":
+        [split, *_] = [name for name, size in record["splits"].items() if size["images"]]
+        place = out if split == "test" else f"{out}:{split}"
+        return [f'search them: l2rm search --workdir=RUN --gallery={place} --query="..."']
+    model = " --pretrained=DIR" if record["images"].get("kind") == PIXELS else ""
+    sizes = {name: size["images"] for name, size in record["splits"].items()}
+    audit = f"audit them:        l2rm audit --data={out}{model} --out=AUDIT"
+    if all(sizes.values()):
+        return [
+            f"read them through: l2rm check --data={out}{model}",
+            f"train on them:     l2rm --data={out}{model}",
+            f"{audit} (train alone; all after --split=1,0,0)",
+        ]
+    return [audit] if sizes["train"] else []

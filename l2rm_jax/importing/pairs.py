@@ -1,0 +1,321 @@
+"""From the rows of a source to pairs: columns, captions, and which rows show the same image.
+
+All of it works on whole columns, as a table can have millions of rows.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Bool, Int, UInt8, UInt32
+
+from l2rm_jax.data.captions import MAX_CHARACTERS
+from l2rm_jax.data.segmentation import clean_text
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.importing.cells import Captions, joined, read_captions
+from l2rm_jax.importing.columns import Columns, text_column
+from l2rm_jax.importing.rejected import Rejected
+from l2rm_jax.importing.sources import Source
+from l2rm_jax.importing.splits import NONE, SPLITS, split_number
+from l2rm_jax.importing.texts import guess_encoding
+
+# What can be wrong with a row, as far as the table says; 0 is nothing.
+_REASONS = (
+    "",
+    "another split: the same image is in another split in an earlier row",
+    "unknown split:",
+    f"long caption: more than {MAX_CHARACTERS} characters",
+    "broken text:",
+    "empty caption",
+    "unreadable list:",
+    "no image",
+    "duplicate:",
+)
+(_OTHER_SPLIT, _UNKNOWN_SPLIT, _LONG, _BROKEN, _EMPTY, _UNREADABLE, _NO_IMAGE, _DUPLICATE) = range(
+    1, len(_REASONS)
+)
+
+
+# White space at an end, twice, or other than a space; and all beyond ASCII, as it may have several
+# forms, or no width.
+_UNEVEN = r"^ | $|  |[^ -~]"
+
+
+_BLOCK_BYTES = 1 << 18  # which stay in the processor's cache
+
+
+class Pairs(NamedTuple):
+    """The pairs of a source that are right as far as the table alone says.
+
+    Attributes:
+      row: row of each pair in the source, from 1.
+      image: number of its image; images are numbered as they appear, with those of rejected rows.
+      caption: number of its caption, counted over all rows, with rejected ones.
+      text: the captions, each on one line; None if there are only vectors, or images alone. Of
+        the latter, each row is a pair without a caption.
+      names: what the user calls each image.
+      first_row: row in which each image appears first.
+      split: number of each image's split by the source; None if the source does not split.
+      caption_count: number of captions, with rejected ones.
+      entries: number of captions, and of rows without any: each becomes a pair or is rejected.
+    """
+
+    row: Int[np.ndarray, " pairs"]
+    image: Int[np.ndarray, " pairs"]
+    caption: Int[np.ndarray, " pairs"]
+    text: pa.Array | None
+    names: pa.Array
+    first_row: Int[np.ndarray, " images"]
+    split: Int[np.ndarray, " images"] | None
+    caption_count: int
+    entries: int
+
+    def take(self, kept: np.ndarray) -> "Pairs":
+        """Keep some of the pairs, by a mask or by their places."""
+        return self._replace(
+            row=self.row[kept],
+            image=self.image[kept],
+            caption=self.caption[kept],
+            text=None if self.text is None else _select(self.text, kept),
+        )
+
+
+class Runs(NamedTuple):
+    """The image of each row; rows that follow each other and show the same one are a run.
+
+    Attributes:
+      keys: what identifies the image of each run, as text; null if its rows have none.
+      lengths: number of rows of each run.
+    """
+
+    keys: pa.Array
+    lengths: Int[np.ndarray, " runs"]
+
+
+def _select(array: pa.Array, kept: np.ndarray) -> pa.Array:
+    return array.filter(pa.array(kept)) if kept.dtype == bool else array.take(pa.array(kept))
+
+
+def row_numbers(source: Source) -> list[Int[np.ndarray, " rows"]]:
+    """Numbers of the rows of each part, from 1 over all parts, with gaps for skipped ones."""
+    total = sum(len(part.table) for part in source.parts) + len(source.skipped)
+    is_read = np.ones(total, bool)
+    is_read[[row - 1 for row, _ in source.skipped]] = False
+    numbers = np.flatnonzero(is_read) + 1
+    ends = np.cumsum([len(part.table) for part in source.parts])
+    return np.split(numbers, ends[:-1])
+
+
+def read_pairs(
+    source: Source,
+    columns: Columns,
+    images: Runs,
+    rejected: Rejected,
+    name_images: Callable[[Int[np.ndarray, " images"]], pa.Array] | None = None,
+) -> Pairs:
+    """Read captions and splits, and group the rows by image.
+
+    Args:
+      source: the rows.
+      columns: which columns to read.
+      images: what identifies the image of each row.
+      rejected: takes the rows that are left out.
+      name_images: what the user calls images, given the row in which each appears first; None if
+        that is what identifies them.
+    """
+    for row, reason in source.skipped:
+        rejected.add(row, "", reason)
+    row_number = np.concatenate([np.zeros(0, np.int64), *row_numbers(source)])
+    code = images.keys.dictionary_encode()
+    image_of_run = code.indices.fill_null(-1).to_numpy().astype(np.int64)
+    image_of_row = np.repeat(image_of_run, images.lengths)
+    # Images are numbered as they appear, so a number above all before it is a first appearance.
+    is_first = np.diff(np.maximum.accumulate(image_of_run), prepend=-1) > 0
+    first_row = row_number[(np.cumsum(images.lengths) - images.lengths)[is_first]]
+    names = code.dictionary
+    names = names if name_images is None else name_images(first_row)
+
+    captions = read_captions(source, columns.captions)
+    table_row, text = captions.row, captions.text.fill_null("")
+    is_plain = _is_plain(text)
+    text = text if is_plain else _on_one_line(text)
+    image, row = image_of_row[table_row], row_number[table_row]
+    split, split_problem, split_names = _splits_of_images(source, columns, image_of_row, len(names))
+    problem = split_problem[table_row]
+    if columns.captions:
+        for kind, is_found in _caption_problems(text, is_plain, captions):
+            problem[is_found] = kind
+    problem[image < 0] = _NO_IMAGE
+    first = _first_of_equals(problem, image, text)
+    problem[first != np.arange(len(first))] = _DUPLICATE
+    encoding = guess_encoding(source.texts) if (problem == _BROKEN).any() else None
+
+    def reject(at_row: int, at_image: int, reason: str) -> None:
+        rejected.add(at_row, names[int(at_image)].as_py() if at_image >= 0 else "", reason)
+
+    def details(at: int) -> str:
+        if problem[at] == _DUPLICATE:
+            return f" of row {row[first[at]]}"
+        if problem[at] == _UNREADABLE:
+            return f" {captions.unreadable[int(at)]}"
+        if problem[at] == _BROKEN:
+            return " bytes that are not UTF-8" + (f", but may be {encoding}" if encoding else "")
+        if problem[at] == _UNKNOWN_SPLIT:
+            found = split_names[int(table_row[at])].as_py()
+            return f" found {found!r}, expected a name with {', '.join(SPLITS)}; --split deals out"
+        return ""
+
+    has_caption = np.zeros(len(row_number), bool)
+    has_caption[table_row] = True
+    for at in np.flatnonzero(~has_caption):
+        reject(row_number[at], image_of_row[at], "no caption")
+    for at in np.flatnonzero(problem):
+        reject(row[at], image[at], _REASONS[problem[at]] + details(at))
+    entries = len(row) + int(np.count_nonzero(~has_caption)) + len(source.skipped)
+    numbers = np.arange(len(row))
+    kept = text if columns.captions else None
+    pairs = Pairs(row, image, numbers, kept, names, first_row, split, len(row), entries)
+    return pairs.take(problem == 0) if problem.any() else pairs
+
+
+def pairs_of_arrays(images: int, captions: int) -> Pairs:
+    """The pairs of two arrays without a table: as many captions for each image, in order."""
+    if captions % images:
+        raise ConfigError(
+            f"--caption_vectors: found {captions} rows for the {images} of --image_vectors, "
+            "expected a multiple; other data need a table that pairs them (--source)"
+        )
+    caption, image = np.arange(captions), np.arange(captions) // (captions // images)
+    first_row = np.arange(images) * (captions // images) + 1
+    names = pa.array(np.arange(images)).cast(pa.string())
+    return Pairs(caption + 1, image, caption, None, names, first_row, None, captions, captions)
+
+
+def _on_one_line(text: pa.Array) -> pa.Array:
+    """Captions in Unicode's form NFC, without white space at their ends, and with single spaces.
+
+    Characters without width that are no part of a word are left out; the one that divides words,
+    where a language has no spaces, becomes a space.
+    """
+    uneven = pc.match_substring_regex(text, _UNEVEN)
+    if not pc.any(uneven).as_py():
+        return text
+    mended = [clean_text(caption) for caption in text.filter(uneven).to_pylist()]
+    return pc.replace_with_mask(text, uneven, pa.array(mended, text.type))
+
+
+def _is_plain(text: pa.Array) -> bool:
+    """Whether all captions are ASCII with single spaces between words alone, by their bytes."""
+    starts, data = _bytes_of(text)
+    for start in range(0, len(data), _BLOCK_BYTES):
+        block = data[start : start + _BLOCK_BYTES + 1]
+        if block.min() < ord(" ") or block.max() > 127:
+            return False
+        is_space = block == ord(" ")
+        if (is_space[1:] & is_space[:-1]).any():
+            return False
+    if not len(data):
+        return True
+    # Where a caption is empty, these are the first or last byte of another one.
+    ends = (data.take(places, mode="clip") for places in (starts[:-1], starts[1:] - 1))
+    return not any((each == ord(" ")).any() for each in ends)
+
+
+def _bytes_of(text: pa.Array) -> tuple[Int[np.ndarray, " captions_and_1"], UInt8[np.ndarray, " n"]]:
+    """Where each caption starts in the bytes of all, with the end of the last; and these bytes."""
+    _, offsets, data = text.buffers()
+    starts = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
+    first, end = int(starts[0]), int(starts[-1])
+    if data is None:
+        return starts - first, np.zeros(0, np.uint8)
+    return starts - first, np.frombuffer(data, np.uint8)[first:end]
+
+
+def _caption_problems(
+    text: pa.Array, is_plain: bool, captions: Captions
+) -> Iterator[tuple[int, Bool[np.ndarray, " captions"]]]:
+    """The captions of each kind of problem, the most telling kind last."""
+    length = pc.binary_length(text).to_numpy()
+    long = np.flatnonzero(length > MAX_CHARACTERS)  # in bytes; characters are not more
+    too_long = np.zeros(len(text), bool)
+    too_long[long] = pc.utf8_length(text.take(pa.array(long))).to_numpy() > MAX_CHARACTERS
+    yield _LONG, too_long
+    if not is_plain:
+        yield _BROKEN, pc.match_substring(text, "\ufffd").to_numpy(zero_copy_only=False)
+    yield _EMPTY, length == 0
+    unreadable = np.zeros(len(text), bool)
+    unreadable[list(captions.unreadable)] = True
+    yield _UNREADABLE, unreadable
+
+
+_MIX = 0x9E3779B1  # an odd number whose products spread over all bits
+
+
+def _first_of_equals(
+    problem: Int[np.ndarray, " captions"], image: Int[np.ndarray, " captions"], text: pa.Array
+) -> Int[np.ndarray, " captions"]:
+    """Number of the first caption without a problem that has the same image and text."""
+    first = np.arange(len(problem))
+    # Few captions repeat another one. So texts are compared only where image, length, and sum of
+    # the bytes are the same.
+    starts, data = _bytes_of(text)
+    sizes = np.diff(starts)
+    keys = (image * _MIX + sizes).astype(np.uint64) * np.uint64(_MIX)
+    filled = np.flatnonzero(sizes)
+    if len(filled):
+        keys[filled] += np.add.reduceat(data, starts[filled], dtype=np.uint8)
+    good = np.flatnonzero(problem == 0)
+    keys = (keys[good] * np.uint64(_MIX) >> np.uint64(32)).astype(np.uint32)
+    alike = good[_is_repeated(keys)]
+    if not len(alike):
+        return first
+    code = text.take(pa.array(alike)).dictionary_encode()
+    pair = image[alike] * len(code.dictionary) + code.indices.to_numpy()
+    order = np.argsort(pair, kind="stable")
+    begins = np.flatnonzero(np.diff(pair[order], prepend=-1))
+    copies = np.diff(begins, append=len(order))
+    first[alike[order]] = np.repeat(alike[order[begins]], copies)
+    return first
+
+
+def _is_repeated(keys: UInt32[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+    """Which keys occur more than once; fast if few do."""
+    ordered = np.sort(keys)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    # The upper half of the bits rules most keys out before the search for the others.
+    may_repeat = np.zeros(1 << 16, bool)
+    may_repeat[repeated >> 16] = True
+    result = may_repeat[keys >> 16]
+    if len(repeated):
+        places = np.searchsorted(repeated, keys[result]).clip(max=len(repeated) - 1)
+        result[result] = repeated[places] == keys[result]
+    return result
+
+
+def _splits_of_images(
+    source: Source, columns: Columns, image_of_row: np.ndarray, images: int
+) -> tuple[np.ndarray | None, np.ndarray, pa.Array | None]:
+    """The split of each image by its first row; of each row the problem with it, and its name."""
+    rows = len(image_of_row)
+    if columns.split is not None:
+        names = joined([text_column(part, columns.split) for part in source.parts])
+    elif any(part.split for part in source.parts):
+        names = joined(
+            [
+                pa.repeat(pa.scalar(part.split, pa.large_string()), len(part.table))
+                for part in source.parts
+            ]
+        )
+    else:
+        return None, np.zeros(rows, np.int8), None
+    code = names.fill_null("").dictionary_encode()
+    known = np.array([split_number(name) for name in code.dictionary.to_pylist()], np.int64)
+    split_of_row = known[code.indices.to_numpy()]
+    has_image = image_of_row >= 0
+    split = np.full(images, NONE)
+    split[image_of_row[has_image][::-1]] = split_of_row[has_image][::-1]
+    problem = np.where(split[image_of_row] != split_of_row, _OTHER_SPLIT, 0)
+    problem[split_of_row == NONE] = _UNKNOWN_SPLIT
+    return split, problem.astype(np.int8), names

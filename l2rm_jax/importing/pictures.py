@@ -1,0 +1,245 @@
+"""Photographs: where they are, and what identifies each."""
+
+import hashlib
+import itertools
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from l2rm_jax.console import progress_bar
+from l2rm_jax.data.pictures import UnreadableError
+from l2rm_jax.errors import first_line
+from l2rm_jax.importing.cells import joined, parse_list
+from l2rm_jax.importing.columns import Columns, text_column
+from l2rm_jax.importing.names import (
+    ADDRESSES,
+    NUMBERED_PICTURE,
+    PICTURE_ENDINGS,
+    PICTURE_FIELDS,
+    field_of,
+)
+from l2rm_jax.importing.pairs import Runs, row_numbers
+from l2rm_jax.importing.samples import Member
+from l2rm_jax.importing.sources import Part, Source
+
+DIGEST_BYTES = 16
+_SEARCHED = 1000  # directories that are read to find a file
+
+
+class Pictures(NamedTuple):
+    """The encoded pictures of a source, by image.
+
+    Attributes:
+      base: directory that names of files start from.
+      names: [images] what the user calls each image.
+      cells: [rows] the pictures, if a table or an archive holds them.
+      row: [images] row of each image in `cells`.
+    """
+
+    base: Path
+    names: pa.Array
+    cells: pa.ChunkedArray | None = None
+    row: np.ndarray | None = None
+
+    def read(self, image: int) -> bytes:
+        """The bytes of an image's picture.
+
+        Raises:
+          UnreadableError: there is no such file, or it cannot be read.
+        """
+        if self.cells is not None:
+            content, name = picture_of(self.cells[int(self.row[image])].as_py())
+            if content is not None:
+                return content
+        else:
+            name = self.names[int(image)].as_py()
+        return _read_file(self.base, name)
+
+
+def _read_file(base: Path, name: str) -> bytes:
+    if problem := _name_problem(name):
+        raise UnreadableError(problem)
+    try:
+        return (base / name).read_bytes()
+    except FileNotFoundError:
+        raise UnreadableError(f"no file: {base / name}") from None
+    except (OSError, ValueError) as error:
+        raise UnreadableError(f"no file: {first_line(error, 200)}") from None
+
+
+def _name_problem(name: str) -> str:
+    """Why no file can have a name; "" if one can."""
+    if name.startswith(ADDRESSES):
+        return "no file: found a web address, expected a file on this machine"
+    return "no file: its name holds a line break" if "\n" in name or "\r" in name else ""
+
+
+def missing_files(pictures: Pictures, images: np.ndarray) -> dict[int, str]:
+    """Why some images have no file; empty if a table holds the pictures."""
+    if pictures.cells is not None:
+        return {}
+    numbers = np.unique(images)
+    names = pictures.names.take(pa.array(numbers)).to_pylist()
+    reasons = {
+        image: _name_problem(name)
+        or ("" if (pictures.base / name).is_file() else f"no file: {pictures.base / name}")
+        for image, name in zip(numbers.tolist(), names, strict=True)
+    }
+    return {image: reason for image, reason in reasons.items() if reason}
+
+
+def likely_cause(pictures: Pictures, images: np.ndarray) -> tuple[str, str | None]:
+    """Why no image has a file, as a clause, and what to try.
+
+    Files of the first name are looked for below the directory that names start from, and beside it.
+    """
+    name = pictures.names[int(images[0])].as_py()
+    if name.startswith(ADDRESSES):
+        return "download the pictures first, with img2dataset for example", None
+    base = pictures.base.absolute()
+    found = _find_file(Path(name), base) or _find_file(Path(name), base.parent)
+    if found is None:
+        return f"names start from the directory {base}", "--pictures=DIR"
+    if found.name != Path(name).name:
+        return f"names lack the ending of the files ({found})", None
+    if not str(found).endswith(f"/{name}"):
+        return f"a file of this name is {found}", None
+    folder = str(found).removesuffix(f"/{name}")
+    return f"it is in {folder}", f"--pictures={shlex.quote(folder)}"
+
+
+def _find_file(name: Path, folder: Path) -> Path | None:
+    """A picture file below a directory whose name is the last part of `name`, or lacks its ending.
+
+    At most `_SEARCHED` directories are read.
+    """
+    for path, _, files in itertools.islice(os.walk(folder), _SEARCHED):
+        for file in (name.name, *(f"{name.name}.{ending}" for ending in sorted(PICTURE_ENDINGS))):
+            if file in files:
+                return Path(path, file)
+    return None
+
+
+def image_keys(source: Source, columns: Columns) -> tuple[Runs, pa.ChunkedArray | None]:
+    """What identifies the image of each row: its name, or the hash of its bytes.
+
+    Returns:
+      The keys, null where a row has no picture; and the cells with the pictures, None if the image
+      column holds names of files.
+    """
+    if not any(_holds_pictures(part, name) for part in source.parts for name in columns.image):
+        return _name_keys(source, columns), None
+    cells = pa.chunked_array(
+        [chunk for part in source.parts for chunk in _first_present(part, columns.image).chunks]
+    )
+    keys: list[str | None] = []
+    with progress_bar(len(cells), "reading the source", unit="rows") as bar:
+        for cell in cells:
+            content, name = picture_of(cell.as_py())
+            keys.append(name or None if content is None else digest_of(content).hex())
+            bar.update(1)
+    return Runs(pa.array(keys, pa.large_string()), np.ones(len(keys), np.int64)), cells
+
+
+def _name_keys(source: Source, columns: Columns) -> Runs:
+    """The names of a column of text; null where it is empty."""
+    keys, lengths = [], []
+    for part in source.parts:
+        names = text_column(part, columns.image[0])
+        if columns.folder:
+            slash = pa.scalar("/", names.type)
+            names = pc.binary_join_element_wise(text_column(part, columns.folder), names, slash)
+        runs = pc.run_end_encode(names)
+        lengths.append(np.diff(runs.run_ends.to_numpy(), prepend=0))
+        names = _plain_names(pc.utf8_trim_whitespace(runs.values))
+        names = pc.if_else(pc.equal(pc.utf8_length(names), 0), None, names)
+        if part.folder:
+            folder, nothing = (pa.scalar(text, names.type) for text in (part.folder, ""))
+            names = pc.binary_join_element_wise(folder, names, nothing)
+        keys.append(names)
+    return Runs(joined(keys), np.concatenate(lengths))
+
+
+def _plain_names(names: pa.Array) -> pa.Array:
+    """Names without the number of a caption; of an object or a list, the name that it holds."""
+    names = pc.replace_substring_regex(names, NUMBERED_PICTURE, r"\1")
+    is_value = pc.fill_null(pc.match_substring_regex(names, r"^[\[{].*[\]}]$"), False)
+    if not pc.any(is_value).as_py():
+        return names
+    values = [picture_of(name)[1] for name in names.filter(is_value).to_pylist()]
+    return pc.replace_with_mask(names, is_value, pa.array(values, names.type))
+
+
+def _holds_pictures(part: Part, name: str) -> bool:
+    if name not in part.table.column_names:
+        return False
+    kind = part.table.schema.field(name).type
+    return pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _first_present(part: Part, names: Sequence[str]) -> pa.ChunkedArray:
+    """The pictures of several columns: of each row the first that is there."""
+    columns = [part.table[name] for name in names if name in part.table.column_names]
+    if not columns:
+        return pa.chunked_array([pa.nulls(len(part.table))])
+    return columns[0] if len(columns) == 1 else pc.coalesce(*columns)
+
+
+def picture_of(value: Any) -> tuple[bytes | None, str]:
+    """The bytes of a picture, None if a file has them, and the name of that file.
+
+    Args:
+      value: what a cell holds: a name, bytes, a place in an archive, an object with the bytes or
+        the name, a list of one of these, or nothing.
+    """
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        try:
+            value = parse_list(value)
+        except ValueError:
+            return None, value
+    if isinstance(value, list):
+        value = value[0] if len(value) == 1 else None
+    if isinstance(value, bytes):
+        return value, ""
+    if not isinstance(value, dict):
+        return None, "" if value is None else str(value)
+    name = str(value.get(field_of(value, PICTURE_FIELDS)) or "")
+    if value.get("size") is not None and value.get("file"):
+        return Member(name, Path(value["file"]), value["start"], value["size"]).read(), name
+    return value.get("bytes"), name
+
+
+def name_cells(source: Source, cells: pa.ChunkedArray, first_row: np.ndarray) -> pa.Array:
+    """What the user calls each image whose picture lies in a table.
+
+    It is the name of the picture's file where the table keeps one. Names that occur twice, and
+    missing ones, get the number of the row.
+    """
+    names, seen = [], set()
+    for at, number in zip(cells_of_rows(source, first_row), first_row, strict=True):
+        name = " ".join(_name_of(cells[int(at)].as_py()).split())
+        name = f"{name} (row {number})" if name and name in seen else name or f"row {number}"
+        seen.add(name)
+        names.append(name)
+    return pa.array(names, pa.large_string())
+
+
+def _name_of(value: Any) -> str:
+    """The name of a picture, without reading it from its archive."""
+    return picture_of({**value, "size": None} if isinstance(value, dict) else value)[1]
+
+
+def cells_of_rows(source: Source, rows: np.ndarray) -> np.ndarray:
+    """Places of rows, which are numbered from 1 with gaps, among all cells of a column."""
+    return np.searchsorted(np.concatenate(row_numbers(source)), rows)
+
+
+def digest_of(content: bytes) -> bytes:
+    """Hash of the bytes of a picture."""
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()

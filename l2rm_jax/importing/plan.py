@@ -1,0 +1,145 @@
+"""The plan of an import: which pairs of which pictures or vectors, before anything is encoded."""
+
+import hashlib
+import logging
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.importing import pictures as photographs
+from l2rm_jax.importing.columns import Columns, find_columns
+from l2rm_jax.importing.pairs import Pairs, pairs_of_arrays, read_pairs
+from l2rm_jax.importing.rejected import Rejected
+from l2rm_jax.importing.request import Request
+from l2rm_jax.importing.sources import Source, open_source
+from l2rm_jax.importing.vectors import open_vectors
+
+_log = logging.getLogger(__name__)
+
+
+class Plan(NamedTuple):
+    """What is imported, as far as the source alone says.
+
+    Attributes:
+      pairs: the pairs.
+      source: the rows; None for arrays alone.
+      columns: the columns that were read; None for arrays alone.
+      pictures: the pictures; None if the image vectors are given.
+      image_vectors: the given vectors, memory-mapped.
+      caption_vectors: likewise.
+    """
+
+    pairs: Pairs
+    source: Source | None
+    columns: Columns | None
+    pictures: photographs.Pictures | None
+    image_vectors: np.ndarray | None
+    caption_vectors: np.ndarray | None
+
+    @property
+    def is_gallery(self) -> bool:
+        """Whether there are images alone, to be searched."""
+        return self.columns is not None and not self.columns.captions
+
+
+def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
+    """Read the source up to pairs; nothing is encoded."""
+    image_vectors = caption_vectors = None
+    if request.image_vectors:
+        image_vectors = open_vectors(request.image_vectors)
+    if request.caption_vectors:
+        caption_vectors = open_vectors(request.caption_vectors)
+    if not request.source:
+        pairs = pairs_of_arrays(len(image_vectors), len(caption_vectors))
+        return Plan(pairs, None, None, None, image_vectors, caption_vectors)
+    named = [request.image_column, *request.caption_columns]
+    source = open_source(request.source, work / "source", named)
+    columns = find_columns(
+        source,
+        request.image_column,
+        request.caption_columns,
+        by_shares=bool(request.split),
+        is_encoded=request.is_encoded,
+    )
+    _log.info("%s (%s): %s", source.path, source.kind, columns.describe())
+    if caption_vectors is not None and not columns.captions:
+        raise ConfigError(
+            "--caption_vectors: found with images alone, expected captions in --source"
+        )
+    keys, cells = photographs.image_keys(source, columns)
+    name_images = None if cells is None else partial(photographs.name_cells, source, cells)
+    pairs = read_pairs(source, columns, keys, rejected, name_images)
+    pictures = None
+    if request.is_encoded:
+        row = None if cells is None else photographs.cells_of_rows(source, pairs.first_row)
+        base = Path(request.pictures) if request.pictures else source.base
+        pictures = photographs.Pictures(base, pairs.names, cells, row)
+    else:
+        _check_rows("--image_vectors", image_vectors, len(pairs.names), "images", source)
+        _check_rows("--caption_vectors", caption_vectors, pairs.caption_count, "captions", source)
+    return Plan(pairs, source, columns, pictures, image_vectors, caption_vectors)
+
+
+def _check_rows(flag: str, array: np.ndarray | None, count: int, what: str, source: Source) -> None:
+    """Check the length of an array; rows that could not be read are named first."""
+    if array is None or len(array) == count:
+        return
+    found = f"{flag}: found {len(array)} rows for the {count} {what} of --source"
+    if source.skipped:
+        row, reason = source.skipped[0]
+        raise DataError(
+            f"{source.path}: {len(source.skipped):,} of {source.rows:,} rows cannot be read, so "
+            f"that vectors cannot be assigned ({found}); the first is row {row}: {reason}"
+        )
+    raise DataError(f"{found}, expected one for each")
+
+
+def find_missing(plan: Plan) -> dict[int, str]:
+    """Why some images have no file, by their numbers.
+
+    Raises:
+      DataError: none has one, so that names or directory are wrong.
+    """
+    if plan.pictures is None:
+        return {}
+    images = np.unique(plan.pairs.image)
+    missing = photographs.missing_files(plan.pictures, images)
+    if len(images) and len(missing) == len(images):
+        cause, hint = photographs.likely_cause(plan.pictures, images)
+        raise DataError(
+            f"{plan.source.path}: none of its {len(images):,} pictures has a file; the first: "
+            f"{missing[int(images[0])].removeprefix('no file: ')}; {cause}",
+            hint=hint,
+        )
+    return missing
+
+
+def check_missing(plan: Plan, missing: dict[int, str], request: Request) -> None:
+    """End at once where too many pictures have no file, rather than after encoding the others.
+
+    Raises:
+      DataError: more than `max_rejected` of the pairs have none.
+    """
+    pictures, pairs = plan.pictures, plan.pairs
+    rejected = Rejected(request.partial, request.max_rejected)
+    lost = np.isin(pairs.image, list(missing))
+    for at in np.flatnonzero(lost):
+        image = int(pairs.image[at])
+        rejected.add(pairs.row[at], pictures.names[image].as_py(), missing[image])
+    if len(rejected):
+        rejected.check(int(np.count_nonzero(~lost)))
+
+
+def hash_pairs(pairs: Pairs) -> str:
+    """Hash of all that a plan says of its pairs."""
+    digest = hashlib.blake2b(digest_size=16)
+    for array in (pairs.row, pairs.image, pairs.caption, pairs.split):
+        digest.update(b"" if array is None else np.ascontiguousarray(array, np.int64))
+    for texts in (pairs.names, pairs.text):
+        if texts is not None:
+            for start in range(0, len(texts), 1 << 16):
+                digest.update("\n".join(texts[start : start + (1 << 16)].to_pylist()).encode())
+    return digest.hexdigest()

@@ -1,0 +1,105 @@
+"""What the user asks to import, checked before anything is read."""
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from l2rm_jax.errors import ConfigError, nearest_flag
+from l2rm_jax.importing.splits import parse_shares
+
+
+@dataclass(frozen=True)
+class Request:
+    """An import, as the flags of the command line say it.
+
+    Attributes:
+      out: directory to write.
+      source: table, archive or directory of what the user has; "" for arrays alone.
+      pictures: directory that names of pictures start from; "" for the source's.
+      image_column: column with the image; "" guesses.
+      caption_columns: columns with captions; empty guesses.
+      image_vectors: `.npy` file with one row an image; "" encodes pictures.
+      caption_vectors: `.npy` file with one row a caption; "" for none.
+      encoder: what encodes pictures, `none` if the vectors are given.
+      tokens: `patches` for states of patches and tokens instead of one vector each, or "".
+      split: shares of train, dev and test; "" takes the source's split, else 80%, 10% and 10%.
+      seed: seed of the split by shares.
+      max_rejected: largest share of rows that may be rejected.
+    """
+
+    out: Path
+    source: str = ""
+    pictures: str = ""
+    image_column: str = ""
+    caption_columns: tuple[str, ...] = ()
+    image_vectors: str = ""
+    caption_vectors: str = ""
+    encoder: str = ""
+    tokens: str = ""
+    split: str = ""
+    seed: int = 0
+    max_rejected: float = 0.01
+
+    @property
+    def partial(self) -> Path:
+        """Where the work in progress lies."""
+        return self.out.with_name(f"{self.out.name}.partial")
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether pictures are encoded."""
+        return not self.image_vectors
+
+    def check(self) -> None:
+        """Check what can be checked without reading the source.
+
+        Raises:
+          ConfigError: the flags contradict each other, a library is missing, or the directory is
+            there already.
+        """
+        if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+            raise ConfigError(
+                f"--out: {self.out} exists already, expected a new directory; what is complete is "
+                "never overwritten",
+                hint=f"--out={self.out}-2",
+            )
+        if self.image_vectors and self.encoder not in ("", "none"):
+            raise ConfigError(
+                f"--encoder={self.encoder}: found with --image_vectors, expected only one of them"
+            )
+        if self.is_encoded and not self.source:
+            raise ConfigError(
+                "--source: missing, expected a table of images and captions, or --image_vectors "
+                "and --caption_vectors",
+                hint="--source=pairs.csv",
+            )
+        if self.is_encoded and self.encoder in ("", "none"):
+            raise ConfigError(
+                "--encoder: missing, expected what turns pictures into vectors, or --image_vectors",
+                hint="--encoder=transformers:openai/clip-vit-base-patch32",
+            )
+        if self.caption_vectors and self.is_encoded:
+            raise ConfigError("--caption_vectors: found alone, expected --image_vectors too")
+        if self.image_vectors and not (self.caption_vectors or self.source):
+            raise ConfigError(
+                "--image_vectors: found alone, expected --caption_vectors, or captions (--source)"
+            )
+        if self.pictures and not Path(self.pictures).is_dir():
+            raise ConfigError(
+                f"--pictures: found no directory {self.pictures}",
+                hint=nearest_flag("pictures", self.pictures),
+            )
+        if self.tokens and not self.is_encoded:
+            raise ConfigError("--tokens: needs --encoder")
+        if not 0 <= self.max_rejected <= 1:
+            raise ConfigError(f"--max_rejected: found {self.max_rejected}, expected 0 to 1")
+        if self.seed < 0:
+            raise ConfigError(f"--seed: found {self.seed}, expected 0 or more")
+        if self.split:
+            parse_shares(self.split)
+        for library, needed in (("datasets", bool(self.source)), ("PIL", self.is_encoded)):
+            if needed and importlib.util.find_spec(library) is None:
+                raise ConfigError(
+                    f"import: the library {library} is not installed",
+                    hint="pip install 'l2rm_jax[import]'",
+                )

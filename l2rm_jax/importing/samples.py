@@ -1,0 +1,193 @@
+"""Samples: files that differ in their endings alone, in a tar archive or a directory.
+
+`000.jpg`, `000.txt` and `000.json` are one sample, as WebDataset and img2dataset write them.
+Pictures stay where they are; only their places are kept.
+"""
+
+import json
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from l2rm_jax.data.captions import MAX_CHARACTERS
+from l2rm_jax.importing.delimited import Skipped
+from l2rm_jax.importing.json_rows import text_table
+from l2rm_jax.importing.names import PICTURE_ENDINGS
+
+_log = logging.getLogger(__name__)
+
+KEY = "__key__"  # the column with the name that the files of a sample share
+TEXT_ENDINGS = ("txt", "text", "caption", "json")
+_LONGEST = 4 * MAX_CHARACTERS + 4  # bytes of a text; longer captions are rejected anyway
+_PLACE = pa.struct(
+    {"path": pa.string(), "file": pa.string(), "start": pa.int64(), "size": pa.int64()}
+)
+
+
+class Member(NamedTuple):
+    """A file of an archive, or of a directory.
+
+    Attributes:
+      name: its name, with directories.
+      file: the archive, or the file itself.
+      start: where it begins in `file`.
+      size: number of its bytes.
+    """
+
+    name: str
+    file: Path
+    start: int
+    size: int
+
+    def read(self, most: int = -1) -> bytes:
+        """The first bytes of the file, all by default."""
+        with self.file.open("rb") as source:
+            source.seek(self.start)
+            return source.read(self.size if most < 0 else min(most, self.size))
+
+
+def read_tar(file: Path) -> tuple[pa.Table, Skipped]:
+    """The samples of an archive; its members may come in any order."""
+    import tarfile
+
+    with tarfile.open(file, "r:") as archive:
+        members = [
+            Member(member.name, file, member.offset_data, member.size)
+            for member in archive
+            if member.isfile()
+        ]
+    return _table(members), []
+
+
+def find_samples(directory: Path) -> list[Path]:
+    """The files of a directory that has pictures with texts beside them; empty if it has none.
+
+    Texts of directories without pictures, such as img2dataset's statistics, are of no sample.
+    """
+    kinds = PICTURE_ENDINGS | set(TEXT_ENDINGS)
+    files = [file for file in directory.rglob("*") if file.suffix[1:].lower() in kinds]
+    files = sorted(file for file in files if file.is_file())
+    endings = defaultdict(set)
+    for file in files:
+        endings[file.with_suffix("")].add(file.suffix[1:].lower())
+    if not any(own & PICTURE_ENDINGS and own - PICTURE_ENDINGS for own in endings.values()):
+        return []
+    folders = {stem.parent for stem, own in endings.items() if own & PICTURE_ENDINGS}
+    return [file for file in files if file.parent in folders]
+
+
+def find_pictures(directory: Path) -> list[Path]:
+    """The picture files of a directory and those below it."""
+    files = (file for file in directory.rglob("*") if file.suffix[1:].lower() in PICTURE_ENDINGS)
+    return sorted(file for file in files if file.is_file())
+
+
+def read_files(files: Sequence[Path], base: Path) -> tuple[pa.Table, Skipped]:
+    """The samples of files; names are those from `base` on."""
+    return _table([Member(str(f.relative_to(base)), f, 0, f.stat().st_size) for f in files]), []
+
+
+def _table(members: Sequence[Member]) -> pa.Table:
+    """One row for each sample, in the order of their first members; a column for each ending.
+
+    Pictures become places. Texts are read, and JSON becomes columns `json.NAME`.
+    """
+    divide = _find_division([member.name for member in members])
+    samples: dict[tuple[str, int], dict[str, Member]] = {}
+    seen: Counter = Counter()
+    endings: dict[str, None] = {}
+    for member in members:
+        key, ending = divided = divide(member.name)
+        # A second member of the same name belongs to a second sample.
+        samples.setdefault((key, seen[divided]), {})[ending] = member
+        seen[divided] += 1
+        endings.setdefault(ending)
+    rows = list(samples.values())
+    _warn_of_order([divide(member.name)[0] for member in members], len(samples))
+    table = pa.table({KEY: pa.array([key for key, _ in samples], pa.large_string())})
+    for ending in endings:
+        own = [row.get(ending) for row in rows]
+        kind = ending.rpartition(".")[2]
+        if kind in PICTURE_ENDINGS:
+            table = table.append_column(ending, _places(own))
+        elif kind == "json":
+            fields = text_table([_json_object(member) for member in own])
+            for name in fields.column_names:
+                table = table.append_column(f"{ending}.{name}", fields[name])
+        elif ending:
+            table = table.append_column(ending, pa.array(map(_text, own), pa.large_string()))
+    return table
+
+
+def _warn_of_order(keys: Sequence[str], samples: int) -> None:
+    """Say that the files of a sample do not follow each other, as other readers need it."""
+    runs = sum(1 for _ in groupby(keys))
+    if runs > samples:
+        _log.warning(
+            "members of a sample should follow each other, for webdataset and others: "
+            "tar --sort=name"
+        )
+
+
+Division = Callable[
+    [str], tuple[str, str]
+]  # name of a file -> key of its sample, lower-case ending
+
+
+def _find_division(names: Sequence[str]) -> Division:
+    """How names are divided into key and ending: the way that gives most samples with both kinds.
+
+    WebDataset divides at the first dot, so that a sample may have `input.jpg` and `output.jpg`.
+    Names of photographs have dots, too: then the last dot counts, or the last but one.
+    """
+    divisions = [_at_first_dot, lambda name: _at_last_dots(name, 1), lambda n: _at_last_dots(n, 2)]
+    return max(divisions, key=lambda divide: _count_complete([*map(divide, names)]))
+
+
+def _at_first_dot(name: str) -> tuple[str, str]:
+    folder, slash, file = name.rpartition("/")
+    key, _, ending = file.partition(".")
+    return f"{folder}{slash}{key}", ending.lower()
+
+
+def _at_last_dots(name: str, dots: int) -> tuple[str, str]:
+    folder, slash, file = name.rpartition("/")
+    key, *endings = file.rsplit(".", dots)
+    return f"{folder}{slash}{key}", ".".join(endings).lower()
+
+
+def _count_complete(divided: Sequence[tuple[str, str]]) -> tuple[int, int]:
+    """Number of samples with a picture and another file; then the fewer endings, the better."""
+    kinds = defaultdict(set)
+    for key, ending in divided:
+        kinds[key].add(ending.rpartition(".")[2] in PICTURE_ENDINGS)
+    endings = {ending for _, ending in divided}
+    return sum(len(own) == 2 for own in kinds.values()), -len(endings)
+
+
+def _places(members: Sequence[Member | None]) -> pa.Array:
+    places = [
+        member and {"path": member.name, "file": str(member.file), "start": member.start}
+        for member in members
+    ]
+    for place, member in zip(places, members, strict=True):
+        if place:
+            place["size"] = member.size
+    return pa.array(places, _PLACE)
+
+
+def _text(member: Member | None) -> str | None:
+    return None if member is None else member.read(_LONGEST).decode("utf-8-sig", "replace")
+
+
+def _json_object(member: Member | None) -> Mapping[str, Any]:
+    try:
+        row = json.loads(member.read().decode("utf-8-sig", "replace")) if member else {}
+    except (ValueError, RecursionError):
+        return {}
+    return row if isinstance(row, dict) else {}

@@ -1,0 +1,235 @@
+"""Open what the user has, of any kind, as tables of rows.
+
+Text is read here, so that each of its rows is accounted for. Hugging Face `datasets` reads Parquet
+files, once, into Arrow files in a directory of the import, and what its `save_to_disk` wrote. From
+there rows are memory-mapped: pictures that lie in a table or an archive take no memory.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from l2rm_jax.errors import DataError, first_line, nearest_flag
+from l2rm_jax.importing.delimited import Skipped, read_table
+from l2rm_jax.importing.json_rows import read_json
+from l2rm_jax.importing.samples import find_pictures, find_samples, read_files, read_tar
+from l2rm_jax.importing.splits import NONE, SPLITS, split_number
+
+_SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".txt": "tsv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".tar": "webdataset",
+}
+TEXTS = ("csv", "tsv", "json", "jsonl")  # kinds that are read as text
+SAMPLES = ("webdataset", "files")  # kinds of which a row is a group of files
+_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+_EXPECTED = (
+    "expected a .csv, .tsv, .txt, .json, .jsonl, .parquet or .tar file, a pattern of such files in "
+    "quotes, a directory with metadata.csv or .jsonl beside pictures, with a text beside each "
+    "picture, of tables, of .tar files or of pictures alone, or a data set that Hugging Face's "
+    "save_to_disk wrote"
+)
+
+
+class Part(NamedTuple):
+    """Rows of a source that belong together.
+
+    Attributes:
+      table: the rows.
+      split: name of the split that file or directory names say; None if they say none.
+      folder: directory, relative to the source's, that names of picture files start from.
+    """
+
+    table: pa.Table
+    split: str | None
+    folder: str = ""
+
+
+class Source(NamedTuple):
+    """What the user has, read.
+
+    Attributes:
+      path: what the user named.
+      kind: `csv`, `tsv`, `json`, `jsonl`, `parquet`, `webdataset`, `files`, `folder` or `saved`.
+      base: directory that names of picture files start from.
+      parts: the rows, in order.
+      skipped: rows, numbered from 1 over all parts, that could not be read at all.
+      texts: the files that were read as text.
+    """
+
+    path: Path
+    kind: str
+    base: Path
+    parts: tuple[Part, ...]
+    skipped: Skipped
+    texts: tuple[Path, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, with those that could not be read."""
+        return sum(len(part.table) for part in self.parts) + len(self.skipped)
+
+
+def open_source(path: str | Path, cache: Path, columns: Sequence[str] = ()) -> Source:
+    """Open a source of any kind.
+
+    Args:
+      path: file, directory or pattern of files.
+      cache: directory for rows of Parquet files; an earlier reading of the same files is used.
+      columns: columns that the user named, by which the separator of a table may be known.
+
+    Raises:
+      DataError: there is no such source, its kind is unknown, it holds no rows, or it is damaged.
+    """
+    path = Path(path)
+    kind, files = _find_files(path)
+    base = path if path.is_dir() else files[0].parent
+    try:
+        kind, parts, skipped = _read(path, kind, files, base, cache, columns)
+    except DataError:
+        raise
+    except Exception as error:  # of datasets, pyarrow or tarfile
+        cause = _first_cause(error)
+        raise DataError(f"{path}: cannot be read as {kind} ({first_line(cause, 300)})") from error
+    names = {part.split for part in parts}
+    if len(names) < 2 or None in names:  # one name says nothing of how to split
+        parts = [part._replace(split=None) for part in parts]
+    texts = tuple(file for file in files if _SUFFIXES.get(file.suffix.lower()) in TEXTS)
+    source = Source(path, kind, base, tuple(parts), skipped, () if kind in SAMPLES else texts)
+    if not source.rows:
+        raise DataError(f"{path}: holds no rows, expected at least one")
+    return source
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """The error that the library wrapped."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _find_files(path: Path) -> tuple[str, list[Path]]:
+    """Kind of a source, and its files in order."""
+    if path.is_dir():
+        return _find_files_of_directory(path)
+    files = [path] if path.is_file() else sorted(path.parent.glob(path.name))
+    if not files:
+        hint = nearest_flag("source", path)
+        raise DataError(f"{path}: no such file or directory, {_EXPECTED}", hint=hint)
+    kinds = {_SUFFIXES.get(file.suffix.lower()) for file in files}
+    if len(kinds) > 1 or None in kinds:
+        raise DataError(f"{path}: a source of unknown kind, {_EXPECTED}")
+    return kinds.pop(), files
+
+
+def _find_files_of_directory(path: Path) -> tuple[str, list[Path]]:
+    """Kind and files of a directory.
+
+    Archives, and pictures with texts beside them, count before the tables that img2dataset writes
+    next to them, which list the failed downloads as well.
+    """
+    if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
+        return "saved", sorted(path.rglob("*.arrow"))
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    metadata = [file for file in files if file.name in _METADATA]
+    if metadata:
+        return "folder", metadata
+    if samples := find_samples(path):
+        return "files", samples
+    for kind in ("webdataset", "parquet", "csv", "tsv", "json"):
+        own = [file for file in files if _SUFFIXES.get(file.suffix.lower()) == kind]
+        if own:
+            return kind, own
+    if pictures := find_pictures(path):
+        return "files", pictures
+    raise DataError(f"{path}: found no table in this directory, {_EXPECTED}")
+
+
+def _read(
+    path: Path, kind: str, files: Sequence[Path], base: Path, cache: Path, columns: Sequence[str]
+) -> tuple[str, list[Part], Skipped]:
+    if kind == "saved":
+        return kind, _read_saved(path), []
+    if kind == "files":
+        table, skipped = read_files(files, base)
+        return kind, [Part(table, None)], skipped
+    parts: list[Part] = []
+    skipped: Skipped = []
+    kinds = []
+    start = 0
+    for file in files:
+        own, table, left_out = _read_file(file, cache, columns)
+        kinds.append(own)
+        skipped += [(start + row, reason) for row, reason in left_out]
+        start += len(table) + len(left_out)
+        inner = file.relative_to(base)
+        folder = "" if inner.parent == Path(".") else f"{inner.parent}/"
+        number = split_number(str(inner.with_suffix("")))
+        split = None if number == NONE else SPLITS[number]
+        parts.append(Part(table, split, folder if kind == "folder" else ""))
+    return kind if kind == "folder" else kinds[0], parts, skipped
+
+
+def _read_file(file: Path, cache: Path, columns: Sequence[str]) -> tuple[str, pa.Table, Skipped]:
+    """The kind of a file, its rows, and those that could not be read."""
+    kind = _SUFFIXES[file.suffix.lower()]
+    if kind == "json":
+        return read_json(file)
+    if kind == "webdataset":
+        return kind, *read_tar(file)
+    if kind == "parquet":
+        return kind, _read_parquet(file, cache), []
+    return kind, *read_table(file, kind, columns)
+
+
+def _read_saved(path: Path) -> list[Part]:
+    datasets = _datasets()
+    saved = datasets.load_from_disk(str(path))
+    if isinstance(saved, datasets.Dataset):
+        return [Part(_stored_rows(saved), None)]
+    return [Part(_stored_rows(rows), name) for name, rows in saved.items()]
+
+
+def _read_parquet(file: Path, cache: Path) -> pa.Table:
+    # The library takes the path as a pattern.
+    pattern = re.sub(r"([\[\]*?])", r"[\1]", str(file.absolute()))
+    try:
+        return _stored_rows(_datasets().Dataset.from_parquet(pattern, cache_dir=str(cache)))
+    except ValueError as error:
+        if "corresponds to no data" in str(error):
+            return pa.table({})
+        raise
+
+
+def _datasets() -> Any:
+    import datasets
+
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # errors are raised, and told once
+    return datasets
+
+
+def _stored_rows(rows: Any) -> pa.Table:
+    """The rows of a data set as Arrow stores them, memory-mapped; pictures stay encoded.
+
+    Classes become their names.
+    """
+    if rows._indices is not None:  # rows that were selected or shuffled
+        rows = rows.flatten_indices()
+    table = rows.with_format("arrow")[:]
+    for at, (name, feature) in enumerate(rows.features.items()):
+        if isinstance(feature, _datasets().ClassLabel):
+            number = table[name].combine_chunks()
+            missing = pc.equal(number, -1)  # a class that is not known
+            number = pc.if_else(missing, None, number)
+            table = table.set_column(at, name, pa.array(feature.names).take(number))
+    return table

@@ -1,0 +1,62 @@
+"""Arrays of vectors that the user has already: one row an image, one row a caption."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt8
+
+from l2rm_jax.console import progress_bar
+from l2rm_jax.data.files import open_array
+from l2rm_jax.errors import DataError
+from l2rm_jax.importing.pictures import DIGEST_BYTES
+
+_BLOCK_BYTES = 1 << 25
+_KINDS = (np.float16, np.float32, np.float64)
+
+
+def open_vectors(path: str | Path) -> Float[np.ndarray, "rows ..."]:
+    """Open an array of vectors, memory-mapped.
+
+    Raises:
+      DataError: it is not a `.npy` file of floats of rank 2 or 3.
+    """
+    array = open_array(Path(path))
+    if array.ndim not in (2, 3) or array.dtype not in _KINDS:
+        raise DataError(
+            f"{path}: found {array.dtype} {list(array.shape)}, expected float16, float32 or "
+            "float64, [rows, dimensions] or [rows, vectors, dimensions]"
+        )
+    return array
+
+
+def scan_vectors(
+    array: Float[np.ndarray, "rows ..."], name: str, digests: UInt8[np.ndarray, "rows 16"] | None
+) -> Bool[np.ndarray, " rows"]:
+    """Read all rows once; return which of them are finite.
+
+    Args:
+      array: the rows.
+      name: what is read, for the progress bar.
+      digests: filled with the hash of each row's bytes; None if nobody needs them.
+    """
+    finite = np.empty(len(array), bool)
+    with progress_bar(len(array), f"reading {name}", unit="rows") as bar:
+        for rows, block in vector_blocks(array, np.arange(len(array))):
+            finite[rows] = np.isfinite(block).reshape(len(block), -1).all(axis=1)
+            if digests is not None:
+                hashes = (hashlib.blake2b(row, digest_size=DIGEST_BYTES).digest() for row in block)
+                digests[rows] = np.frombuffer(b"".join(hashes), np.uint8).reshape(len(block), -1)
+            bar.update(len(rows))
+    return finite
+
+
+def vector_blocks(
+    array: Float[np.ndarray, "rows ..."], rows: Int[np.ndarray, " n"]
+) -> Iterator[tuple[Int[np.ndarray, " block"], Float[np.ndarray, "block ..."]]]:
+    """Some rows of an array in blocks of about 32 MB, each with its numbers."""
+    size = max(1, _BLOCK_BYTES // (array.nbytes // len(array)))
+    for start in range(0, len(rows), size):
+        block = rows[start : start + size]
+        yield block, np.ascontiguousarray(array[block])

@@ -1,0 +1,133 @@
+"""Write the files of an imported directory, each complete or not there."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Int
+
+from l2rm_jax.data.files import replace_array, replace_lines
+from l2rm_jax.importing.pairs import Pairs
+from l2rm_jax.importing.shards import Block
+from l2rm_jax.importing.splits import NONE, SPLITS
+
+_HASH_BLOCK = 1 << 24
+
+
+class Layout(NamedTuple):
+    """Where images and captions of an import go.
+
+    Attributes:
+      image_split: [images] number of the split, `NONE` for an image that is left out.
+      image_row: [images] row within the split, in order of first appearance.
+      pairs: for each split, the places of its pairs in `Pairs`, those of an image in a row.
+    """
+
+    image_split: Int[np.ndarray, " images"]
+    image_row: Int[np.ndarray, " images"]
+    pairs: tuple[Int[np.ndarray, " pairs"], ...]
+
+    @property
+    def image_counts(self) -> tuple[int, ...]:
+        """Number of images of each split."""
+        return tuple(int(np.count_nonzero(self.image_split == n)) for n in range(len(SPLITS)))
+
+
+def make_layout(pairs: Pairs, split: Int[np.ndarray, " images"]) -> Layout:
+    """Lay out images that have a pair, and their pairs.
+
+    Args:
+      pairs: the pairs.
+      split: number of each image's split, `NONE` to leave it out.
+    """
+    image_split = np.full(len(split), NONE)
+    used = np.unique(pairs.image)
+    image_split[used] = split[used]
+    image_row = np.zeros(len(split), np.int64)
+    for number in range(len(SPLITS)):
+        own = image_split == number
+        image_row[own] = np.arange(np.count_nonzero(own))
+    order = np.lexsort((pairs.caption, pairs.image))
+    split_of_pair = image_split[pairs.image[order]]
+    return Layout(
+        image_split, image_row, tuple(order[split_of_pair == n] for n in range(len(SPLITS)))
+    )
+
+
+def write_rows(
+    files: Sequence[Path],
+    split: Int[np.ndarray, " rows"],
+    row: Int[np.ndarray, " rows"],
+    blocks: Iterable[Block],
+    width: int | None = None,
+) -> None:
+    """Deal rows of features out to the files of the splits, which are memory-mapped.
+
+    Args:
+      files: a `.npy` file for each split; an empty split gets none.
+      split: number of the split of each row, `NONE` to leave it out.
+      row: place of each row in its file.
+      blocks: the features, with the numbers of their rows.
+      width: number of vectors that each set of vectors is filled up to; None leaves them.
+    """
+    counts = [int(np.count_nonzero(split == number)) for number in range(len(files))]
+    unfinished = [file.with_name(f"{file.name}.unfinished") for file in files]
+    arrays: list[np.ndarray | None] = []
+    for numbers, features in blocks:
+        if width is not None:
+            features = np.pad(features, ((0, 0), (0, width - features.shape[1]), (0, 0)))
+        arrays = arrays or [
+            np.lib.format.open_memmap(
+                file, mode="w+", dtype=features.dtype, shape=(count, *features.shape[1:])
+            )
+            if count
+            else None
+            for file, count in zip(unfinished, counts, strict=True)
+        ]
+        for number, array in enumerate(arrays):
+            own = split[numbers] == number
+            if own.any():
+                array[row[numbers[own]]] = features[own]
+    for array in filter(lambda each: each is not None, arrays):
+        array.flush()
+    del arrays
+    for file, whole, count in zip(unfinished, files, counts, strict=True):
+        if count:
+            file.replace(whole)
+
+
+def write_texts(
+    directory: Path, pairs: Pairs, layout: Layout, *, with_rows: bool, with_captions: bool
+) -> None:
+    """Write ids, captions and pairs of every split that has images; of a table, also its rows.
+
+    Without captions, only ids.
+    """
+    for number, (split, own) in enumerate(zip(SPLITS, layout.pairs, strict=True)):
+        if not len(own):
+            continue
+        ids = np.flatnonzero(layout.image_split == number)
+        replace_lines(directory / f"{split}_ids.txt", _texts(pairs.names, ids))
+        if not with_captions:
+            continue
+        if pairs.text is not None:
+            replace_lines(directory / f"{split}_caps.txt", _texts(pairs.text, own))
+        replace_array(directory / f"{split}_pairs.npy", layout.image_row[pairs.image[own]])
+        if with_rows:
+            replace_array(directory / f"{split}_rows.npy", pairs.row[own])
+
+
+def _texts(texts: pa.Array, rows: Int[np.ndarray, " n"]) -> list[str]:
+    return texts.take(pa.array(rows)).to_pylist()
+
+
+def hash_file(file: Path) -> str:
+    """Hash of the content of a file."""
+    digest = hashlib.blake2b(digest_size=16)
+    with file.open("rb") as source:
+        while block := source.read(_HASH_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

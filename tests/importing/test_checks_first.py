@@ -1,0 +1,85 @@
+"""What is wrong with flags, table or names of pictures is found before an encoder is loaded."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("datasets", reason="the extra `import` is not installed")
+
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.importing.importer import import_data
+from l2rm_jax.importing.request import Request
+from tests.importing.made import PixelEncoder, rows_of, write_csv, write_pictures
+
+
+@pytest.fixture
+def table(tmp_path) -> Path:
+    return write_csv(tmp_path / "pairs.csv", rows_of(write_pictures(tmp_path)))
+
+
+def refused(request: Request) -> ConfigError | DataError:
+    """The error of an import that loads no encoder and leaves no directory."""
+
+    def load(_: Request) -> PixelEncoder:
+        raise AssertionError("the encoder was loaded")
+
+    with pytest.raises((ConfigError, DataError)) as caught:
+        import_data(request, load)
+    assert not request.partial.exists() and not request.out.exists()
+    return caught.value
+
+
+def test_source_and_columns_are_checked_first(table):
+    out = table.parent / "out"
+    assert "no such file" in str(refused(Request(out, f"{table}x", encoder="pixels")))
+    wrong = Request(out, str(table), encoder="pixels", caption_columns=("titel",))
+    assert "no column 'titel'" in str(refused(wrong))
+
+
+def test_another_import_in_progress_is_found_first(table, monkeypatch):
+    request = Request(table.parent / "out", str(table), encoder="pixels")
+
+    class Stopped(PixelEncoder):
+        def encode_images(self, pictures):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_data(request, lambda _: Stopped())
+    other = Request(request.out, str(table), encoder="pixels", seed=7)
+    with pytest.raises(ConfigError, match="it differs in seed"):
+        import_data(other, lambda _: pytest.fail("the encoder was loaded"))
+    assert import_data(request, lambda _: PixelEncoder())["rows"]["rejected"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "hint"),
+    [
+        ("{}", "it is in {root}", "--pictures={root}"),
+        ("images/{}", "it is in {above}", "--pictures={above}"),
+        ("{stem}", "names lack the ending of the files ({root}/000.png)", None),
+        ("other/{}", "a file of this name is {root}/000.png", None),
+        ("x{}", "names start from the directory {table}", "--pictures=DIR"),
+        ("https://a.b/{}", "download the pictures first, with img2dataset for example", None),
+    ],
+)
+def test_pictures_without_files_are_one_line_with_a_likely_cause(tmp_path, name, cause, hint):
+    write_pictures(tmp_path / "photos")
+    root = tmp_path / "photos" / "images"
+    (tmp_path / "tables").mkdir()
+    rows = [(name.format(f"{n:03}.png", stem=f"{n:03}"), f"block {n}") for n in range(12)]
+    source = write_csv(tmp_path / "tables" / "pairs.csv", rows)
+    error = refused(Request(tmp_path / "out", str(source), encoder="pixels"))
+    places = {"root": root, "above": root.parent, "table": source.parent}
+    assert str(error).startswith(f"{source}: none of its 12 pictures has a file; the first: ")
+    assert str(error).endswith(f"; {cause.format(**places)}") and "\n" not in str(error)
+    assert error.hint == (hint and hint.format(**places))
+
+
+def test_an_encoder_that_cannot_be_loaded_leaves_no_directory(table):
+    def load(_: Request) -> PixelEncoder:
+        raise DataError("no weights")
+
+    request = Request(table.parent / "out", str(table), encoder="pixels")
+    with pytest.raises(DataError, match="no weights"):
+        import_data(request, load)
+    assert not request.partial.exists()

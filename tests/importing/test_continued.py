@@ -1,0 +1,198 @@
+"""Imports that are stopped and continued, and directories that are never overwritten."""
+
+import fcntl
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from pkgutil import resolve_name
+
+import pytest
+
+pytest.importorskip("datasets", reason="the extra `import` is not installed")
+
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.importing import importer, shards
+from l2rm_jax.importing.importer import import_data
+from l2rm_jax.importing.request import Request
+from tests.importing.made import (
+    PixelEncoder,
+    rows_of,
+    write_csv,
+    write_pictures,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+COUNT, SMALL = 48, 4  # pictures, and pictures of a shard
+CHILD = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from l2rm_jax.importing import importer, shards
+from l2rm_jax.importing.importer import import_data
+from l2rm_jax.importing.request import Request
+from tests.importing.made import PixelEncoder
+
+
+class SlowEncoder(PixelEncoder):
+    def encode_images(self, pictures):
+        time.sleep(0.03)
+        return super().encode_images(pictures)
+
+    def encode_captions(self, texts):
+        time.sleep(0.03)
+        return super().encode_captions(texts)
+
+
+importer._load_encoder = lambda request: SlowEncoder("patches")
+shards.SHARD, shards.CAPTION_SHARD = {small}, 2 * {small}
+print("begin", flush=True)
+settings = dict(encoder="pixels", tokens="patches", max_rejected=0.2)
+import_data(Request(Path({out!r}), {source!r}, **settings))
+"""
+
+
+@pytest.fixture(autouse=True)
+def encoder(monkeypatch):
+    monkeypatch.setattr(importer, "_load_encoder", lambda request: PixelEncoder("patches"))
+    monkeypatch.setattr(shards, "SHARD", SMALL)
+    monkeypatch.setattr(shards, "CAPTION_SHARD", 2 * SMALL)
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    names = write_pictures(tmp_path, COUNT)
+    (tmp_path / names[5]).write_bytes(b"torn")
+    return write_csv(tmp_path / "pairs.csv", rows_of(names))
+
+
+def request(out: Path, source: Path, **fields) -> Request:
+    settings = {"encoder": "pixels", "tokens": "patches", "max_rejected": 0.2, **fields}
+    return Request(out, str(source), **settings)
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in directory.iterdir()}
+
+
+class Killed(BaseException):
+    """Ends an import as a signal would, at a place that a test chooses."""
+
+
+def check_kills(tmp_path: Path, source: Path, kills: int, seed: int) -> None:
+    """Kill a process of its own at random moments; the result equals an undisturbed one's."""
+    import_data(request(tmp_path / "whole", source))
+    rng, out, killed = random.Random(seed), tmp_path / "out", 0
+    names = {"root": str(ROOT), "out": str(out), "source": str(source), "small": SMALL}
+    for attempt in range(kills + 1):
+        process = subprocess.Popen(
+            [sys.executable, "-c", CHILD.format(**names)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout.readline() == "begin\n"
+        if attempt < kills and not out.exists():
+            before = len(list((tmp_path / "out.partial").rglob("*.npz")))
+            time.sleep(rng.uniform(0, 1.2))
+            process.send_signal(signal.SIGKILL)
+            killed += process.wait() == -signal.SIGKILL
+            if out.exists():
+                process.stdout.close()
+                break
+            after = len(list((tmp_path / "out.partial").rglob("*.npz")))
+            assert after >= before  # what is done stays
+        else:
+            assert process.wait() == 0
+        process.stdout.close()
+    assert files(out) == files(tmp_path / "whole") and killed
+    assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.slow
+def test_two_kills(tmp_path, source):
+    check_kills(tmp_path, source, kills=2, seed=0)
+
+
+@pytest.mark.exhaustive
+def test_ten_kills(tmp_path, source):
+    check_kills(tmp_path, source, kills=10, seed=1)
+
+
+STEPS = [
+    ("l2rm_jax.importing.shards.replace_arrays", 3),
+    ("l2rm_jax.importing.shards.replace_arrays", 20),
+    ("l2rm_jax.importing.writing.replace_lines", 2),
+    ("l2rm_jax.importing.writing.replace_array", 1),
+    ("l2rm_jax.importing.features.writing.write_rows", 2),
+    ("l2rm_jax.importing.importer.shutil.rmtree", 1),
+    ("l2rm_jax.importing.importer.Path.rename", 1),
+]
+
+
+@pytest.mark.parametrize(("place", "times"), STEPS)
+def test_an_import_ends_anywhere_and_is_continued(tmp_path, source, monkeypatch, place, times):
+    import_data(request(tmp_path / "whole", source))
+    calls = []
+
+    def end(*inputs, **settings):
+        calls.append(inputs)
+        if len(calls) == times:
+            raise Killed
+        return real(*inputs, **settings)
+
+    with monkeypatch.context() as patch:
+        module, _, attribute = place.rpartition(".")
+        real = getattr(resolve_name(module), attribute)
+        patch.setattr(place, end)
+        with pytest.raises(Killed):
+            import_data(request(tmp_path / "out", source))
+    assert not (tmp_path / "out").exists()
+    encoded = []
+    monkeypatch.setattr(
+        PixelEncoder,
+        "encode_images",
+        lambda self, pictures, real=PixelEncoder.encode_images: (
+            encoded.extend(pictures),
+            real(self, pictures),
+        )[1],
+    )
+    import_data(request(tmp_path / "out", source))
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+    if place.endswith("shards.replace_arrays"):
+        assert COUNT - len(encoded) >= SMALL * min(times - 1, COUNT // SMALL) - 1
+    else:
+        assert not encoded
+
+
+def test_a_complete_directory_is_never_overwritten(tmp_path, source):
+    import_data(request(tmp_path / "out", source))
+    before = files(tmp_path / "out")
+    with pytest.raises(ConfigError, match="exists already, expected a new directory") as caught:
+        import_data(request(tmp_path / "out", source))
+    assert caught.value.hint == f"--out={tmp_path}/out-2"
+    assert files(tmp_path / "out") == before and not (tmp_path / "out.partial").exists()
+
+
+def test_another_import_in_progress_is_refused(tmp_path, source, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(importer, "_write", lambda *inputs: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            import_data(request(tmp_path / "out", source))
+    with pytest.raises(ConfigError, match=r"another import in progress \(it differs in seed\)"):
+        import_data(request(tmp_path / "out", source, seed=3))
+    with source.open("a") as file:
+        file.write("images/007.png,one more\n")
+    with pytest.raises(ConfigError, match=r"it differs in rows\)") as caught:
+        import_data(request(tmp_path / "out", source))
+    assert caught.value.hint == f"rm -r {tmp_path}/out.partial"
+
+
+def test_two_processes_do_not_import_into_one_directory(tmp_path, source):
+    (tmp_path / "out.partial").mkdir()
+    handle = os.open(tmp_path / "out.partial", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with pytest.raises(ConfigError, match="another process imports into it"):
+        import_data(request(tmp_path / "out", source))
+    os.close(handle)
+    import_data(request(tmp_path / "out", source))

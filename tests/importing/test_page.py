@@ -1,0 +1,168 @@
+"""The commands of the import's page, run in their order, and what a run makes of the result."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("datasets", reason="the extra `import` is not installed")
+
+from l2rm_jax import main
+from l2rm_jax.command_line import fitting
+from l2rm_jax.command_line.parse import parse
+from l2rm_jax.config import flat
+from l2rm_jax.errors import DataError
+from l2rm_jax.importing import importer
+from l2rm_jax.run import encoders
+from l2rm_jax.run.config_file import load_config
+from tests.importing.made import (
+    PixelEncoder,
+    read_directory,
+    rows_of,
+    write_csv,
+    write_pictures,
+)
+from tests.page_commands import commands
+from tests.test_pages import FENCE
+
+PAGE = Path(importer.__file__).with_name("README.md")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch) -> Path:
+    """A directory with all files that the page names."""
+    names = write_pictures(tmp_path, 40)
+    rows = rows_of(names)
+    write_csv(tmp_path / "pairs.csv", rows)
+    columns = [(name, caption, f"de {caption}") for name, caption in rows]
+    write_csv(tmp_path / "pairs.tsv", columns, ("photo", "english", "deutsch"), "\t")
+    shutil.copytree(tmp_path / "images", tmp_path / "photos" / "images")
+    write_csv(tmp_path / "photos" / "metadata.csv", rows, ("file_name", "text"))
+    images = [{"id": number, "file_name": name} for number, name in enumerate(names)]
+    captions = [{"image_id": names.index(name), "caption": caption} for name, caption in rows]
+    coco = {"images": images, "annotations": captions}
+    shutil.copytree(tmp_path / "images", tmp_path / "holiday")
+    (tmp_path / "captions_train2014.json").write_text(json.dumps(coco))
+    rng = np.random.default_rng(0)
+    cause = rng.normal(size=(40, 6))
+    np.save(tmp_path / "images.npy", cause.astype(np.float32))
+    owner = [names.index(name) for name, _ in rows]
+    np.save(tmp_path / "captions.npy", cause[owner] + 0.1 * rng.normal(size=(len(rows), 6)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(encoders, "make_encoder", make_encoder)
+    return tmp_path
+
+
+def make_encoder(spec, tokens):
+    return PixelEncoder(words=spec.startswith("timm"))
+
+
+def test_the_commands_of_the_page(place, capsys):
+    scripts = [code for _, language, code in FENCE.findall(PAGE.read_text()) if language == "bash"]
+    ran = []
+    for _, *words in (found for script in scripts for found in commands(script)):
+        if words[0] in ("weights", "search"):  # they have tests of their own
+            continue
+        if words[0] != "import":
+            assert parse(words, main.MODES).config.model.head == "linear"
+            continue
+        ran.append(words)
+        shutil.rmtree("data", ignore_errors=True)
+        if not any("source" in word for word in words):  # alone, they have even captions
+            np.save("captions.npy", np.load("captions.npy")[:40])
+        main.main(words)
+        [out] = [Path(word.removeprefix("--out=")) for word in words if "--out=" in word]
+        if out.name == "holiday":
+            assert f"--gallery={out} " in capsys.readouterr().out
+        else:
+            assert f"train on them:     l2rm --data={out}\n" in capsys.readouterr().out
+        record = read_directory(out)["dataset.json"]
+        assert sum(size["images"] for size in record["splits"].values()) == 40
+        if not any("source" in word for word in words):
+            np.save("captions.npy", np.random.default_rng(1).normal(size=(len(rows()), 6)))
+    assert len(ran) == 10
+
+
+def rows() -> list[str]:
+    return Path("pairs.csv").read_text().splitlines()[1:]
+
+
+def imported_arrays() -> None:
+    words = "import --image_vectors=images.npy --caption_vectors=captions.npy --source=pairs.csv"
+    main.main([*words.split(), "--out=mine"])
+
+
+def test_a_config_that_fits_is_chosen_and_said(place, caplog):
+    imported_arrays()
+    with caplog.at_level("INFO", "l2rm_jax"):
+        config = parse(["--data=mine"], main.MODES).config
+    assert caplog.messages == [
+        "mine: 1 vector of 6 an image, 1 vector a caption: recipes:linear, batches of 8; "
+        "--config=NAME chooses otherwise"
+    ]
+    recipe = flat(load_config("recipes:linear"))
+    own = {"data.name": "mine", "data.path": "mine", "train.batch_size": 8}
+    assert flat(config) == recipe | own
+    # A head or a method of one's own needs other sizes.
+    changed = parse(["--config.data.path=mine", "--config.model.head=saf"], main.MODES).config
+    assert (changed.model.head, changed.method, changed.model.embed_dim) == ("saf", "l2rm", 256)
+    changed = parse(["--data=mine", "--config.method=rcl"], main.MODES).config
+    assert (changed.model.head, changed.train.draw, changed.train.batch_size) == ("vse", "even", 8)
+    named = parse(["--config=embeddings", "--data=mine"], main.MODES).config
+    assert named.train.batch_size == 128 and named.model.head == "vse"
+    main.main(["import", "--source=pairs.csv", "--encoder=timm:x", "--out=words"])
+    words = parse(["--data=words", "--config.method=rcl"], main.MODES).config
+    assert words.model.head == "saf"
+    (place / "mine" / "dataset.json").write_text("{}")
+    with pytest.raises(DataError, match=r"mine/dataset\.json: cannot be read"):
+        parse(["--data=mine"], main.MODES)
+
+
+@pytest.mark.parametrize(
+    ("regions", "captions", "head", "said"),
+    [
+        (
+            36,
+            {"kind": "vectors", "vectors": 1},
+            "vse",
+            "36 vectors of 8 an image, 1 vector a caption",
+        ),
+        (
+            1,
+            {"kind": "vectors", "vectors": 9},
+            "saf",
+            "1 vector of 8 an image, 9 vectors a caption",
+        ),
+        (
+            9,
+            {"kind": "tokens", "vectors": 7},
+            "saf",
+            "9 vectors of 8 an image, 7 vectors a caption",
+        ),
+        (1, {"kind": "words"}, "saf", "1 vector of 8 an image, captions of words"),
+    ],
+)
+def test_the_head_fits_the_captions(regions, captions, head, said):
+    images, sizes = {"vectors": regions, "dimensions": 8}, {"train": {"captions": 600}}
+    record = {"images": images, "captions": captions, "splits": sizes}
+    fields = fitting.fitting_fields(record)
+    assert (fields["model.head"], fields["train.batch_size"]) == (head, 64)
+    assert fitting.describe_fit(record, "x", 64).startswith(f"{said}: x, batches of 64; ")
+
+
+@pytest.mark.slow
+def test_an_import_is_checked_trained_on_and_evaluated(place, capsys):
+    imported_arrays()
+    main.main(["check", "--data=mine"])
+    assert "captions, 1 to 3 an image" in capsys.readouterr().out
+    fields = [
+        "--config.train.warmup_epochs=0",
+        "--config.train.epochs=2",
+        "--config.method=infonce",
+    ]
+    main.main(["--data=mine", "--workdir=run", "--config.model.embed_dim=16", *fields])
+    capsys.readouterr()
+    main.main(["evaluate", "--workdir=run", "--data=mine:dev"])
+    assert "run (vse), dev" in " ".join(capsys.readouterr().out.split())

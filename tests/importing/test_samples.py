@@ -1,0 +1,154 @@
+"""Archives and directories of samples: endings, dots, order, and what the flags reach."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("datasets", reason="the extra `import` is not installed")
+
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.importing import importer
+from l2rm_jax.importing.importer import import_data
+from l2rm_jax.importing.request import Request
+from l2rm_jax.importing.samples import read_tar
+from tests.importing.made import (
+    PixelEncoder,
+    encoded,
+    pairs_by_image,
+    picture,
+    read_directory,
+    write_tar,
+)
+
+COUNT = 8
+PICTURES = [encoded(picture(number)) for number in range(COUNT)]
+
+
+@pytest.fixture(autouse=True)
+def encoder(monkeypatch):
+    monkeypatch.setattr(importer, "_load_encoder", lambda request: PixelEncoder(words=True))
+
+
+def imported(root: Path, files: dict[str, bytes], **fields) -> dict[str, list[str]]:
+    write_tar(root / "a.tar", files)
+    settings = {"encoder": "pixels", "split": "1,0,0", **fields}
+    import_data(Request(root / "out", str(root / "a.tar"), **settings))
+    return pairs_by_image(root / "out")
+
+
+def samples(name, picture_ending: str, text_ending: str) -> dict[str, bytes]:
+    files = {}
+    for number, content in enumerate(PICTURES):
+        files[f"{name(number)}.{picture_ending}"] = content
+        files[f"{name(number)}.{text_ending}"] = f"text {number}".encode()
+    return files
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        lambda number: f"{number:04}",
+        lambda number: f"photo.v1.{number:04}",
+        lambda number: f"dir.v2/{number}.5",
+        lambda number: f"{number}.jpg" if number == 3 else f"{number}",
+    ],
+)
+@pytest.mark.parametrize(
+    "endings", [("jpg", "txt"), ("PNG", "TXT"), ("input.jpg", "outputs.txt"), ("webp", "caption")]
+)
+def test_names_and_endings(tmp_path, name, endings):
+    expected = {f"{name(n)}.{endings[0]}": [f"text {n}"] for n in range(COUNT)}
+    assert imported(tmp_path, samples(name, *endings)) == expected
+
+
+def test_endings_of_any_case_wherever_they_appear(tmp_path):
+    files = samples(str, "jpg", "txt")
+    files = {
+        name.upper()
+        if name[0] == "7"
+        else name.replace("jpg", "JPeG")
+        if name[0] == "5"
+        else name: each
+        for name, each in files.items()
+    }
+    pairs = imported(tmp_path, files)
+    assert {name: pairs[name] for name in ("7.JPG", "5.JPeG")} == {
+        "7.JPG": ["text 7"],
+        "5.JPeG": ["text 5"],
+    }
+    assert len(pairs) == COUNT
+
+
+def test_members_that_do_not_follow_each_other(tmp_path, caplog):
+    files = samples(str, "jpg", "txt")
+    apart = {name: files[name] for name in sorted(files, key=lambda name: name[::-1])}
+    with caplog.at_level("WARNING", "l2rm_jax"):
+        pairs = imported(tmp_path, apart)
+    assert pairs == {f"{n}.jpg": [f"text {n}"] for n in range(COUNT)}
+    assert "tar --sort=name" in caplog.text
+
+
+def test_samples_of_the_same_name_are_apart(tmp_path):
+    """As where archives were joined; no member takes the place of another."""
+    files = samples(str, "jpg", "txt")
+    table, _ = read_tar(write_tar(tmp_path / "a.tar", files))
+    import tarfile
+
+    with tarfile.open(tmp_path / "b.tar", "w") as joined:
+        for _ in range(2):
+            with tarfile.open(tmp_path / "a.tar") as one:
+                for member in one:
+                    joined.addfile(member, one.extractfile(member))
+    twice, _ = read_tar(tmp_path / "b.tar")
+    assert twice["txt"].to_pylist() == 2 * table["txt"].to_pylist()
+    assert twice["__key__"].to_pylist() == 2 * [str(n) for n in range(COUNT)]
+
+
+def test_flags_reach_any_member(tmp_path):
+    files = {}
+    for number, content in enumerate(PICTURES):
+        files |= {f"{number}.left.jpg": PICTURES[0], f"{number}.right.jpg": content}
+        files |= {f"{number}.short.txt": b"short", f"{number}.long.text": f"long {number}".encode()}
+        files[f"{number}.meta.json"] = json.dumps({"note": {"de": f"lang {number}"}}).encode()
+    flags = {"image_column": "right.jpg", "caption_columns": ("long.text", "META.json.note.de")}
+    assert imported(tmp_path, files, **flags) == {
+        f"{n}.right.jpg": [f"long {n}", f"lang {n}"] for n in range(COUNT)
+    }
+    with pytest.raises(ConfigError, match=r"no column 'x', .*left\.jpg, right\.jpg"):
+        imported(
+            tmp_path / "..",
+            files,
+            image_column="x",
+        )
+
+
+def test_vectors_of_samples_with_the_same_picture(tmp_path, monkeypatch):
+    """Each sample has a vector of its own, even where the pictures are the same."""
+    monkeypatch.setattr(importer, "_load_encoder", lambda request: None)
+    files = {
+        name: PICTURES[0] if name.endswith("jpg") else each
+        for name, each in samples(str, "jpg", "txt").items()
+    }
+    np.save(tmp_path / "v.npy", np.arange(COUNT * 2.0).reshape(COUNT, 2))
+    vectors = {"encoder": "", "image_vectors": str(tmp_path / "v.npy")}
+    assert imported(tmp_path, files, **vectors) == {str(n): [f"text {n}"] for n in range(COUNT)}
+    content = read_directory(tmp_path / "out")
+    np.testing.assert_array_equal(content["train_ims.npy"][:, 0], np.arange(0, 2 * COUNT, 2))
+
+
+def test_texts_that_are_long_or_broken_are_rejected(tmp_path):
+    files = samples(str, "jpg", "txt")
+    files["0.txt"], files["1.txt"] = b"x " * 10_000, b"caf\xe9"
+    del files["2.txt"], files["3.jpg"]
+    imported(tmp_path, files, max_rejected=0.6)
+    rejected = [
+        line.split(",", 2)[2] for line in read_directory(tmp_path / "out")["rejected.csv"][1:]
+    ]
+    assert [reason.strip('"').partition(":")[0] for reason in rejected] == [
+        "long caption",
+        "broken text",
+        "empty caption",
+        "no image",
+    ]
