@@ -1,4 +1,4 @@
-"""Encoders for imports: all of `data/importing`, and pretrained transformers by our own code.
+"""Encoders for imports: all of `data/encoders`, and pretrained transformers by our own code.
 
 `jax:DIR` reads the same directories as `transformers:DIR` and gives the same features within the
 rounding of float16. It needs no PyTorch and runs on any device of JAX.
