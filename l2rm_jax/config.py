@@ -56,7 +56,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
     config.precision = "float32"
 
     config.data = data = ConfigDict()
-    data.name = ""  # "scenes" generates the built-in data set; any other name is only a label
+    data.name = ""  # "scenes" without data.path is the built-in data set; else only a label
     data.path = ""  # directory with {train,dev,test}_ims.npy and _caps.txt, _caps.tsv or _caps.npy
     data.layout = "precomp"  # layout of that directory; for videos dual_encoding or experts
     data.features = ""  # videos: directory in FeatureData, or the expert's file without its suffix

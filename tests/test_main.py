@@ -52,7 +52,7 @@ MISTAKES = [
     ("--config.method=l3rm", "\n  try: --config.method=l2rm"),
     ("--config=f30k", "data.path: empty"),
     ("--data=/nonexistent", "/nonexistent: no such directory"),
-    ("--config.data.name=scenes --data=/", "data.name is 'scenes', the built-in data set"),
+    ("--config.data.name=scenes --data=/", "/train_ims.npy: no such file"),
     ("evaluate", "--workdir: missing, but l2rm evaluate needs it\n  try: l2rm evaluate --workdir"),
     ("evaluate --workdir=/nonexistent", "no run was started"),
     ("evaluate --workdir=a --config=f30k", "--config: found with a run"),

@@ -12,6 +12,7 @@ from l2rm_jax.audit.kept_table import write_kept_table
 from l2rm_jax.audit.pairs_table import Column, write_table
 from l2rm_jax.audit.review import FITS, WRONG, check_sample
 from l2rm_jax.data.files import new_directory, replace_array, replace_file
+from l2rm_jax.data.stored import SCENES, layout_of
 from l2rm_jax.judging import JUDGEMENT_FILE, Judgement, write_judgement
 from l2rm_jax.judging.judgement import ALTERNATE, KINDS, MATCHED
 from l2rm_jax.judging.verdict import verdict
@@ -170,8 +171,8 @@ def _write_page(
 def _draw_scenes(inputs: Inputs, folder: Path) -> list[Path] | None:
     """Draw the pictures of the built-in data set; None for other data."""
     config = inputs.config
-    draw = config and scene_pictures(f"{config.data.name}:train", config.data, folder)
-    if not draw:
+    if config is None or layout_of(config.data) != SCENES:
         return None
+    draw = scene_pictures(f"{SCENES}:train", config.data, folder)
     folder.mkdir()
     return [draw(None, row) for row in range(len(inputs.ids))]

@@ -17,6 +17,7 @@ from l2rm_jax.data.repeats import undo_repeats
 from l2rm_jax.errors import ConfigError, DataError, Problems, nearest_flag
 
 Images = RegionFeatures | Pixels
+SCENES, PRECOMP = "scenes", "precomp"  # the built-in data set; the layout of SCAN and NCR
 _VIDEO_LAYOUTS = {"dual_encoding": video.read_dual_encoding, "experts": video.read_experts}
 
 
@@ -54,19 +55,34 @@ def open_split(
       DataError: a file is missing or invalid.
       ConfigError: a field does not fit the data set.
     """
-    if in_pixels and not _has_precomp_layout(data_config):
+    layout = layout_of(data_config)
+    if in_pixels and layout != PRECOMP:
         raise ConfigError(
-            f"data.name: {data_config.name!r}, data.layout: {data_config.layout!r}: its images are "
-            "features, expected a directory with pictures (train_pixels.npy) for the pretrained "
-            "image encoder"
+            f"data.layout: its images are features ({layout}), expected a directory with pictures "
+            "(train_pixels.npy) for the pretrained image encoder"
         )
-    if data_config.name == "scenes":
+    if layout == SCENES:
         return _generate_scenes(data_config, split)
-    if _has_precomp_layout(data_config):
+    if layout == PRECOMP:
         return read_files(data_config.path, split, in_words, in_pixels)
-    read = _VIDEO_LAYOUTS[data_config.layout]
+    read = _VIDEO_LAYOUTS[layout]
     videos = read(data_config.path, split, data_config.features, data_config.max_frames)
     return StoredSplit(split, videos.videos, videos.captions, videos.caption_video)
+
+
+def layout_of(data_config: Any) -> str:
+    """How the data lie: `SCENES`, which are generated, `PRECOMP`, or a layout of videos.
+
+    Data that lie in a directory are never the built-in ones, whatever they are called.
+
+    Raises:
+      ConfigError: the layout is unknown.
+    """
+    layouts = (PRECOMP, *_VIDEO_LAYOUTS)
+    if data_config.layout not in layouts:
+        raise ConfigError(f"data.layout: {data_config.layout!r} is none of {', '.join(layouts)}")
+    is_built_in = data_config.name == SCENES and not data_config.path
+    return SCENES if is_built_in else data_config.layout
 
 
 def read_files(
@@ -120,7 +136,7 @@ def open_images(data_config: Any, split: str, in_pixels: bool = False) -> Images
     Raises:
       DataError, ConfigError: as `open_split`.
     """
-    if _has_precomp_layout(data_config):
+    if layout_of(data_config) == PRECOMP:
         directory = _check_directory(data_config.path)
         return read_images(directory, split, in_pixels, clip_counts=True)
     return open_split(data_config, split, in_pixels=in_pixels).images
@@ -164,7 +180,7 @@ def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
     Raises:
       DataError, ConfigError: as `open_split`.
     """
-    if not _has_precomp_layout(data_config):
+    if layout_of(data_config) != PRECOMP:
         return None
     file = _caption_vector_file(_check_directory(data_config.path), split)
     return RegionFeatures.read(file, clip_counts=True) if file.exists() else None
@@ -221,25 +237,7 @@ def check_caption_kinds(splits: Sequence[StoredSplit]) -> None:
         raise DataError(*problems)
 
 
-def _has_precomp_layout(config: Any) -> bool:
-    """Whether the data are files in the layout of SCAN and NCR.
-
-    Raises:
-      ConfigError: the layout is unknown.
-    """
-    layouts = ("precomp", *_VIDEO_LAYOUTS)
-    if config.layout not in layouts:
-        raise ConfigError(f"data.layout: {config.layout!r} is none of {', '.join(layouts)}")
-    return config.name != "scenes" and config.layout == "precomp"
-
-
 def _generate_scenes(config: Any, split: str) -> StoredSplit:
-    if config.path:
-        raise ConfigError(
-            f"data.path is {config.path!r}, but data.name is 'scenes', the built-in data set, "
-            "which has no files; expected another data.name",
-            hint="--config.data.name=mine",
-        )
     made = scenes.generate(getattr(config, f"scenes_{split}", 0), config.scenes_seed, split)
     images = RegionFeatures.from_array(made.features, f"scenes/{split}")
     caption_image = np.arange(len(made.captions)) // (len(made.captions) // len(images))

@@ -159,7 +159,7 @@ def forward(
         batch.lengths,
         batch.regions,
         train=True,
-        method="global_similarity",
+        method=RetrievalModel.global_similarity,
         rngs={"dropout": key},
         mutable=["batch_stats"],
     )
@@ -170,7 +170,7 @@ def evaluate(model: RetrievalModel, state: TrainState, batch: Any) -> Float[Arra
     """Eval-mode similarities of the global batch."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     inputs = (batch.images, batch.tokens, batch.lengths, batch.regions)
-    return model.apply(variables, *inputs, method="global_similarity")
+    return model.apply(variables, *inputs, method=RetrievalModel.global_similarity)
 
 
 def mean_vectors(

@@ -27,6 +27,7 @@ from l2rm_jax.methods.cost import (
 )
 from l2rm_jax.methods.registry import register_method
 from l2rm_jax.methods.split import SPLITS, split, warmup_pairs
+from l2rm_jax.models.retrieval import RetrievalModel
 from l2rm_jax.ot import partial_sinkhorn
 
 WARMUP_LOSSES = {
@@ -143,7 +144,7 @@ def _score_replicated(model, state: TrainState, images, regions, captions) -> Fl
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     local = model.clone(axis_name=None)
     inputs = (images, captions.tokens, captions.lengths, regions)
-    sims = local.apply(variables, *inputs, method="global_similarity")
+    sims = local.apply(variables, *inputs, method=RetrievalModel.global_similarity)
     if model.axis_name is None:
         return sims
     return jax.lax.all_gather(sims, model.axis_name, axis=1, tiled=True)

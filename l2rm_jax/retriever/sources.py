@@ -19,11 +19,16 @@ from l2rm_jax.data.pictures import prepare_all
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import read_record
 from l2rm_jax.data.scenes.drawing import write_png
-from l2rm_jax.data.stored import StoredSplit, open_split, read_images
+from l2rm_jax.data.stored import (
+    PRECOMP,
+    SCENES,
+    StoredSplit,
+    open_split,
+    read_images,
+)
 from l2rm_jax.errors import ConfigError, DataError, nearest_flag
 
 SPLIT = "test"  # of a directory that is named alone
-SCENES = "scenes"
 
 Images = str | Path | np.ndarray | Sequence[Any]
 Captions = str | Sequence[str] | np.ndarray | RegionFeatures
@@ -174,12 +179,10 @@ def open_named_split(name: str, data_config: ConfigDict, in_pixels: bool = False
             f"{name}: {directory} is no directory, expected DIR:split",
             hint=nearest_flag("gallery", directory, f":{split}"),
         )
-    if config.name == SCENES:
-        config.layout = "precomp"
     config.update({"name": Path(directory).name, "path": directory})
     path = Path(directory)
     has_captions = caption_files(path, split) or (path / f"{split}_caps.npy").exists()
-    if config.layout == "precomp" and not has_captions:
+    if config.layout == PRECOMP and not has_captions:
         images = read_images(path, split, in_pixels)
         return StoredSplit(split, images, [], np.zeros(0, np.int64))
     return open_split(config, split, in_pixels=in_pixels)

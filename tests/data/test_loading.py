@@ -211,6 +211,11 @@ def test_given_vocabulary_and_index_are_used(directory, tmp_path):
         assert data.mismatch.source == str(tmp_path / "index.npy")
 
 
+def test_a_directory_may_be_called_scenes(directory):
+    data = load_data(*configs(directory, name="scenes"), workdir=None)
+    assert [len(split) for split in (data.train, data.dev, data.test)] == [60, 25, 30]
+
+
 def test_built_in_scenes(tmp_path):
     data_config, noise = configs(name="scenes")
     counts = {"scenes_train": 30, "scenes_dev": 4, "scenes_test": 6, "scenes_seed": 0}
