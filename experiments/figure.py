@@ -32,6 +32,7 @@ matplotlib.rcParams.update(
         "grid.color": "#dddddd",
         "legend.frameon": False,
         "errorbar.capsize": 3,
+        "svg.hashsalt": "l2rm_jax",
     }
 )
 
@@ -44,11 +45,13 @@ def method_style(method: str) -> dict:
     return {"color": PALETTE[number], "marker": MARKERS[number], "label": method}
 
 
-def save(figure: Figure, out: Path, name: str) -> None:
-    """Write `out/name.png` and print its path."""
+def save(figure: Figure, out: Path, name: str, ending: str = "png") -> None:
+    """Write `out/name.png`, or with another ending, and print its path."""
     out.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out / f"{name}.png")
-    print(out / f"{name}.png")
+    file = out / f"{name}.{ending}"
+    about = {"metadata": {"Date": None}} if ending == "svg" else {}  # the same bytes on any day
+    figure.savefig(file, **about)
+    print(file)
 
 
 def read_rows(files: Iterable[Path], columns: Sequence[str]) -> list[Row]:

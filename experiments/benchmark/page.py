@@ -5,6 +5,7 @@ from html import escape
 from pathlib import Path
 
 from experiments.benchmark.figures import Curves, curve_figure, rate_figure, to_svg
+from experiments.benchmark.overview import overview_table
 from experiments.benchmark.records import Record, read_records
 from experiments.benchmark.tables import Cell, Table, all_tables
 from l2rm_jax.errors import DataError
@@ -29,7 +30,7 @@ def markdown(name: str, records: Sequence[Record], total: int) -> str:
       total: how many runs the suite has.
     """
     parts = [f"# Benchmark {name}", _sentence(records, total), _LEGEND]
-    parts += [f"## {table.title}\n\n{markdown_table(table)}" for table in all_tables(records)]
+    parts += [f"## {table.title}\n\n{markdown_table(table)}" for table in _tables(records)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -47,7 +48,7 @@ def find_table(path: Path, title: str) -> Table:
       DataError: there is no such file, or none of its tables has the title.
     """
     records = read_records(path)
-    tables = {table.title: table for table in all_tables(records)} if records else {}
+    tables = {table.title: table for table in _tables(records)} if records else {}
     if title not in tables:
         raise DataError(f"{path}: no table {title!r}, expected of {', '.join(tables) or 'no rows'}")
     return tables[title]
@@ -72,7 +73,7 @@ def html(name: str, records: Sequence[Record], total: int, curves: Curves) -> st
         if figure := curve_figure(curves, protocol, rate, names):
             title = f"Validation rSum by epoch, protocol {protocol}, rate {rate}"
             body.append(_figure(title, to_svg(figure)))
-    body += [_table(table) for table in all_tables(records)]
+    body += [_table(table) for table in _tables(records)]
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -80,6 +81,12 @@ def html(name: str, records: Sequence[Record], total: int, curves: Curves) -> st
         f"<title>Benchmark {escape(name)}</title>\n<style>\n{_STYLE.read_text()}</style>\n"
         "</head>\n<body>\n" + "\n".join(body) + "\n</body>\n</html>\n"
     )
+
+
+def _tables(records: Sequence[Record]) -> list[Table]:
+    """All tables; the overview first, if its runs are there."""
+    overview = overview_table(records)
+    return [*([overview] if overview else []), *all_tables(records)]
 
 
 def _sentence(records: Sequence[Record], total: int) -> str:

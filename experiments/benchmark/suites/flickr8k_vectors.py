@@ -6,25 +6,33 @@ cross-fitting; those of two networks are trained with one, too.
 
 from experiments.benchmark.rows import CLOSED_FORM, DEEP, ROWS
 from experiments.benchmark.suite import Grid, Row, Suite
-from experiments.crossfit import DEV_IMAGES
+from experiments.crossfit import DEV_IMAGES, KEPT
 
 _RECIPE = {"method": "infonce", "model.head": "linear"}
 _ONE = {
     f"{method} x1": Row({"method": method, "train.networks": 1}, "loss")
     for method in ("ncr", "bicro", "sps", "cream")
 }
-LINEAR = (*CLOSED_FORM, "recipe linear", "recipe linear x2")
-EVERY = (*LINEAR, *DEEP, *_ONE)
-CLEAN = tuple(row for row in EVERY if row not in ("truth", "infonce kept"))  # as these drop nothing
+# Methods without a split train on the pairs that cross-fitting keeps.
+_KEPT = {
+    f"{method} kept": Row({**ROWS[method].changes, **KEPT}, "crossfit", drops=True)
+    for method in ("triplet", "rcl", "crcl")
+}
+_RECIPES = {
+    "recipe linear": Row(_RECIPE, "crossfit", config="recipes:linear"),
+    "recipe linear x2": Row(_RECIPE, "crossfit", config="recipes:recall"),
+    "recipe unjudged": Row({**_RECIPE, "train.draw": "even"}, config="recipes:linear"),
+    "recipe truth": Row(
+        {**_RECIPE, "train.draw": "even", "data.filter": "truth"}, "truth", config="recipes:linear"
+    ),
+}
+EVERY = (*CLOSED_FORM, *_RECIPES, *DEEP, *_KEPT, *_ONE)
+# Without mismatched pairs, filters drop nothing.
+CLEAN = tuple(row for row in EVERY if "truth" not in row and "kept" not in row)
 
 SUITE = Suite(
     config="flickr8k:vectors",
-    rows={
-        **ROWS,
-        **_ONE,
-        "recipe linear": Row(_RECIPE, "crossfit", config="recipes:linear"),
-        "recipe linear x2": Row(_RECIPE, "crossfit", config="recipes:recall"),
-    },
+    rows={**ROWS, **_KEPT, **_ONE, **_RECIPES},
     grids=(
         Grid(EVERY, ("vse",), ("image",), (0.4, 0.8), (0, 1, 2, 3, 4)),
         Grid(EVERY, ("vse",), ("image",), (0.2, 0.6), (0, 1, 2)),

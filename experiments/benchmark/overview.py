@@ -1,0 +1,51 @@
+"""The table for a reader in a hurry: every method by its own split, and by the cross-fitted one."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from experiments.benchmark.records import Record
+from experiments.benchmark.rows import SPLITTING
+from experiments.benchmark.statistics import mean_of, within_error
+from experiments.benchmark.tables import Cell, Table, by_cell
+
+# A line: the method by itself, and with pairs judged by models that have not seen them.
+PUBLISHED = ("rcl", "crcl", *SPLITTING)
+LINES: Mapping[str, tuple[str, str]] = {
+    "cca": ("cca", "cca weighted"),
+    **{method: (method, f"{method} kept") for method in ("triplet", "infonce", "rcl", "crcl")},
+    **{method: (method, f"{method} crossfit") for method in SPLITTING},
+    "recipe": ("recipe unjudged", "recipe linear"),
+}
+RATES = ("0.4", "0.8")
+PROTOCOL = "image"
+
+
+def overview_table(records: Sequence[Record]) -> Table | None:
+    """Test rSum at two rates, both ways; None unless every cell is there.
+
+    Seconds are the median of a run of the second way.
+    """
+    chosen = [each for each in records if each["protocol"] == PROTOCOL]
+    means = {
+        (row, rate): mean_of([*seeds.values()])
+        for (row, _, _, rate), seeds in by_cell(chosen, "test_rsum").items()
+    }
+    columns = [
+        [means.get((rows[way], rate)) for rows in LINES.values()]
+        for rate in RATES
+        for way in (0, 1)
+    ]
+    if any(mean is None for column in columns for mean in column):
+        return None
+    cells = [
+        [Cell(f"{mean.mean:.0f} ±{mean.deviation:.0f}", kind) for mean, kind in column]
+        for column in (zip(column, within_error(column), strict=True) for column in columns)
+    ]
+    lines = []
+    for name, own in zip(LINES, zip(*cells, strict=True), strict=True):
+        runs = [each for each in chosen if each["row"] == LINES[name][1]]
+        seconds = np.median([float(each["seconds"]) for each in runs])
+        lines.append((Cell(name), Cell(runs[0]["networks"]), *own, Cell(f"{seconds:.0f}")))
+    names = [f"{rate} {way}" for rate in RATES for way in ("own", "cross-fitted")]
+    return Table("Overview", ("method", "networks", *names, "seconds"), lines)
