@@ -6,13 +6,14 @@ from pathlib import Path
 
 from experiments.benchmark.figures import Curves, curve_figure, rate_figure, to_svg
 from experiments.benchmark.overview import overview_table
-from experiments.benchmark.records import Record, read_records
+from experiments.benchmark.records import Record, complete, read_records
 from experiments.benchmark.tables import Cell, Table, all_tables
 from l2rm_jax.errors import DataError
 
 _STYLE = Path(__file__).with_name("page.css")
 _MARKS = {"best": "**{}**", "close": "*{}*", "": "{}"}
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_COMPLETE = ", complete"
 _LEGEND = (
     "Mean and standard deviation over seeds, their number in brackets. The best of a column is "
     "bold; rows within its standard error are in italics (one seed has none). Validation chooses "
@@ -41,13 +42,18 @@ def markdown_table(table: Table) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def find_table(path: Path, title: str) -> Table:
+def find_table(path: Path, asked: str) -> Table:
     """Return a table of a kept file of rows, by its title.
+
+    With `, complete` after the title, rows leave it that were run with fewer than three seeds
+    where others were run.
 
     Raises:
       DataError: there is no such file, or none of its tables has the title.
     """
-    records = read_records(path)
+    records, title = read_records(path), asked.removesuffix(_COMPLETE)
+    if title != asked:
+        records = complete(records)
     tables = {table.title: table for table in _tables(records)} if records else {}
     if title not in tables:
         raise DataError(f"{path}: no table {title!r}, expected of {', '.join(tables) or 'no rows'}")

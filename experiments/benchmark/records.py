@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,24 @@ def read_records(path: Path) -> list[Record]:
     if tuple(reader.fieldnames or ()) != COLUMNS:
         raise DataError(f"{path}: columns {reader.fieldnames}, expected {', '.join(COLUMNS)}")
     return rows
+
+
+def complete(records: Sequence[Record], seeds: int = 3) -> list[Record]:
+    """Return the rows of tables without holes: with `seeds` at least at each rate of a protocol."""
+    counts = Counter(
+        (each["row"], each["head"], each["protocol"], each["rate_asked"]) for each in records
+    )
+    rates: dict[tuple[str, str], set[str]] = {}
+    for _, head, protocol, rate in counts:
+        rates.setdefault((head, protocol), set()).add(rate)
+    return [
+        each
+        for each in records
+        if all(
+            counts[each["row"], each["head"], each["protocol"], rate] >= seeds
+            for rate in rates[each["head"], each["protocol"]]
+        )
+    ]
 
 
 def merged(new: Sequence[Record], old: Sequence[Record], names: Sequence[str]) -> list[Record]:

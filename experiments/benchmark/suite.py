@@ -162,6 +162,8 @@ def make_cell(
     if path:
         changes["data.path"] = str(path.absolute())
     config = with_changes(config, {**changes, **row.changes})
+    if config.data.filter == "truth" and not config.mismatch.rate:
+        config.data.filter = "none"  # it would drop nothing, which is an error
     if pretrained and config.model.text_encoder != WORDS:
         config.model.pretrained = str(pretrained.absolute())
     if row.drops:

@@ -323,6 +323,10 @@ def test_tables_from_kept_rows(finished, monkeypatch):
     assert cell == (f"{np.mean(values):.1f} ±{np.std(values, ddof=1):.1f} (2)", "best")
     mark = f"<!-- table: {finished / 'kept.csv'}, {test.title} -->\n<!-- end table -->"
     assert page.markdown_table(test) in updated(mark, Path("page.md"))
+    whole = [{**row, "seed": str(seed)} for row in rows for seed in range(3)]
+    some = [row for row in whole if (row["row"], row["rate_asked"]) != ("l2rm", "0.8")]
+    assert {row["row"] for row in records.complete(some)} == {"cca", "infonce", "kept"}
+    assert records.complete(rows) == []  # of two seeds
     with pytest.raises(DataError, match="no table 'Nothing', expected of Validation rSum"):
         updated(mark.replace(test.title, "Nothing"), Path("page.md"))
 
