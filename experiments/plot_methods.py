@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.benchmark.overview import LINES, PROTOCOL, PUBLISHED
+from experiments.benchmark.overview import LINES, PUBLISHED
 from experiments.benchmark.records import Record, read_records
 from experiments.benchmark.statistics import mean_of
 from experiments.benchmark.tables import by_cell
 from experiments.figure import MARKERS, PALETTE, save
 from experiments.sweep import start
 
+PROTOCOL = "image"
 CEILING, NOTHING_WRONG = "recipe truth", "recipe unjudged"
 
 

@@ -27,10 +27,9 @@ ROOT = Path(__file__).parents[1]
 EXPERIMENTS = Path(__file__).parent
 PAGES = (
     "README.md",
-    "experiments/COMPARED.md",
-    "experiments/FLICKR8K.md",
     "experiments/RESULTS.md",
     "experiments/results/README.md",
+    "experiments/results/SMALLER.md",
     "experiments/bench/README.md",
     "l2rm_jax/audit/README.md",
     "l2rm_jax/judging/README.md",

@@ -18,15 +18,14 @@ LINES: Mapping[str, tuple[str, str]] = {
     "recipe": ("recipe unjudged", "recipe linear"),
 }
 RATES = ("0.4", "0.8")
-PROTOCOL = "image"
 
 
-def overview_table(records: Sequence[Record]) -> Table | None:
+def overview_table(records: Sequence[Record], protocol: str) -> Table | None:
     """Test rSum at two rates, both ways; None unless every cell is there.
 
     Seconds are the median of a run of the second way.
     """
-    chosen = [each for each in records if each["protocol"] == PROTOCOL]
+    chosen = [each for each in records if each["protocol"] == protocol]
     means = {
         (row, rate): mean_of([*seeds.values()])
         for (row, _, _, rate), seeds in by_cell(chosen, "test_rsum").items()
@@ -48,4 +47,4 @@ def overview_table(records: Sequence[Record]) -> Table | None:
         seconds = np.median([float(each["seconds"]) for each in runs])
         lines.append((Cell(name), Cell(runs[0]["networks"]), *own, Cell(f"{seconds:.0f}")))
     names = [f"{rate} {way}" for rate in RATES for way in ("own", "cross-fitted")]
-    return Table("Overview", ("method", "networks", *names, "seconds"), lines)
+    return Table(f"Overview, protocol {protocol}", ("method", "networks", *names, "seconds"), lines)

@@ -90,9 +90,10 @@ def html(name: str, records: Sequence[Record], total: int, curves: Curves) -> st
 
 
 def _tables(records: Sequence[Record]) -> list[Table]:
-    """All tables; the overview first, if its runs are there."""
-    overview = overview_table(records)
-    return [*([overview] if overview else []), *all_tables(records)]
+    """All tables; first the overviews whose runs are there."""
+    protocols = dict.fromkeys(record["protocol"] for record in records)
+    overviews = [overview_table(records, protocol) for protocol in protocols]
+    return [*filter(None, overviews), *all_tables(records)]
 
 
 def _sentence(records: Sequence[Record], total: int) -> str:

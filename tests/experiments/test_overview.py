@@ -21,7 +21,7 @@ def make_records(better="decl", rates=("0.0", *RATES)):
 
 
 def test_every_method_has_a_line_without_an_empty_cell():
-    table = overview_table(make_records())
+    table = overview_table(make_records(), "image")
     assert [row[0].text for row in table.rows] == list(LINES)
     lines = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert lines["sps"] == ["1", "108 ±1", "101 ±1", "108 ±1", "101 ±1", "10"]
@@ -32,7 +32,8 @@ def test_every_method_has_a_line_without_an_empty_cell():
 @pytest.mark.parametrize("row", ["sps", "recipe linear", "cca weighted"])
 def test_a_table_with_a_hole_is_not_shown(row):
     records = [each for each in make_records() if (each["row"], each["rate_asked"]) != (row, "0.8")]
-    assert overview_table(records) is None
+    assert overview_table(make_records(), "caption") is None
+    assert overview_table(records, "image") is None
 
 
 def test_the_figure_chooses_by_validation():
