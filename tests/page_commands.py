@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import sweep
+from experiments.papers import sweep
 from l2rm_jax.audit.command import check_detector_of_audit
 from l2rm_jax.command_line.help import answer
 from l2rm_jax.command_line.parse import parse
@@ -89,7 +89,7 @@ def command_problem(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str | 
         try:
             if module in ("l2rm", "l2rm_jax", "l2rm_jax.main"):
                 _parse_flags()
-            elif module.split(".")[0] == "experiments":
+            elif module.split(".")[0] in ("experiments", "tests"):
                 _parse_arguments(module, patch)
         except ModuleNotFoundError as error:
             if error.name != "torch":  # the extra that one benchmark needs

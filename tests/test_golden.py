@@ -1,4 +1,4 @@
-"""This code against the authors' golden arrays: asserts what `experiments.fidelity` prints.
+"""This code against the authors' golden arrays: asserts what `tests.golden.fidelity` prints.
 
 The environment variable `L2RM_GOLDEN` names another directory of the same layout.
 """
@@ -8,9 +8,9 @@ import shutil
 import numpy as np
 import pytest
 
-from experiments.fidelity import comparing, parts
-from experiments.fidelity.__main__ import GOLDEN, main
-from experiments.fidelity.arrays import Arrays, difference
+from tests.golden.fidelity import comparing, parts
+from tests.golden.fidelity.__main__ import GOLDEN, main
+from tests.golden.fidelity.arrays import Arrays, difference
 
 FILES = comparing.compared_files(GOLDEN)
 # Parts of the names of files that take about five seconds or more: training steps, and some heads.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import results_page
+from experiments.pages import results_page
 from l2rm_jax.config import default, flat
 from tests.page_commands import command_problem, commands
 
@@ -168,13 +168,13 @@ def test_commands_of_a_script():
         ("l2rm_jax.main train now", "now: not a flag"),
         ("l2rm chek", "no such mode"),
         ("experiments.missing --out=x", "No module named 'experiments.missing'"),
-        ("experiments.sweep --out=x", "required: --config"),
-        ("experiments.sweep --config=configs/missing.py --out=x", "no such config file"),
-        ("experiments.sweep --config=configs/scenes.py --out=x --st a=1", "unrecognized"),
-        ("experiments.flickr8k --out=x --set train.epoch=1", "train.epoch"),
-        ("experiments.flickr8k --out=x --vary method=l2rm,none", "none"),
+        ("experiments.papers.sweep --out=x", "required: --config"),
+        ("experiments.papers.sweep --config=configs/missing.py --out=x", "no such config file"),
+        ("experiments.papers.sweep --config=configs/scenes.py --out=x --st a=1", "unrecognized"),
+        ("experiments.papers.flickr8k --out=x --set train.epoch=1", "train.epoch"),
+        ("experiments.papers.flickr8k --out=x --vary method=l2rm,none", "none"),
         ("experiments.bench.step --head=saf --batch=two", "two"),
-        ("experiments.fidelity --out=x", "takes no arguments"),
+        ("tests.golden.fidelity --out=x", "takes no arguments"),
     ],
 )
 def test_wrong_commands_are_seen(command, reason, monkeypatch):
@@ -189,9 +189,9 @@ def test_wrong_commands_are_seen(command, reason, monkeypatch):
         "l2rm_jax --mode=evaluate --workdir=a --proposer=c --candidates=20 --candidates=0",
         "l2rm evaluate --workdir=a --workdir=b --data=DIR:test",
         "l2rm evaluate --help",
-        "experiments.sweep --config=configs/scenes.py:quick --out=x --vary seed=0,1",
+        "experiments.papers.sweep --config=configs/scenes.py:quick --out=x --vary seed=0,1",
         "experiments.bench.step --head=saf --batch=2",
-        "experiments.fidelity",
+        "tests.golden.fidelity",
         "l2rm_jax.main --config=PATH/mine.py",
         "pytest --whatever",
     ],

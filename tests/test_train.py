@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.rematching import rematch
+from experiments.papers.rematching import rematch
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, DivergedError
 from l2rm_jax.evaluate import evaluate_runs

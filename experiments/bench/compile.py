@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.bench.measure import parser, report, spread
 from experiments.bench.step import prepare
-from experiments.sweep import start
+from experiments.papers.sweep import start
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.methods import METHODS
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.bench.measure import data_parser, dataset, report, spread
-from experiments.sweep import start
+from experiments.papers.sweep import start
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.streams import TrainStream
 

@@ -5,9 +5,9 @@ python -m experiments.bench.methods --embed_dim=256 --sim_dim=64 --batch=32 --cs
 A round takes one step of every method, with a batch of each of its streams: the step after the
 warm-up that does the most. The table has the median over the rounds of the time in units of that of
 `triplet` in the same round; the operations of all matrix products in the same unit (see
-`experiments.work`); and what the outline of the method lets expect. The time is that of the
-processor, summed over threads, which processes beside this one change much less than the time on
-the clock; on an accelerator it means nothing.
+`experiments.machines.work`); and what the outline of the method lets expect. The time is that of
+the processor, summed over threads, which processes beside this one change much less than the time
+on the clock; on an accelerator it means nothing.
 """
 
 import argparse
@@ -21,8 +21,8 @@ import numpy as np
 
 from experiments.bench.measure import VOCABULARY, parser, report
 from experiments.bench.step import make_step
-from experiments.sweep import start
-from experiments.work import bench_operations, step_config
+from experiments.machines.work import bench_operations, step_config
+from experiments.papers.sweep import start
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model

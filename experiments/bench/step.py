@@ -3,8 +3,8 @@
 By default times a whole step of L2RM after the warm-up: the update of the learned cost, the forward
 and backward passes of matched and mismatched pairs, transport, Adam, and the transfer of the batch
 to the devices. `matrix_gflops` is the number of operations of all matrix products, recomputed ones
-included, divided by the time of the step (see `experiments.work`). `--trace=DIR` writes a profile
-of the timed steps for TensorBoard or Perfetto.
+included, divided by the time of the step (see `experiments.machines.work`). `--trace=DIR` writes a
+profile of the timed steps for TensorBoard or Perfetto.
 """
 
 import argparse
@@ -24,8 +24,8 @@ from experiments.bench.measure import (
     report,
     spread,
 )
-from experiments.sweep import start
-from experiments.work import bench_operations, step_batches, step_config
+from experiments.machines.work import bench_operations, step_batches, step_config
+from experiments.papers.sweep import start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.devices.parallel import AXIS, Replicas, matmul_precision
 from l2rm_jax.devices.programs import Program

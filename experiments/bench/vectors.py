@@ -3,8 +3,8 @@
 python -m experiments.bench.vectors --csv=FILE
 
 Images are random unit vectors and captions noisy copies of them. Each size runs in a process of its
-own, whose memory is read while it works, as in `experiments.memory`. A size of 20,000 takes some
-minutes. Linux only.
+own, whose memory is read while it works, as in `experiments.machines.memory`. A size of 20,000
+takes some minutes. Linux only.
 """
 
 import argparse

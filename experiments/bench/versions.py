@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.csv_rows import write_rows
-from experiments.sweep import start
+from experiments.papers.sweep import start
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = ("--embed_dim=256", "--sim_dim=64")

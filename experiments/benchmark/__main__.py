@@ -23,10 +23,10 @@ from pathlib import Path
 from experiments.benchmark import page, records, tables
 from experiments.benchmark.pool import run_cells
 from experiments.benchmark.suite import Cell, cells, find_suite, suite_names
-from experiments.crossfit import values_of
 from experiments.csv_rows import write_rows
-from experiments.runs import epoch_records
-from experiments.sweep import start
+from experiments.judging.crossfit import values_of
+from experiments.papers.runs import epoch_records
+from experiments.papers.sweep import start
 from l2rm_jax import console
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import ConfigError

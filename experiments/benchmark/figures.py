@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from experiments.benchmark.records import Record
 from experiments.benchmark.statistics import mean_of
 from experiments.benchmark.tables import LINEAR, by_cell
-from experiments.plot_validation import STYLES
+from experiments.papers.plot_validation import STYLES
 
 # By cell: validation rSum of each epoch, of each seed.
 Curves = Mapping[tuple[str, str, str, str], Sequence[Sequence[float]]]

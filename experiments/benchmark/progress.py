@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.benchmark.suite import Cell
-from experiments.runs import epoch_records, total_epochs
+from experiments.papers.runs import epoch_records, total_epochs
 from l2rm_jax.console import clock
 from l2rm_jax.run.results import RESULTS_FILE
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from experiments.benchmark.pool import COST_FILE
 from experiments.benchmark.suite import Cell, Suite
-from experiments.runs import RECALLS, epoch_records, read_log
-from experiments.sweep import result_row
+from experiments.papers.runs import RECALLS, epoch_records, read_log
+from experiments.papers.sweep import result_row
 from l2rm_jax.errors import DataError
 from l2rm_jax.run.log import EPOCH_KINDS
 from l2rm_jax.run.results import RESULTS_FILE

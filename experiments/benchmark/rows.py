@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from experiments.benchmark.suite import Row
-from experiments.crossfit import KEPT
+from experiments.judging.crossfit import KEPT
 
 SPLITTING = ("l2rm", "rcsl_nc", "decl", "ncr", "bicro", "sps", "cream")
 CLOSED_FORM = ("cca", "cca weighted", "cca rematched")

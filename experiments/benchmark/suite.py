@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from experiments.benchmark import suites
-from experiments.crossfit import equal_updates
+from experiments.judging.crossfit import equal_updates
 from l2rm_jax.config import NEEDED_HEADS, set_epochs
 from l2rm_jax.data import mismatch
 from l2rm_jax.errors import ConfigError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments import sweep
+from experiments.papers import sweep
 from l2rm_jax.run.config_file import write_config
 from tests.experiments.finished_runs import leave_run
 

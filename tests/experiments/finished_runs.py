@@ -5,12 +5,12 @@ import json
 import sys
 from pathlib import Path
 
-from experiments import sweep
-from experiments.runs import RECALLS
+from experiments.papers import sweep
+from experiments.papers.runs import RECALLS
 from l2rm_jax.run.config_file import write_config
 from l2rm_jax.run.results import write_json
 
-CONFIG = str(Path(sweep.__file__).parents[1] / "configs" / "scenes.py")
+CONFIG = str(Path(sweep.__file__).parents[2] / "configs" / "scenes.py")
 
 
 def recalls(rsum: float) -> dict:

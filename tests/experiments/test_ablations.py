@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from experiments import ablations, plot_similarities
-from experiments.sweep import load_config
+from experiments.papers import ablations, plot_similarities
+from experiments.papers.sweep import load_config
 from l2rm_jax.config import flat
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.run.inputs import check_settings

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import audit_walk
+from experiments.judging import audit_walk
 from l2rm_jax.audit.review import check_sample, draw_review, read_decisions, reviewed_rate
 from tests.experiments.finished_runs import leave_run
 

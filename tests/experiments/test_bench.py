@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from experiments import work
 from experiments.bench import compile, epoch, input, methods, pretrained, score, step
+from experiments.machines import work
 from tests.models.pretrained.golden import GOLDEN
 
 DATA = ("--regions=3", "--features=6", "--repeats=2")

@@ -17,8 +17,8 @@ from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import page, pool, progress, records, tables
 from experiments.benchmark.statistics import Mean, mean_of, paired_difference, within_error
 from experiments.benchmark.suite import Cell, Grid, Row, Suite, cells, find_suite, suite_names
-from experiments.results_page import updated
-from experiments.runs import total_epochs
+from experiments.pages.results_page import updated
+from experiments.papers.runs import total_epochs
 from l2rm_jax.config import flat
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.models import WORDS

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.fidelity.__main__ import GOLDEN
-from experiments.fidelity.arrays import Arrays
-from experiments.fidelity.training import NOISY
+from tests.golden.fidelity.__main__ import GOLDEN
+from tests.golden.fidelity.arrays import Arrays
+from tests.golden.fidelity.training import NOISY
 
 torch = pytest.importorskip("torch")
 from experiments.bench import caption_loop, peer, score  # noqa: E402  (need torch)

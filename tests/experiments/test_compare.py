@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from experiments import compare
-from experiments.groups import group_runs
-from experiments.plot_validation import STYLES, plot
-from experiments.runs import RECALLS, find_runs, read_run
+from experiments.papers import compare
+from experiments.papers.groups import group_runs
+from experiments.papers.plot_validation import STYLES, plot
+from experiments.papers.runs import RECALLS, find_runs, read_run
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.run.config_file import with_changes, write_config

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments import coverage
+from experiments.judging import coverage
 
 
 def test_sets_are_as_they_are_asked_for():

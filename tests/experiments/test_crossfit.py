@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments import crossfit, plot_crossfit
 from experiments.figure import read_rows
+from experiments.judging import crossfit, plot_crossfit
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging.detectors import linear
 

@@ -4,7 +4,7 @@ import csv
 import re
 from fnmatch import fnmatch
 
-from experiments.results_page import EXPERIMENTS, ROOT
+from experiments.pages.results_page import EXPERIMENTS, ROOT
 
 TESTS = ROOT / "tests"
 CITED = re.compile(r"`(\w+)(?:: ([^`]*))?`")  # `d_losses: losses, relative`

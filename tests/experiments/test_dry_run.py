@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from experiments import dry_run
-from experiments.hlo import estimated_cycles
-from experiments.machines import MACHINES
+from experiments.machines import dry_run
+from experiments.machines.hlo import estimated_cycles
+from experiments.machines.known import MACHINES
 from l2rm_jax.errors import ConfigError
 from tests.grid import tiny_config
 

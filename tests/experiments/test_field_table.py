@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments import field_table
+from experiments.pages import field_table
 from l2rm_jax.config import default, flat
 from l2rm_jax.errors import DataError
 

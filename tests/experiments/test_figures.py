@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from experiments import (
-    figure,
+from experiments import figure
+from experiments.papers import (
     plot_alignments,
     plot_costs,
     plot_pair,
@@ -20,7 +20,7 @@ from experiments import (
     plot_rematched,
     plot_rho,
 )
-from experiments.rematching import Alignment, Rematched
+from experiments.papers.rematching import Alignment, Rematched
 from l2rm_jax import config as defaults
 from l2rm_jax.data import scenes
 from l2rm_jax.data.loading import load_data

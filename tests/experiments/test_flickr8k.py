@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import flickr8k, semi_paired
+from experiments.papers import flickr8k, semi_paired
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
 from tests.experiments.finished_runs import command, leave_run

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from experiments import heads
+from experiments.papers import heads
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models.vse import VSE

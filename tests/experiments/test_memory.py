@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import memory
+from experiments.machines import memory
 
 SMALL, LARGE = 64, memory.uneven(640)  # images, half a GiB and five
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments import plot_methods
+from experiments.benchmark import plot_methods
 from experiments.benchmark.overview import LINES, PUBLISHED, RATES, overview_table
 
 

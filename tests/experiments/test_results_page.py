@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments import results_page
+from experiments.pages import results_page
 from l2rm_jax.errors import DataError
 
 CSVS = sorted((results_page.EXPERIMENTS / "results").glob("*.csv"))

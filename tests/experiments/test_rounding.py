@@ -11,7 +11,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-from experiments.precision import round_products
+from experiments.papers.precision import round_products
 from l2rm_jax.devices.parallel import matmul_precision
 
 round_products()

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import scaling, work
+from experiments.machines import scaling, work
 from l2rm_jax.errors import ConfigError
 from tests.grid import tiny_config
 

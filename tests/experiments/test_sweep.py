@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from experiments import grid, precision, rcl, sgraf, sweep
+from experiments.papers import grid, precision, rcl, sgraf, sweep
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import METHODS

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from experiments.fidelity.__main__ import GOLDEN
-from experiments.fidelity.arrays import Arrays
 from l2rm_jax import config as defaults
 from l2rm_jax.data.text import Vocabulary
+from tests.golden.fidelity.__main__ import GOLDEN
+from tests.golden.fidelity.arrays import Arrays
 
 # Without PyTorch, every test module that imports this one is skipped.
 torch = pytest.importorskip("torch")

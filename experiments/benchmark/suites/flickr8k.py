@@ -2,7 +2,7 @@
 
 from experiments.benchmark.rows import CLOSED_FORM, DEEP, ROWS
 from experiments.benchmark.suite import Grid, Row, Suite
-from experiments.crossfit import DEV_IMAGES
+from experiments.judging.crossfit import DEV_IMAGES
 
 _RECIPE = {"method": "infonce", "model.head": "linear"}
 LINEAR = (*CLOSED_FORM, "recipe linear", "recipe linear x2")

@@ -1,14 +1,14 @@
 """The first 2000 images of Flickr8k, captions read by a sentence encoder, frozen or trained.
 
-The data are those that `experiments.vectors` writes, one vector an image; their caption vectors are
-not read. No row has dropout in the encoder, as its few epochs need none.
+The data are those that `experiments.papers.vectors` writes, one vector an image; their caption
+vectors are not read. No row has dropout in the encoder, as its few epochs need none.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from experiments.benchmark.suite import Grid, Row, Suite
-from experiments.crossfit import DEV_IMAGES, KEPT
+from experiments.judging.crossfit import DEV_IMAGES, KEPT
 
 _METHOD = {"method": "infonce"}
 _RECIPE = {**_METHOD, "model.head": "linear"}

@@ -1,4 +1,4 @@
-"""The first 2000 images of Flickr8k as frozen vectors, which `experiments.vectors` writes.
+"""The first 2000 images of Flickr8k as frozen vectors, which `experiments.papers.vectors` writes.
 
 A run takes ten to thirty seconds on one core. Every method has its own split and the one of
 cross-fitting; those of two networks are trained with one, too.
@@ -6,7 +6,7 @@ cross-fitting; those of two networks are trained with one, too.
 
 from experiments.benchmark.rows import CLOSED_FORM, DEEP, ROWS
 from experiments.benchmark.suite import Grid, Row, Suite
-from experiments.crossfit import DEV_IMAGES, KEPT
+from experiments.judging.crossfit import DEV_IMAGES, KEPT
 
 _RECIPE = {"method": "infonce", "model.head": "linear"}
 _ONE = {

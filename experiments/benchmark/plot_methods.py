@@ -1,0 +1,86 @@
+"""Test rSum by rate of mismatch: the recipe, the best published method, and what bounds them.
+
+python -m experiments.benchmark.plot_methods experiments/results/benchmark_flickr8k_vectors.csv \
+    --out=figures
+
+Reads the rows of a benchmark (`experiments.benchmark --csv`) with protocol `image`. The best
+published method is the one with the highest mean validation rSum over the rates, by its own split.
+Where no pair is mismatched, the ceiling is the recipe on all pairs.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.benchmark.overview import LINES, PUBLISHED
+from experiments.benchmark.records import Record, read_records
+from experiments.benchmark.statistics import mean_of
+from experiments.benchmark.tables import by_cell
+from experiments.figure import MARKERS, PALETTE, save
+from experiments.papers.sweep import start
+
+PROTOCOL = "image"
+CEILING, NOTHING_WRONG = "recipe truth", "recipe unjudged"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("rows", type=Path, help="rows of a benchmark")
+    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
+    arguments = parser.parse_args()
+    records = [row for row in read_records(arguments.rows) if row["protocol"] == PROTOCOL]
+    save(plot(records), arguments.out, "methods", "svg")
+
+
+def plot(records: Sequence[Record]) -> Figure:
+    """Draw mean and standard deviation over seeds."""
+    best = best_published(records)
+    lines = {
+        "recipe, true pairs only": (CEILING, NOTHING_WRONG),
+        "recipe": ("recipe linear",),
+        f"{best}, cross-fitted split": (LINES[best][1],),
+        f"{best}, own split": (best,),
+        "cca, all pairs": ("cca",),
+    }
+    values = by_cell(records, "test_rsum")
+    figure = Figure(figsize=(6.4, 3.8))
+    axes = figure.subplots()
+    for number, (label, rows) in enumerate(lines.items()):
+        found = {
+            float(key[3]): [*each.values()]
+            for row in rows[::-1]
+            for key, each in values.items()
+            if key[0] == row and (row != NOTHING_WRONG or float(key[3]) == 0)
+        }
+        rates = sorted(found)
+        means = [mean_of(found[rate]) for rate in rates]
+        style = {"color": PALETTE[number], "marker": MARKERS[number], "label": label}
+        axes.errorbar(
+            rates, [each.mean for each in means], [each.deviation for each in means], **style
+        )
+    axes.set(xlabel="mismatch rate", ylabel="test rSum (of 600)")
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def best_published(records: Sequence[Record]) -> str:
+    """The published method that is best on validation by its own split, over all rates."""
+    values = by_cell(records, "dev_rsum")
+
+    def mean(method: str) -> float:
+        rates = [np.mean([*each.values()]) for key, each in values.items() if key[0] == method]
+        return float(np.mean(rates))
+
+    return max(
+        (method for method in PUBLISHED if any(key[0] == method for key in values)), key=mean
+    )
+
+
+if __name__ == "__main__":
+    start(main)

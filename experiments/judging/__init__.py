@@ -1,0 +1,1 @@
+"""How well pairs are judged: cross-fitting, audits, intervals."""

@@ -1,0 +1,299 @@
+"""Audit Flickr8k with captions mismatched on purpose, and compare with other scores and the truth.
+
+python -m experiments.judging.audit --path=DIR --csv=audit.csv
+python -m experiments.judging.audit --path=DIR --text=minilm --protocol=caption --rate=0.2 --seed=0
+
+A cell is a kind of caption vectors, a protocol, a rate and a seed. Its rows are the audit and the
+scores beside it: the plain cosine of the audit's model, its information, LEMoN with the authors'
+fixed settings, and cleanlab if it is installed (pip install 'l2rm_jax[peers]'). --detector=lemon
+adds an audit by the detector of tests/plugins/lemon.py. The truth scores the results. --csv keeps
+the cells that it has, so the command goes on where it stopped. --summary writes means over the
+seeds of what is in it.
+
+--text: tfidf (words alone), or minilm, where DIR has train_minilm.npy, sentence vectors of the
+training captions; words are then the second space of captions.
+--protocol: image and caption as `mismatch.protocol`; mixed is half of the rate of each; hard stores
+a caption with one of the images ranked 2 to 20 by its likeness to the mean of their own captions.
+--captions: of an image, 5 or 1.
+"""
+
+import argparse
+import csv
+import time
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from experiments.csv_rows import write_rows
+from experiments.judging.audit_peers import cleanlab_score, lemon_score
+from experiments.judging.crossfit import calibration_error, load_train, make_config, values_of
+from experiments.papers.sweep import start
+from l2rm_jax.data import mismatch
+from l2rm_jax.data.vectors import caption_vectors, image_vectors
+from l2rm_jax.evaluation.auroc import auroc
+from l2rm_jax.judging import Judgement, Pairs, judge_pairs, make_detector
+from l2rm_jax.linear.rows import unit_rows
+from l2rm_jax.run.config_file import load_config, with_changes
+
+PLUGINS = "tests.plugins"
+HARD_RANKS = 2, 20
+FOUND = 0.9
+SUMMARY_OF = "text", "captions", "protocol", "asked"
+BESIDE = "cosine", "lemon", "cleanlab"
+AVERAGED = "average_precision", "false_positives", "rate", "ece"
+
+
+class Vectors(NamedTuple):
+    """Vectors of Flickr8k.
+
+    Attributes:
+      images: [images, di].
+      captions: [pairs, dc], by name of --text.
+      caption_image: [pairs] row of the image that each caption was written for.
+    """
+
+    images: Float[np.ndarray, "images di"]
+    captions: dict[str, Float[np.ndarray, "pairs dc"]]
+    caption_image: Int[np.ndarray, " pairs"]
+
+
+class Cell(NamedTuple):
+    """What one audit is of; the first columns of its rows."""
+
+    text: str
+    captions: int
+    protocol: str
+    asked: float
+    seed: int
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--path", required=True, type=Path, help="directory of the data")
+    parser.add_argument("--text", type=values_of(str), default=["tfidf"])
+    parser.add_argument("--captions", type=values_of(int), default=[5])
+    parser.add_argument("--protocol", type=values_of(str), default=["caption", "image", "hard"])
+    parser.add_argument("--rate", type=values_of(float), default=[0.05, 0.2, 0.4])
+    parser.add_argument("--seed", type=values_of(int), default=[0, 1, 2])
+    parser.add_argument("--images", type=int, default=0, help="training images, 0 = all")
+    parser.add_argument("--top", type=int, default=5, help="proposals for each pair, 0 for none")
+    parser.add_argument("--peers", action="store_true", help="also LEMoN and cleanlab")
+    parser.add_argument("--detector", default="", help="also audit by a plug-in of tests/plugins")
+    parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")
+    parser.add_argument("--summary", type=Path, help="audit nothing, write means over seeds")
+    flags = parser.parse_args()
+    rows = read_rows(flags.csv)
+    if flags.summary:
+        write_rows(flags.summary, summary(rows))
+        return
+    done = {tuple(row[name] for name in Cell._fields) for row in rows}
+    vectors = load_vectors(flags.path, flags.images)
+    grid = product(flags.seed, flags.text, flags.captions, flags.protocol, flags.rate)
+    for seed, text, captions, protocol, rate in grid:
+        cell = Cell(text, captions, protocol, rate, seed)
+        if tuple(map(str, cell)) in done:
+            continue
+        rows += measure(cell, vectors, flags.top, flags.peers, flags.detector)
+        write_rows(flags.csv, rows)
+        print(*rows[-1].values(), flush=True)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows that are there, as texts."""
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def summary(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """A row for each cell: means over its seeds, of the audit, and the AUROC of scores beside it.
+
+    A number that is missing for a seed stays empty. Information, a part of the audit's own score,
+    is left out.
+    """
+    cells: dict[tuple, dict[str, list[dict[str, str]]]] = {}
+    for row in rows:
+        cell = cells.setdefault(tuple(row[name] for name in SUMMARY_OF), {})
+        cell.setdefault(row["score"], []).append(row)
+
+    def mean(same: list[dict[str, str]], name: str) -> str:
+        values = [row[name] for row in same]
+        return f"{np.mean([*map(float, values)]):.3f}" if values and all(values) else ""
+
+    return [
+        dict(zip(SUMMARY_OF, cell, strict=True))
+        | {"seeds": len(scores["audit"]), "auroc": mean(scores["audit"], "auroc")}
+        | {name: mean(scores.get(name, []), "auroc") for name in BESIDE}
+        | {name: mean(scores["audit"], name) for name in AVERAGED}
+        for cell, scores in sorted(cells.items())
+    ]
+
+
+def load_vectors(path: Path, images: int) -> Vectors:
+    """Read the features and pool them; sentence vectors where they are."""
+    train = load_train(make_config(path, images, "caption", 0.0, 0))
+    rows = np.arange(len(train))
+    captions = {"tfidf": np.asarray(caption_vectors(train).rows[rows], np.float32)}
+    sentences = path / "train_minilm.npy"
+    if sentences.is_file():
+        captions["minilm"] = np.load(sentences)[rows].astype(np.float32)
+    pooled = np.asarray(image_vectors(train).rows, np.float32)
+    return Vectors(pooled, captions, train.caption_image)
+
+
+def measure(
+    cell: Cell, vectors: Vectors, top: int, peers: bool = False, detector: str = ""
+) -> list[dict[str, Any]]:
+    """Audit one cell; return a row for each score."""
+    chosen = np.arange(0, len(vectors.caption_image), 5 // cell.captions)
+    own, captions = vectors.caption_image[chosen], vectors.captions[cell.text][chosen]
+    stored = mismatched(cell, own, captions, len(vectors.images))
+    words = None if cell.text == "tfidf" else vectors.captions["tfidf"][chosen]
+    pairs = Pairs(vectors.images, captions, stored, words)
+    begin = time.perf_counter()
+    found = judge_pairs(pairs, top=top, seed=cell.seed)
+    judged_in = {"audit": (found, time.perf_counter() - begin)}
+    if detector:
+        config = load_config("flickr8k", plugins=[f"{PLUGINS}.{detector}"])
+        config = with_changes(config, {"judgement.detector": detector})
+        begin = time.perf_counter()
+        by_it = judge_pairs(pairs, make_detector(config), name=detector, top=top, seed=cell.seed)
+        judged_in[f"audit by {detector}"] = by_it, time.perf_counter() - begin
+    wrong = stored != own
+    scores = {name: doubt(judgement) for name, (judgement, _) in judged_in.items()}
+    scores |= {"cosine": -found.similarity, "information": -found.information}
+    if peers:
+        scores["lemon"] = lemon_score(vectors.images, captions, stored, found.similarity)
+        if find_spec("cleanlab"):
+            scores["cleanlab"] = cleanlab_score(vectors.images, captions, stored)
+    rest = {
+        name: {**judged(by, wrong), **proposed(by, wrong, own), "seconds": round(seconds)}
+        for name, (by, seconds) in judged_in.items()
+    }
+    empty = dict.fromkeys(rest["audit"])
+    return [
+        {
+            **cell._asdict(),
+            "score": name,
+            "true": _number(wrong.mean()),
+            **ranked(score, wrong),
+            **rest.get(name, empty),
+        }
+        for name, score in scores.items()
+    ]
+
+
+def doubt(judgement: Judgement) -> Int[np.ndarray, " pairs"]:
+    """Return the order of the pairs as a score, the most doubtful pair highest."""
+    score = np.empty(len(judgement), int)
+    score[judgement.order] = np.arange(len(judgement), 0, -1)
+    return score
+
+
+def mismatched(
+    cell: Cell, own: np.ndarray, captions: np.ndarray, images: int
+) -> Int[np.ndarray, " pairs"]:
+    """Return the image that each caption is stored with."""
+    if cell.protocol == "hard":
+        return hard_mismatch(cell.asked, cell.seed, own, captions, images)
+    if cell.protocol == "mixed":
+        half, rng = cell.asked / 2, np.random.default_rng(cell.seed)
+        stored = mismatch.generate("image", half, cell.seed, own, images).stored_image
+        moved = rng.permutation(len(own))[: int(half * len(own))]
+        stored[moved] = stored[rng.permutation(moved)]
+        return stored
+    return mismatch.generate(cell.protocol, cell.asked, cell.seed, own, images).stored_image
+
+
+def hard_mismatch(
+    rate: float, seed: int, own: np.ndarray, captions: np.ndarray, images: int
+) -> Int[np.ndarray, " pairs"]:
+    """Store some captions with images whose own captions say something similar."""
+    rng = np.random.default_rng(seed)
+    unit = unit_rows(captions)
+    means = np.zeros((images, unit.shape[1]), np.float32)
+    np.add.at(means, own, unit)
+    means = unit_rows(means)
+    chosen = rng.permutation(len(own))[: int(rate * len(own))]
+    stored = own.copy()
+    first, last = HARD_RANKS
+    for rows in np.array_split(chosen, len(chosen) // 1024 + 1):
+        likeness = unit[rows] @ means.T
+        likeness[np.arange(len(rows)), own[rows]] = -np.inf
+        ranked = np.argsort(-likeness, axis=1)[:, first - 1 : last]
+        stored[rows] = ranked[np.arange(len(rows)), rng.integers(0, ranked.shape[1], len(rows))]
+    return stored
+
+
+def ranked(score: Float[np.ndarray, " pairs"], wrong: Bool[np.ndarray, " pairs"]) -> dict[str, Any]:
+    """How well a score orders the pairs; empty where all are matched."""
+    if not wrong.any():
+        return dict.fromkeys(("auroc", "average_precision", "precision", "false_positives"))
+    order = np.argsort(-score, kind="stable")
+    right = wrong[order]
+    precision = np.cumsum(right) / np.arange(1, len(right) + 1)
+    bound = np.quantile(score[wrong], 1 - FOUND)
+    return {
+        "auroc": _number(auroc(score, wrong)),
+        "average_precision": _number(precision[right].mean()),
+        "precision": _number(right[: wrong.sum()].mean()),
+        "false_positives": _number((score[~wrong] >= bound).mean()),
+    }
+
+
+def judged(found: Judgement, wrong: Bool[np.ndarray, " pairs"]) -> dict[str, Any]:
+    """Rate, calibration and list of the judgement, against the truth."""
+    listed = wrong[found.order[: found.listed]]
+    any_listed = bool(len(listed)) and wrong.any()
+    by_name = {each.name: each.auroc for each in found.mechanisms}
+    return {
+        "rate": _number(found.rate.estimate),
+        "rate_low": _number(found.rate.low),
+        "rate_high": _number(found.rate.high),
+        "ece": _number(calibration_error(found.posterior, wrong)),
+        "list_false_alarms": _number(1 - listed.mean()) if any_listed else None,
+        "list_recall": _number(listed.sum() / wrong.sum()) if any_listed else None,
+        **{f"{name}_auroc": _number(by_name[name]) for name in ("image", "caption", "near")},
+    }
+
+
+def proposed(
+    found: Judgement, wrong: Bool[np.ndarray, " pairs"], own: np.ndarray
+) -> dict[str, Any]:
+    """How often a caption's own image is the one for which it is proposed first.
+
+    Of the mismatched captions that are doubted, and of the quarter with the highest probability.
+    """
+    doubted = np.flatnonzero((found.posterior > 0.5) & wrong)
+    if not len(doubted) or not found.proposal.shape[1]:
+        return {"proposal_first": None, "proposal_quarter": None}
+    best = np.full(len(wrong), -1)
+    value = np.zeros(len(wrong))
+    for place in range(found.proposal.shape[1]):
+        caption, probability = found.proposal[:, place], found.probability[:, place]
+        order = np.argsort(probability, kind="stable")
+        order = order[caption[order] >= 0]
+        better = probability[order] > value[caption[order]]
+        order = order[better]
+        best[caption[order]], value[caption[order]] = found.image[order], probability[order]
+    right = best[doubted] == own[doubted]
+    surest = np.argsort(-value[doubted], kind="stable")[: len(doubted) // 4]
+    return {
+        "proposal_first": _number(right.mean()),
+        "proposal_quarter": _number(right[surest].mean()),
+    }
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}"
+
+
+if __name__ == "__main__":
+    start(main)

@@ -1,0 +1,1 @@
+"""What a program needs of a machine: operations, memory, predicted times."""

@@ -1,0 +1,1 @@
+"""Parts of pages that are generated: tables of results and of fields."""

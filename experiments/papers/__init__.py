@@ -1,0 +1,1 @@
+"""Commands that make the tables and figures of the papers, and runs for them."""

@@ -1,0 +1,176 @@
+"""RCSL: model, losses with gradients, and one whole training step of the mining stage."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2rm_jax import config as defaults
+from l2rm_jax.data.batches import Batch
+from l2rm_jax.losses import semi_paired
+from l2rm_jax.methods import make_method
+from l2rm_jax.models import RetrievalModel, make_model
+from l2rm_jax.models.layers import BatchNorm
+from l2rm_jax.published.conversion import linear_from_state_dict, words_from_state_dict
+from tests.golden.fidelity.arrays import Arrays, Errors, difference, largest
+
+NORM = ("weight", "bias", "running_mean", "running_var")
+# The defaults of the authors' code.
+LEARNING_RATE, WEIGHT_DECAY, GRAD_CLIP, MARGIN, TAU = 5e-4, 1e-2, 2.0, 0.2, 0.03
+
+
+def rcsl(arrays: Arrays) -> Errors:
+    model, variables = _model(arrays.under("w/"))
+    batches = [_batch(arrays, number) for number in (0, 1)]
+    for number, batch in enumerate(batches):
+        out = arrays.under(f"out/eval/{number}/")
+        images, captions, sims = _evaluate(model, variables, batch)
+        yield "embeddings", difference(images, out["img_emb"])
+        yield "embeddings", difference(captions, out["cap_emb"])
+        yield "similarities", difference(sims, out["sims"])
+        if number == 0:
+            yield from _regularisation(arrays, images, captions)
+    yield from _losses(arrays.under("loss/"))
+    yield from _step(arrays, model, variables, batches)
+
+
+@partial(jax.jit, static_argnums=0)
+def _evaluate(model: RetrievalModel, variables: dict, batch: Batch) -> tuple:
+    images = model.apply(variables, batch.images, batch.regions, method="encode_images")
+    texts = model.apply(variables, batch.tokens, batch.lengths, method="encode_captions")
+    sims = model.apply(variables, images, texts, method="similarity")
+    return images.overall, texts.overall, sims
+
+
+def _regularisation(arrays: Arrays, images, captions) -> Errors:
+    out, paired = arrays.under("loss/"), jnp.asarray(arrays["in/labels"] == 1)
+    ours = {
+        "lalign": semi_paired.alignment(images @ captions.T, paired),
+        "lunif_img": semi_paired.uniformity(images @ images.T),
+        "lunif_cap": semi_paired.uniformity(captions @ captions.T),
+    }
+    for name, value in ours.items():
+        yield "losses, relative", difference(value, out[name], relative=True)
+
+
+def _losses(out: Arrays) -> Errors:
+    paired = jnp.arange(len(out["sims"])) < out["paired_l"]
+    functions = {
+        f"robust_mining_tau{tau}": partial(semi_paired.robust_mining, tau=tau)
+        for tau in (0.02, 0.03, 0.05)
+    }
+    functions["contrastive"] = partial(semi_paired.paired_triplet, paired=paired, margin=MARGIN)
+    for name, function in functions.items():
+        value, gradient = jax.value_and_grad(function)(jnp.asarray(out["sims"]))
+        yield "losses, relative", difference(value, out[name], relative=True)
+        yield "gradients / largest", difference(gradient, out[f"{name}_grad"], relative=True)
+
+
+def _step(arrays: Arrays, model: RetrievalModel, variables: dict, batches: list) -> Errors:
+    out = arrays.under("step/")
+    labels = arrays["in/labels"] == 1
+    rows = np.arange(len(labels), dtype=np.int32)
+    own = batches[0]._replace(pair_index=np.where(labels, rows, -1))
+    config = defaults.default()
+    config.method = "rcsl"
+    config.mismatch.protocol = "semi_paired"
+    config.rcsl.tau, config.loss.margin = TAU, MARGIN
+    config.optim.learning_rate, config.optim.weight_decay = LEARNING_RATE, WEIGHT_DECAY
+    config.optim.grad_clip = GRAD_CLIP
+    method = make_method(model, config)
+    state = method.init(jax.random.key(0), own)
+    state = state.replace(**jax.tree.map(jnp.asarray, variables))
+    with nn.intercept_methods(_count_padding):
+        state, metrics = jax.jit(method.step)(state, {"mining": (own, batches[1])})
+    regular = metrics["loss_alignment"] + metrics["loss_uniformity"]
+    ours = {
+        "loss": metrics["loss"],
+        "loss_paired": metrics["loss_paired"],
+        "loss_rcm": metrics["loss_mining"],
+        "loss_reg": regular,
+    }
+    for name, value in ours.items():
+        yield "losses of the step, relative", difference(value, out[name], relative=True)
+
+    # Adam's first moment after one update is a tenth of the clipped gradient.
+    _, adam = state.opt_state
+    theirs = _stored(out.under("grad_clipped/"), arrays.under("w/"))["params"]
+    most = largest(np.nanmax(np.abs(x)) for x in jax.tree.leaves(theirs))
+    errors = jax.tree.map(lambda moment, x: _known_difference(10 * moment, x), adam.mu, theirs)
+    yield "gradients of the step / largest", largest(jax.tree.leaves(errors)) / most
+
+    after = _stored(out.under("after/"), arrays.under("w/"))
+    ours = {"params": state.params, "batch_stats": state.batch_stats}
+    errors = jax.tree.map(_known_difference, ours, after)
+    # Batch normalisation follows this bias, so its gradient is noise. Adam turns noise into steps
+    # as long as any other.
+    noise = errors["params"]["image_encoder"]["hidden"].pop("bias")
+    yield "a bias without gradient, in steps", noise / LEARNING_RATE
+    yield "weights after", largest(jax.tree.leaves(errors))
+
+
+def _count_padding(call, args, kwargs, context):
+    """Make batch normalisation count padding up to the longest image, as the authors' code does."""
+    if isinstance(context.module, BatchNorm) and context.method_name == "__call__":
+        x, train, mask = args
+        return call(x, train, mask.max(axis=0, keepdims=True))
+    return call(*args, **kwargs)
+
+
+def _batch(arrays: Arrays, number: int) -> Batch:
+    """Return a stored batch, both batches padded to the same number of regions and words."""
+    stored = arrays.under(f"in/{number}/")
+
+    def padded(name: str) -> np.ndarray:
+        most = max(arrays[f"in/{each}/{name}"].shape[1] for each in (0, 1))
+        widths = [(0, 0), (0, most - stored[name].shape[1]), (0, 0)]
+        return np.pad(stored[name], widths[: stored[name].ndim])
+
+    images, captions = padded("images"), padded("captions")
+    regions, lengths = (stored[f"{name}_lengths"].astype(int) for name in ("image", "caption"))
+    rows = np.arange(len(images))
+    return Batch(images, regions, captions, lengths, pair_index=rows, image_index=rows)
+
+
+def _model(weights: Mapping) -> tuple[RetrievalModel, dict]:
+    vocabulary_size, word_dim = weights["txt_enc.embed.weight"].shape
+    config = defaults.default()
+    config.model.head, config.model.dropout = "aggregate", 0.0
+    config.model.embed_dim, config.model.word_dim = len(weights["img_enc.fc.bias"]), word_dim
+    return make_model(config, vocabulary_size), _variables(weights)
+
+
+def _variables(weights: Mapping) -> dict:
+    """Return our variables from arrays with the names of the authors' parameters."""
+    linear = partial(linear_from_state_dict, weights)
+    norm = {key: weights[f"img_enc.mlp.bns.0.{key}"] for key in NORM}
+    words = {name.replace("rnn.", "cap_rnn."): weights[name] for name in weights}
+    image = {
+        "projection": linear("img_enc.fc"),
+        "hidden": linear("img_enc.mlp.layers.0"),
+        "residual": linear("img_enc.mlp.layers.1"),
+        "norm": {"scale": norm["weight"], "bias": norm["bias"]},
+        "aggregator": {"kernel": weights["img_enc.linear1.weight"].T},
+    }
+    text = {
+        "words": words_from_state_dict(words),
+        "aggregator": {"kernel": weights["txt_enc.linear1.weight"].T},
+    }
+    running = {"mean": norm["running_mean"], "var": norm["running_var"]}
+    return {
+        "params": {"image_encoder": image, "text_encoder": text},
+        "batch_stats": {"image_encoder": {"norm": running}},
+    }
+
+
+def _stored(given: Mapping, weights: Mapping) -> dict:
+    """Return our variables from the arrays in `given`, with NaN for the others."""
+    absent = {name: np.full(np.shape(x), np.nan) for name, x in weights.items()}
+    return _variables({**absent, **given})
+
+
+def _known_difference(ours, theirs) -> float:
+    return 0.0 if np.isnan(theirs).all() else difference(ours, theirs)
