@@ -19,7 +19,7 @@ from l2rm_jax.judging.verdict import verdict
 from l2rm_jax.pages import Gallery, write_gallery
 from l2rm_jax.retriever.sources import scene_pictures
 
-GALLERY = "gallery.html"
+GALLERY, IDS = "gallery.html", "kept_ids.txt"
 
 
 def write_audit(judgement: Judgement, inputs: Inputs, directory: str | Path) -> Path:
@@ -64,6 +64,7 @@ def write_files(audit: Audit, directory: Path) -> None:
         f"{JUDGEMENT_FILE}: the same for training, --config.judgement.path",
         f"kept.npy: rows of the {np.count_nonzero(kept):,} pairs that are not doubted",
         "scores.npy: 1 - posterior of each pair",
+        *_write_ids(audit, kept, directory),
         _write_kept(audit, kept, directory),
     ]
     if decisions is not None:
@@ -134,6 +135,20 @@ def _numbers(values: np.ndarray) -> Column:
 
 def _table_ending() -> str:
     return ".parquet" if importlib.util.find_spec("pyarrow") else ".csv"
+
+
+def _write_ids(audit: Audit, kept: np.ndarray, directory: Path) -> list[str]:
+    """Write what the user calls the image of each kept pair, if that is more than its row.
+
+    Returns:
+      A sentence about the file, if it was written.
+    """
+    ids = audit.inputs.ids
+    if ids == list(map(str, range(len(ids)))):
+        return []
+    lines = "".join(f"{ids[image]}\n" for image in audit.judgement.image[kept])
+    replace_file(directory / IDS, lines.encode("utf-8", "replace"))
+    return [f"{IDS}: the image of each of them, as you call it"]
 
 
 def _write_kept(audit: Audit, kept: np.ndarray, directory: Path) -> str:

@@ -42,7 +42,7 @@ def test_all_files_are_there_and_two_writings_are_equal(written, tmp_path):
     names = {path.name for path in written.iterdir()}
     assert names == {
         *("pairs.parquet", "kept.npy", "scores.npy", "report.md", "report.json", "gallery.html"),
-        "judgement.npz",
+        *("judgement.npz", "kept_ids.txt"),
     }
     again = write(make_audit(), tmp_path / "again")
     for name in names:
@@ -54,6 +54,15 @@ def test_all_files_are_there_and_two_writings_are_equal(written, tmp_path):
 def test_arrays_are_written_by_what_they_were_made_of(written, tmp_path):
     out = write_audit(make_judgement(), make_inputs(), tmp_path / "out")
     assert (out / "pairs.parquet").read_bytes() == (written / "pairs.parquet").read_bytes()
+
+
+def test_names_of_kept_images(written, tmp_path):
+    inputs = make_inputs()
+    kept = np.load(written / "kept.npy")
+    names = (written / "kept_ids.txt").read_text().splitlines()
+    assert names == [inputs.ids[image] for image in make_judgement().image[kept]]
+    rows = inputs._replace(ids=list(map(str, range(len(inputs.ids)))))
+    assert not (write_audit(make_judgement(), rows, tmp_path / "rows") / "kept_ids.txt").exists()
 
 
 def test_what_a_run_says_of_the_pairs_has_columns(tmp_path):
