@@ -1,17 +1,21 @@
-"""The table of all config fields in `configs/README.md`, made from `l2rm_jax/config.py`.
+"""The table of all config fields in `configs/README.md`, made from `l2rm_jax/config`.
 
 python -m experiments.pages.field_table            # rewrite the table in the page
 python -m experiments.pages.field_table --check    # exit with status 1 if the page is out of date
 
-Each field makes a row: its name, its default and its comment.
+Each field makes a row: its name, its default and its meaning.
 """
 
 import argparse
+import json
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from l2rm_jax.command_line.field_comments import config_source, read_fields
+from l2rm_jax.config import FIELDS, SECTIONS
+from l2rm_jax.config.field import Field
 from l2rm_jax.errors import DataError
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +30,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args(arguments).check
     page = PAGE.read_text()
-    current = updated(page, markdown(config_source()))
+    current = updated(page, markdown(FIELDS, SECTIONS))
     if page == current:
         return
     if check:
@@ -48,22 +52,26 @@ def updated(page: str, table: str) -> str:
     return block.sub(lambda _: f"{START}\n\n{table}\n{END}", page)
 
 
-def markdown(source: str) -> str:
-    """A heading, the section's comment and a table for each section of the config."""
-    about, fields = read_fields(source)
+def markdown(fields: Mapping[str, Field], sections: Mapping[str, str]) -> str:
+    """A heading, what the section is about and a table for each section of the config."""
     lines = []
-    for section, comment in about.items():
-        rows = [field for field in fields if field.section == section]
+    for section, about in sections.items():
+        rows = {name: each for name, each in fields.items() if name.rpartition(".")[0] == section}
         lines += [f"### {f'`{section}`' if section else 'Of the run as a whole'}", ""]
-        if comment:
-            lines += [escaped(comment), ""]
+        if about:
+            lines += [escaped(about), ""]
         if rows:
             lines += ["| field | default | meaning |", "|---|---|---|"]
             lines += [
-                f"| `{row.name}` | `{row.default}` | {escaped(row.meaning)} |" for row in rows
+                f"| `{name}` | `{_shown(each.default)}` | {escaped(each.meaning)} |"
+                for name, each in rows.items()
             ]
             lines.append("")
     return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def escaped(text: str) -> str:

@@ -5,7 +5,7 @@ python -m experiments.papers.sweep --config=scenes:long --out=runs/scenes \
 python -m experiments.papers.sweep --config=scenes:long --out=runs/rho \
     --vary l2rm.rho=0.1,0.3,0.5 --set train.epochs=6
 
-KEY is a config field of `l2rm_jax/config.py`. `seed` also sets `mismatch.seed`, unless
+KEY is a config field of `l2rm_jax/config`. `seed` also sets `mismatch.seed`, unless
 `mismatch.seed` is given. Every run has its own directory under --out. Repeat the command to
 continue a sweep that was stopped: finished runs are skipped, an interrupted run continues from its
 last checkpoint. `results.csv` has a row for every finished run under --out, and a column for every

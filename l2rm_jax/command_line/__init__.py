@@ -6,7 +6,6 @@
 - `mistakes`: the errors of a wrong mode, flag or field, with the nearest right one;
 - `help`: the screens of `--help` and `--version`;
 - `fitting`: the config that fits imported data, if none is named;
-- `field_comments`: the fields of the config with the comments of `config.py`;
 - `error_lines`: an error as the lines that a person sees.
 
 The other modes are the table in `main.py`. May import `run` and the packages that `run` may

@@ -3,14 +3,13 @@
 import os
 import pydoc
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from l2rm_jax.command_line.field_comments import config_source, read_fields
 from l2rm_jax.command_line.mistakes import find_mode
 from l2rm_jax.command_line.mode import Flag, Mode
 from l2rm_jax.command_line.words import split_words
-from l2rm_jax.config import default, flat
+from l2rm_jax.config import FIELDS, SECTIONS, flat
 from l2rm_jax.version import __version__
 
 WIDTH = 80
@@ -80,47 +79,37 @@ def fields_screen(config_name: str | None = None) -> str:
     Raises:
       ConfigError: the config cannot be read.
     """
-    about, fields = read_fields(config_source())
-    values = {field.name: _bare(field.default) for field in fields}
+    values = {name: field.default for name, field in FIELDS.items()}
     if config_name is not None:
-        values = _values_of(config_name, values)
-    meanings = {field.name: field.meaning for field in fields}
+        values = _values_of(config_name)
     lines = textwrap.wrap(
         f"Fields of the config, each with its default{f' in {config_name}' if config_name else ''}"
         " in brackets. l2rm --config=NAME --help shows the defaults of another config.",
         WIDTH,
     )
-    for section, comment in about.items():
+    for section, comment in SECTIONS.items():
         prefix = f"{section}." if section else ""
         names = [name for name in values if name.rpartition(".")[0] == section]
         lines += ["", f"--config.{prefix}FIELD=VALUE"]
         lines += textwrap.wrap(comment, WIDTH, initial_indent="  ", subsequent_indent="  ")
         width = max((len(name.rpartition(".")[2]) for name in names), default=0) + 2
         for name in names:
-            meaning = f"{meanings.get(name, '')} [{values[name]}]".lstrip()
+            known = FIELDS.get(name)  # None for a setting of a plug-in
+            meaning = f"{known.meaning if known else ''} [{_shown(values[name])}]".lstrip()
             lines += _columns(name.rpartition(".")[2], meaning, width)
     return "\n".join(lines)
 
 
-def _values_of(config_name: str, defaults: Mapping[str, str]) -> dict[str, str]:
-    """The fields of a config, with values as the source of `config.py` writes them if possible."""
+def _values_of(config_name: str) -> dict[str, Any]:
+    """The fields of a config."""
     # This import takes seconds, for which the other screens should not wait.
     from l2rm_jax.run.config_file import load_config
 
-    unchanged = flat(default())
-    return {
-        name: defaults[name] if name in defaults and value == unchanged[name] else _shown(value)
-        for name, value in flat(load_config(config_name)).items()
-    }
+    return flat(load_config(config_name))
 
 
 def _shown(value: Any) -> str:
-    return value if value and isinstance(value, str) else repr(value)
-
-
-def _bare(literal: str) -> str:
-    """A value without the quotes that a command line does not need."""
-    return literal.strip('"') or literal
+    return (value or '""') if isinstance(value, str) else repr(value)
 
 
 def _meaning(flag: Flag) -> str:

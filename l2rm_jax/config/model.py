@@ -1,0 +1,129 @@
+"""Fields of the model: `model`, and sections of single heads."""
+
+from l2rm_jax.config.field import (
+    ABOVE_0,
+    BELOW_1,
+    BELOW_1_OR_NONE,
+    Allowed,
+    Field,
+    at_least,
+    between,
+)
+
+# Above, the squared weights of the attention overflow.
+SMOOTHING = Allowed(lambda x: 0 < x <= 20, "more than 0, at most 20")
+MODEL = {
+    "model.head": Field(
+        "sgr",
+        "sgr, saf, omit, cam (SCAN), imram, chan, naaf, vse, pem, aggregate (RCSL's model), "
+        "de (for videos), linear (for cca), or a plug-in's",
+    ),
+    "model.embed_dim": Field(
+        1024,
+        "Size of region, word and global vectors; 0 keeps the states of pretrained encoders.",
+        between(0, 65536),
+    ),
+    "model.word_dim": Field(300, "size of word embeddings, before the GRU", between(1, 65536)),
+    "model.sim_dim": Field(256, "sgr, saf: size of similarity vectors", between(1, 65536)),
+    "model.sgr_steps": Field(3, "sgr: rounds of reasoning", between(1, 64)),
+    "model.dropout": Field(0.4, "dropout of word embeddings and global attentions", BELOW_1),
+    "model.chunk": Field(
+        0,
+        "captions scored at once, for speed and memory only; 0 = suits the device",
+        at_least(0),
+    ),
+    "model.matching": Field("partial", "omit: partial, full, prompt, naive; cam: partial, naive"),
+    "model.margins": Field("uniform", "omit: uniform, intra, inter, norm (OMIT Eq. 7)"),
+    "model.match_epsilon": Field(
+        0.02,
+        "omit: entropic regularisation (lambda in the paper)",
+        ABOVE_0,
+    ),
+    "model.global_vector": Field(
+        "mean",
+        "omit: dustbin of a caption: mean (of its words) or first (of them; a BERT's [CLS]).",
+    ),
+    "model.pooling": Field("mean", "vse: mean, gpo (VSE-infinity); chan, over words: mean, lse"),
+    "model.region_mask": Field(
+        0.0,
+        "share of an image's regions a training step omits; not for sgr, saf",
+        BELOW_1,
+    ),
+    "model.word_noise": Field(
+        0.0,
+        "share of a caption's words that are masked (half), replaced or dropped",
+        BELOW_1,
+    ),
+    "model.text_encoder": Field(
+        "gru",
+        "What reads captions: gru (or vectors, if they are given), or a transformer of "
+        "model.pretrained: bert, clip, siglip.",
+    ),
+    "model.image_encoder": Field(
+        "regions",
+        "What reads images: regions (features), or a transformer that reads pixels: clip, siglip.",
+    ),
+    "model.pretrained": Field(
+        "",
+        "Directory with config.json, tokenizer.json, model.safetensors, or a name on the Hub.",
+    ),
+    "model.pretrained_images": Field(
+        "",
+        'another directory for the transformer of images; "" is the same',
+    ),
+    "model.text_states": Field(
+        "all",
+        "of a pretrained encoder: all (each token is a word) or vector",
+    ),
+    "model.image_states": Field("all", "likewise: all (each patch is a region) or vector"),
+    "model.base_dropout": Field(
+        -1.0,
+        "dropout of a pretrained encoder; -1 is what its config.json says",
+        BELOW_1_OR_NONE,
+    ),
+    "model.adapter_rank": Field(
+        0,
+        "adapters, trained in place of a pretrained encoder; 0: none",
+        between(0, 1024),
+    ),
+    "model.remat": Field(
+        False,
+        "compute each pretrained layer again in the backward pass, to save memory",
+    ),
+    "cam.direction": Field(
+        "t2i",
+        "Head cam: t2i, where words attend to regions, or i2t, where regions attend to words. "
+        "With model.matching=naive, these are SCAN's two directions.",
+    ),
+    "imram.rounds": Field(
+        3,
+        "head imram: rounds of attention",
+        between(2, 64, "as one round is the head cam"),
+    ),
+    "imram.smoothing": Field(
+        9.0,
+        "head imram: inverse temperature of the attention over regions",
+        SMOOTHING,
+    ),
+    "naaf.threshold": Field(
+        "paper",
+        "Head naaf: paper, where the batches before it set the threshold of a batch, or code, "
+        "where it moves from caption to caption within a batch.",
+    ),
+    "de.image_gru": Field(
+        1024,
+        "head de: size of the GRU of frames, per direction",
+        between(1, 65536),
+    ),
+    "de.text_gru": Field(
+        512,
+        "head de: size of the GRU of words, per direction",
+        between(1, 65536),
+    ),
+    "de.filters": Field(512, "head de: filters of each convolution", between(1, 65536)),
+    "de.packed": Field(
+        True,
+        "Head de: True ignores padding. False is the authors' code, where the vector of a "
+        "video depends on how far it is padded.",
+    ),
+}
