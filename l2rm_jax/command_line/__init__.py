@@ -2,7 +2,7 @@
 
 - `mode`: what a mode, a flag and a parsed command are;
 - `words`: splits the words of a command line into the mode and the flags;
-- `parse`: turns them into a `Command` with its config;
+- `parse`: turns them into a `Command`, with the config that `config_flags` chooses;
 - `mistakes`: the errors of a wrong mode, flag or field, with the nearest right one;
 - `help`: the screens of `--help` and `--version`;
 - `fitting`: the config that fits imported data, if none is named;

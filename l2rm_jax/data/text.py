@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int32
-from nltk.tokenize import word_tokenize
-from nltk.tokenize.punkt import PunktTokenizer
 
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.segmentation import is_unspaced, segment
@@ -49,6 +47,8 @@ def tokenize(caption: str, split_sentences: SentenceSplitter | None = None) -> l
             return words
     elif is_unspaced(caption):
         return segment(caption)
+    from nltk.tokenize import word_tokenize  # imports SciPy's statistics, which takes a second
+
     parts = split_sentences(caption) if split_sentences else [caption]
     return [word for part in parts for word in word_tokenize(part, preserve_line=True)]
 
@@ -59,6 +59,8 @@ def load_sentence_splitter() -> SentenceSplitter:
     Raises:
       ConfigError: the model is not installed.
     """
+    from nltk.tokenize.punkt import PunktTokenizer
+
     try:
         return PunktTokenizer("english").tokenize
     except LookupError:

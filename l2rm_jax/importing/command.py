@@ -20,9 +20,10 @@ def _import(command: Command) -> None:
     request = Request(**{**flags, "out": Path(flags["out"])}, caption_columns=columns)
     request.check()  # before libraries are loaded
     from l2rm_jax.importing.importer import describe_import, import_data
-    from l2rm_jax.run import encoders
 
     def load_encoder(request: Request) -> "Encoder":
+        from l2rm_jax.run import encoders  # when the source has been read
+
         return encoders.make_encoder(request.encoder, request.tokens or None)
 
     print(describe_import(import_data(request, load_encoder), request.out))
