@@ -120,6 +120,9 @@ class Method:
         screen then has columns for them.
       moves_mass: whether its steps rematch by transport and report `moved_mass`; this adds a column
         too.
+      queue_length: images of the stream `mismatched` of which a step has the captions; 0: a batch.
+      warnings: `(report, first) -> {name: message}`, about the metrics of an epoch, beside those of
+        the first epoch that reported them (see `l2rm_jax.run.health`).
     """
 
     init: Callable[[Array, Any], TrainState]
@@ -134,6 +137,10 @@ class Method:
     losses: Mapping[str, tuple[str, Callable]] = dataclasses.field(default_factory=dict)
     splits: bool = False
     moves_mass: bool = False
+    queue_length: int = 0
+    warnings: Callable[[Mapping[str, float], Mapping[str, float]], dict[str, str]] = (
+        lambda report, first: {}
+    )
 
 
 def forward(

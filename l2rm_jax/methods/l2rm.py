@@ -27,6 +27,7 @@ from l2rm_jax.methods.cost import (
 )
 from l2rm_jax.methods.registry import register_method
 from l2rm_jax.methods.split import SPLITS, split, warmup_pairs
+from l2rm_jax.methods.transport_warnings import transport_warnings
 from l2rm_jax.models.retrieval import RetrievalModel
 from l2rm_jax.ot import partial_sinkhorn
 
@@ -103,6 +104,8 @@ def make(model, config) -> Method:
         losses=losses,
         splits=True,
         moves_mass=True,
+        queue_length=settings.queue_length,
+        warnings=partial(transport_warnings, cost=settings.cost, epsilon=settings.epsilon),
     )
 
 

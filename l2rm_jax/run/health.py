@@ -1,12 +1,13 @@
 """Warnings for a run that is not learning: the symptom, why it matters, what to try.
 
 `epoch_warnings` and `plan_warnings` are pure functions of an epoch's numbers; warnings about the
-split of the pairs come from `methods/split.py`. `Health` decides which warnings are shown: each
-once in the warm-up and once after it, and those in `PERSISTENT` again if they return.
+split of the pairs come from `methods/split.py`, others from the method (`Method.warnings`).
+`Health` decides which warnings are shown: each once in the warm-up and once after it, and those in
+`PERSISTENT` again if they return.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -40,14 +41,6 @@ CHANCE_SHARE = 0.25
 # A collapsed triplet loss stays within 0.1% of the flat value. The losses that learn most slowly,
 # at mismatch rate 0.6, are 0.3% (InfoNCE) and 1.3% (RCE) away from it in the fourth epoch.
 FLAT_TOLERANCE = 0.002
-# The cost spread of a healthy run stays within a factor of two of its first value.
-MIN_SPREAD_RATIO = 0.1
-# Costs that differ by 10% of epsilon give plan entries that differ by only 10%.
-MIN_SPREAD_PER_EPSILON = 0.1
-# Costs of zero are indistinguishable; above this share, most of a row is.
-MAX_ZERO_SHARE = 0.5
-# The solver converges in every step of a healthy run; a rare failure does no harm.
-MIN_CONVERGED_SHARE = 0.9
 
 
 class Reference(NamedTuple):
@@ -57,23 +50,21 @@ class Reference(NamedTuple):
       images: number of images of the validation split.
       captions_per_image: captions of each of these images.
       batch_size: pairs per step.
-      cost: transport cost, `learned` or `cosine`.
-      epsilon: entropic regularisation of the transport.
       warmup_epochs: number of warm-up epochs.
       warms_up: whether the warm-up differs from the epochs after it: they split the pairs, or have
         another loss.
       flat_losses: for each stream that an epoch may pass over, the metric of its loss and the
         value of that loss when all similarities are equal.
+      own_warnings: those of the method (`Method.warnings`).
     """
 
     images: int
     captions_per_image: Counts
     batch_size: int
-    cost: str
-    epsilon: float
     warmup_epochs: int
     warms_up: bool
     flat_losses: Mapping[str, tuple[str, float]]
+    own_warnings: Callable[[Mapping[str, float], Mapping[str, float]], Warnings]
 
 
 def make_reference(config: Any, dev: PairDataset, method: Method) -> Reference:
@@ -92,11 +83,10 @@ def make_reference(config: Any, dev: PairDataset, method: Method) -> Reference:
         images=len(dev.images),
         captions_per_image=dev.captions_per_image,
         batch_size=size,
-        cost=config.l2rm.cost,
-        epsilon=config.l2rm.epsilon,
         warmup_epochs=config.train.warmup_epochs,
         warms_up=method.splits or not warmup <= later,
         flat_losses={name: (metric, float(loss(equal))) for name, (metric, loss) in losses.items()},
+        own_warnings=method.warnings,
     )
 
 
@@ -111,7 +101,10 @@ class Health:
     def __init__(self, reference: Reference, history: Mapping[str, Any] | None = None):
         self._reference = reference
         # since: for each warning of PERSISTENT that holds now, the epoch since which it holds.
-        self.history = {"warnings": [], "since": {}, "cost_spread": None, **(history or {})}
+        # first: each metric in the first epoch that reported it.
+        self.history = {"warnings": [], "since": {}, "first": {}, **(history or {})}
+        if (spread := self.history.pop("cost_spread", None)) is not None:  # of older versions
+            self.history["first"] = {"cost_spread": spread}
         self._ending: list[dict] = []
 
     @property
@@ -140,8 +133,7 @@ class Health:
           stream: name of the stream that the epoch passed over.
           report: means of the step metrics and validation recalls of the epoch.
         """
-        first_spread = self.history["cost_spread"]
-        warnings = epoch_warnings(report, stream, self._reference, first_spread)
+        warnings = epoch_warnings(report, stream, self._reference, self.history["first"])
         before, number = self.history["since"], epoch + 1
         since = {name: before.get(name, number) for name in warnings if name in PERSISTENT}
         self.history["since"] = since
@@ -150,8 +142,7 @@ class Health:
             for name, first in since.items()
             if number < FIRST_EPOCH or number - first + 1 < EPOCHS_IN_A_ROW
         }
-        if first_spread is None:
-            self.history["cost_spread"] = report.get("cost_spread")
+        self.history["first"] = {**report, **self.history["first"]}
         shown = {name: text for name, text in warnings.items() if name not in too_early}
         return self._record_new(epoch, shown)
 
@@ -209,7 +200,10 @@ def plan_warnings(streams: Mapping[str, Sequence[int]], batch_size: int) -> Warn
 
 
 def epoch_warnings(
-    report: Mapping[str, float], stream: str, reference: Reference, first_spread: float | None
+    report: Mapping[str, float],
+    stream: str,
+    reference: Reference,
+    first: Mapping[str, float],
 ) -> Warnings:
     """Warnings about the numbers of one epoch, whatever the epochs before it were.
 
@@ -218,16 +212,14 @@ def epoch_warnings(
         report is not checked.
       stream: name of the stream that the epoch passed over.
       reference: values that the numbers are compared with.
-      first_spread: `cost_spread` of the first rematching epoch; None if this is the first one.
+      first: each metric in the first epoch that reported it, of the epochs before.
     """
     warnings = {
         "recall_at_chance": _recall(report["rsum"], reference),
         "flat_loss": _flat_loss(report, stream, reference),
-        "cost_spread": _cost_spread(report, reference, first_spread),
-        "cost_zero": _cost_zero(report, reference),
-        "transport": _transport(report),
     }
-    return {name: text for name, text in warnings.items() if text}
+    known = {name: text for name, text in warnings.items() if text}
+    return known | reference.own_warnings(report, first)
 
 
 def _recall(rsum: float, reference: Reference) -> str | None:
@@ -280,48 +272,6 @@ def _try_to_rank(reference: Reference) -> str:
 def _try_to_learn(reference: Reference) -> str:
     warmup = " or more train.warmup_epochs" if reference.warms_up else ""
     return f"Try a lower optim.learning_rate{warmup}"
-
-
-def _cost_spread(
-    report: Mapping[str, float], reference: Reference, first_spread: float | None
-) -> str | None:
-    spread, epsilon = report.get("cost_spread", math.inf), reference.epsilon
-    if first_spread is not None and spread < MIN_SPREAD_RATIO * first_spread:
-        compared = f"it was {first_spread:.3g} in the first rematching epoch"
-    elif spread < MIN_SPREAD_PER_EPSILON * epsilon:
-        compared = f"l2rm.epsilon is {epsilon:.3g}"
-    else:
-        return None
-    learned = "a lower l2rm.cost_learning_rate, l2rm.cost=cosine, or "
-    return (
-        f"the transport cost has a spread of {spread:.3g} within a row, and {compared}: all "
-        "captions cost an image the same, so the plan is nearly uniform and rematching teaches "
-        f"nothing. Try {learned if reference.cost == 'learned' else ''}a smaller l2rm.epsilon; if "
-        "the recalls are poor too, more train.warmup_epochs"
-    )
-
-
-def _cost_zero(report: Mapping[str, float], reference: Reference) -> str | None:
-    share = report.get("cost_zero", 0.0)
-    if share <= MAX_ZERO_SHARE:
-        return None
-    if reference.cost == "learned":
-        why = "the learned cost has sunk to where it no longer tells pairs apart"
-        remedy = "Try a lower l2rm.cost_learning_rate or l2rm.cost=cosine"
-    else:
-        why = "images and captions have one embedding"
-        remedy = _try_to_learn(reference)
-    return f"{share:.0%} of the transport costs are zero: {why}. {remedy}"
-
-
-def _transport(report: Mapping[str, float]) -> str | None:
-    share = report.get("transport_converged", 1.0)
-    if share >= MIN_CONVERGED_SHARE:
-        return None
-    return (
-        f"transport did not converge in {1 - share:.0%} of the steps: the plans only roughly have "
-        "the mass and the marginals asked for. Try a larger l2rm.epsilon or a smaller l2rm.rho"
-    )
 
 
 def chance_rsum(images: int, captions_per_image: Counts) -> tuple[float, float]:

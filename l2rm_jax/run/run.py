@@ -298,7 +298,7 @@ class Run:
             seed=self.config.seed,
             epoch=epoch,
             max_words=self.config.data.max_words,
-            queue_length=self.config.l2rm.queue_length if self.method.moves_mass else 0,
+            queue_length=self.method.queue_length,
             share=self.replicas.share,
             once=plan.once,
             length_groups=self.config.train.length_groups,

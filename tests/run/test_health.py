@@ -1,6 +1,7 @@
 """Which numbers cause each warning, which do not, and when a warning is shown."""
 
 import json
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +11,7 @@ from l2rm_jax import config as defaults
 from l2rm_jax.errors import DivergedError
 from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.methods import make_method
+from l2rm_jax.methods.transport_warnings import transport_warnings
 from l2rm_jax.models import make_model
 from l2rm_jax.run.health import (
     Health,
@@ -28,11 +30,10 @@ REFERENCE = Reference(
     images=200,
     captions_per_image=5,
     batch_size=64,
-    cost="learned",
-    epsilon=0.01,
     warmup_epochs=2,
     warms_up=True,
     flat_losses={"warmup": ("loss", 20.025), "matched": ("loss_matched", 25.6)},
+    own_warnings=partial(transport_warnings, cost="learned", epsilon=0.01),
 )
 HEALTHY = {
     "rsum": 466.0,
@@ -62,14 +63,14 @@ HEALTHY = {
     ],
 )
 def test_warnings_of_an_epoch(numbers, name, text):
-    warnings = epoch_warnings({**HEALTHY, **numbers}, "matched", REFERENCE, first_spread=0.04)
+    warnings = epoch_warnings({**HEALTHY, **numbers}, "matched", REFERENCE, {"cost_spread": 0.04})
     assert list(warnings) == ([name] if name else [])
     assert all(text in message and "Try " in message for message in warnings.values())
 
 
 def test_a_cost_spread_far_below_epsilon_warns_in_the_first_epoch():
     for spread, is_warned in [(0.0009, True), (0.0011, False)]:
-        warnings = epoch_warnings({**HEALTHY, "cost_spread": spread}, "matched", REFERENCE, None)
+        warnings = epoch_warnings({**HEALTHY, "cost_spread": spread}, "matched", REFERENCE, {})
         assert ("cost_spread" in warnings) == is_warned
         assert not is_warned or "l2rm.epsilon is 0.01" in warnings["cost_spread"]
 
@@ -77,14 +78,14 @@ def test_a_cost_spread_far_below_epsilon_warns_in_the_first_epoch():
 @pytest.mark.parametrize(("loss", "is_flat"), [(20.0267, True), (19.9372, False)])
 def test_each_stream_has_its_own_flat_loss(loss, is_flat):
     """RCE in the first two epochs of a run that learns: the first is flat, the second is not."""
-    warnings = epoch_warnings({"rsum": 96.4, "loss": loss}, "warmup", REFERENCE, None)
+    warnings = epoch_warnings({"rsum": 96.4, "loss": loss}, "warmup", REFERENCE, {})
     assert list(warnings) == (["flat_loss"] if is_flat else [])
-    assert not epoch_warnings({"rsum": 96.4, "loss": loss}, "other", REFERENCE, None)
+    assert not epoch_warnings({"rsum": 96.4, "loss": loss}, "other", REFERENCE, {})
 
 
 def test_a_perfect_loss_without_a_margin_is_not_flat():
     reference = REFERENCE._replace(flat_losses={"pairs": ("loss", 0.0)})
-    assert not epoch_warnings({"rsum": 600.0, "loss": 0.0}, "pairs", reference, None)
+    assert not epoch_warnings({"rsum": 600.0, "loss": 0.0}, "pairs", reference, {})
 
 
 RCSL = {
@@ -148,7 +149,7 @@ def test_chance_rsum_is_the_mean_over_random_rankings(images, captions_per_image
 
 def test_the_warning_names_different_numbers_of_captions():
     reference = REFERENCE._replace(captions_per_image=np.repeat([2, 8], 100))
-    [text] = epoch_warnings({**HEALTHY, "rsum": 20.0}, "pairs", reference, None).values()
+    [text] = epoch_warnings({**HEALTHY, "rsum": 20.0}, "pairs", reference, {}).values()
     assert "chance with 200 images of 2 to 8 captions is" in text
 
 
@@ -156,7 +157,7 @@ def test_the_warning_names_different_numbers_of_captions():
 def test_a_single_image_never_warns(captions_per_image):
     reference = REFERENCE._replace(images=1, captions_per_image=captions_per_image)
     assert chance_rsum(1, captions_per_image) == (600.0, 0.0)
-    assert not epoch_warnings({"rsum": 600.0}, "pairs", reference, None)
+    assert not epoch_warnings({"rsum": 600.0}, "pairs", reference, {})
 
 
 def test_streams_that_do_not_fill_a_batch():
@@ -270,6 +271,10 @@ def test_the_history_of_an_older_version_is_accepted():
     health = Health(REFERENCE, {"warnings": [], "signs": ["flat_loss"], "cost_spread": None})
     assert not health.check_epoch(4, "warmup", FLAT)
     assert health.check_epoch(5, "warmup", FLAT)
+    known = Health(REFERENCE, {"warnings": [], "cost_spread": 0.04})
+    assert shown(known.check_epoch(6, "matched", {**HEALTHY, "cost_spread": 0.003})) == [
+        (7, "main", "cost_spread")
+    ]
 
 
 @pytest.mark.parametrize("method", STEPPING)
@@ -278,7 +283,7 @@ def test_the_advice_mentions_the_warmup_only_if_the_method_has_one(method):
     reference = reference_of_method(method)
     assert reference.warms_up == (method not in ("infonce", "sigmoid", "rcl"))
     for stream, (metric, flat) in reference.flat_losses.items():
-        warnings = epoch_warnings({"rsum": 1.0, metric: flat}, stream, reference, None)
+        warnings = epoch_warnings({"rsum": 1.0, metric: flat}, stream, reference, {})
         assert list(warnings) == ["recall_at_chance", "flat_loss"]
         for text in warnings.values():
             assert "Try a lower optim.learning_rate" in text
@@ -288,7 +293,7 @@ def test_the_advice_mentions_the_warmup_only_if_the_method_has_one(method):
 @pytest.mark.parametrize("cost", ["learned", "cosine"])
 def test_the_advice_fits_the_cost_of_the_run(cost):
     dead = {**HEALTHY, "cost_spread": 0.0, "cost_zero": 1.0}
-    warnings = epoch_warnings(dead, "matched", REFERENCE._replace(cost=cost), None)
+    warnings = transport_warnings(dead, {}, cost=cost, epsilon=0.01)
     assert list(warnings) == ["cost_spread", "cost_zero"]
     for text in warnings.values():
         assert "Try " in text
