@@ -243,7 +243,7 @@ def _by_images(block: _Block, of: _References) -> tuple[jax.Array, jax.Array]:
     same = block.group[:, None] == of.group[None]
     near = _nearest(jnp.where(same, _EXCLUDED, _product(block.vector, of.vector)), of.trust)
 
-    def wrong(fits: jax.Array, reference: jax.Array, wrong: jax.Array) -> jax.Array:
+    def of_wrong(fits: jax.Array, reference: jax.Array, wrong: jax.Array) -> jax.Array:
         # The neighbours of a wrong image may hold the image that the caption is stored with, and
         # so the caption itself: that one is left out.
         at, weight = of.near.at[wrong], of.near.weight[wrong]  # [k, neighbours]
@@ -251,7 +251,7 @@ def _by_images(block: _Block, of: _References) -> tuple[jax.Array, jax.Array]:
         own = of.near.weight[wrong].sum(axis=1) - weight.sum(axis=1)
         return jnp.sum(weight * fits[at], axis=1) / jnp.maximum(1 - own, 1e-3)
 
-    return near.mean(fits), jax.vmap(wrong)(fits, block.reference, block.wrong)
+    return near.mean(fits), jax.vmap(of_wrong)(fits, block.reference, block.wrong)
 
 
 def _by_captions(block: _Block, of: _References) -> tuple[jax.Array, jax.Array]:
@@ -263,10 +263,10 @@ def _by_captions(block: _Block, of: _References) -> tuple[jax.Array, jax.Array]:
     # Siblings of a misplaced caption stay where they are, and may be among its neighbours.
     near = _nearest(likeness, of.caption_trust)
 
-    def wrong(at: jax.Array, weight: jax.Array, wrong: jax.Array) -> jax.Array:
+    def of_wrong(at: jax.Array, weight: jax.Array, wrong: jax.Array) -> jax.Array:
         return weight @ of.caption_likeness[at[:, None], wrong[None]]
 
-    return stored, jax.vmap(wrong)(near.at, near.weight, block.wrong)
+    return stored, jax.vmap(of_wrong)(near.at, near.weight, block.wrong)
 
 
 def _agreement(block: _Block, of: _References, space: int) -> tuple[jax.Array, jax.Array]:
