@@ -57,9 +57,10 @@ def open_split(
     """
     layout = layout_of(data_config)
     if in_pixels and layout != PRECOMP:
+        field, found = ("name", SCENES) if layout == SCENES else ("layout", layout)
         raise ConfigError(
-            f"data.layout: its images are features ({layout}), expected a directory with pictures "
-            "(train_pixels.npy) for the pretrained image encoder"
+            f"data.{field}: {found!r}, whose images are features, expected a directory with "
+            "pictures (train_pixels.npy) for the pretrained image encoder"
         )
     if layout == SCENES:
         return _generate_scenes(data_config, split)

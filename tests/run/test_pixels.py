@@ -292,7 +292,7 @@ def test_fields_must_fit(tmp_path):
         ("model__image_states", "x", "'x' is none of all, vector"),
         ("model__pretrained", "", "empty, expected the directory of the weights"),
         ("optim__image_rate", -1.0, "-1.0, expected at least 0"),
-        ("data__pixel_crop", 1.5, "1.5, expected a share of the side, 0 to 1"),
+        ("data__pixel_crop", 1.5, "1.5, expected 0 to 1"),
         ("model__embed_dim", -1, "-1, expected 0 to 65536"),
     ]
     for field, value, message in wrong:
