@@ -169,8 +169,13 @@ def _search(command: Command) -> None:
         _log.info("look at them: add --html=page.html")
 
 
+# Flags that say where parts are judged, as `Place` has them, and what they are if not given.
+_PLACE = {"executor": "local", "ray_address": "", "workers": 0}
+
+
 def _audit(command: Command) -> None:
     from l2rm_jax.audit import command as audit
+    from l2rm_jax.judging.executor import Place
 
     workdir, out = command["workdir"], command["out"]
     if not out:
@@ -179,10 +184,11 @@ def _audit(command: Command) -> None:
         raise ConfigError("--config: found with a run, which is audited with its own config")
     if command.is_built_in:
         _log.info("no config, no data: auditing scenes, the built-in data set")
+    place = Place(*(command[name] or unset for name, unset in _PLACE.items()))
     if workdir:
-        found = audit.audit_run(workdir, out, command.changes)
+        found = audit.audit_run(workdir, out, command.changes, place)
     else:
-        found = audit.audit_directory(command.config, out)
+        found = audit.audit_directory(command.config, out, place)
     print(audit.describe_audit(found, out))
     if status := audit.exit_status(found):
         sys.exit(status)
@@ -230,9 +236,12 @@ MODES = (
             DATA._replace(value="DIR", meaning="directory of the data"),
             Flag("workdir", "DIR", "a run whose data are audited, by what it has judged"),
             Flag("out", "DIR", "the new directory: report, table, page, scores for training"),
+            Flag("executor", "NAME", "local, or ray: its workers judge the parts", default="local"),
+            Flag("ray_address", "ADDRESS", "a cluster of Ray, or auto", default="one is started"),
+            Flag("workers", "N", "of the Ray that is started", kind=int, default="one a core"),
         ),
         _audit,
-        "{out}.partial keeps the finished folds",
+        "{out}.partial keeps the finished parts",
     ),
     Mode(
         "train",

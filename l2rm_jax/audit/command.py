@@ -33,6 +33,7 @@ from l2rm_jax.errors import (
     list_problems,
 )
 from l2rm_jax.judging import Judgement, judge_pairs, make_detector, read_judgement
+from l2rm_jax.judging.executor import LOCAL, Place
 from l2rm_jax.judging.verdict import shift_sentence, verdict
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model
@@ -50,6 +51,7 @@ from l2rm_jax.version import __version__
 
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
 _IDENTITY, _WORK = "audit.json", "work"
+HERE = Place()
 _NO_LIMIT = 1.0  # of `max_share`
 _ALL_PAIRS = {  # of the runs that judge: nothing is filtered or drawn
     "split.by": "loss",
@@ -62,7 +64,7 @@ _ALL_PAIRS = {  # of the runs that judge: nothing is filtered or drawn
 }
 
 
-def audit_directory(config: ConfigDict, out: str | Path) -> Audit:
+def audit_directory(config: ConfigDict, out: str | Path, place: Place = HERE) -> Audit:
     """Audit the training pairs that a config describes, and write a directory of results.
 
     Work in progress lies in `OUT.partial`; the same command goes on with it.
@@ -70,16 +72,20 @@ def audit_directory(config: ConfigDict, out: str | Path) -> Audit:
     Args:
       config: config of the data, with the sections `audit` and `judgement`.
       out: the new directory.
+      place: where the parts of the judgement are computed; any other may go on with the work.
 
     Raises:
       L2RMError: something is invalid, as one message of many lines; nothing has been judged.
       ConfigError: the directory is complete already, or another audit of it is in progress.
     """
-    return _audit(config, None, Path(out))
+    return _audit(config, None, Path(out), place)
 
 
 def audit_run(
-    workdir: str | Path, out: str | Path, changes: Mapping[str, Any] = MappingProxyType({})
+    workdir: str | Path,
+    out: str | Path,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+    place: Place = HERE,
 ) -> Audit:
     """Audit the training pairs of a run; what it has judged already is not judged again.
 
@@ -87,13 +93,14 @@ def audit_run(
       workdir: work directory of the run, which has finished an epoch.
       out: as `audit_directory`.
       changes: config keys with values that replace the run's own.
+      place: as `audit_directory`.
 
     Raises:
       L2RMError: as `audit_directory`.
     """
     config = with_own_weights(read_trained_config(workdir, changes, "audit"), workdir)
     find_checkpoint(workdir)  # an error at once if there is none
-    return _audit(config, workdir, Path(out))
+    return _audit(config, workdir, Path(out), place)
 
 
 def describe_audit(audit: Audit, out: str | Path) -> str:
@@ -141,16 +148,16 @@ def exit_status(audit: Audit) -> int:
     return TOO_MANY if audit.judgement.rate.low > most else 0
 
 
-def _audit(config: ConfigDict, workdir: str | Path | None, out: Path) -> Audit:
+def _audit(config: ConfigDict, workdir: str | Path | None, out: Path, place: Place) -> Audit:
     check_new(out, "directory")
     settings = Settings(**config.audit, seed=config.seed)
-    inputs = _read(config, workdir, settings)
+    inputs = _read(config, workdir, settings, place)
     partial_out = out.with_name(f"{out.name}.partial")
     work = partial_out / _WORK
     work.mkdir(parents=True, exist_ok=True)
     with locked_directory(partial_out, "audits into"):
         _check_identity(work, _identity(inputs, config))
-        judgement = _of_run(inputs, workdir) or _judge(config, inputs, work)
+        judgement = _of_run(inputs, workdir) or _judge(config, inputs, work, place)
         for leftover in partial_out.iterdir():  # files of an audit that was stopped while it wrote
             if leftover != work:
                 leftover.unlink()
@@ -175,14 +182,15 @@ def _of_run(inputs: Inputs, workdir: str | Path | None) -> Judgement | None:
     return judgement if np.array_equal(judgement.image, pair_image) else None
 
 
-def _judge(config: ConfigDict, inputs: Inputs, work: Path) -> Judgement:
+def _judge(config: ConfigDict, inputs: Inputs, work: Path, place: Place) -> Judgement:
     """Judge the pairs, by a detector in closed form or by runs in `work`."""
     settings = {"folds": config.judgement.folds, "top": config.audit.top, "seed": config.seed}
     judge = partial(
         judge_pairs, inputs.pairs, name=config.judgement.detector, keep=work, **settings
     )
     if not is_trained(config):
-        return judge(make_detector(config))
+        with place.open() as executor:
+            return judge(make_detector(config), executor=executor)
     own, runs = with_changes(config, _ALL_PAIRS), work / "runs"
     where = {"workdir": runs, "replicas": Replicas(), "train": train}
     data = replace(load_run_data(own, runs), train=inputs.dataset)  # with vectors of its encoders
@@ -194,12 +202,16 @@ def _judge(config: ConfigDict, inputs: Inputs, work: Path) -> Judgement:
         raise StoppedError(message, error.signal, error.place) from None
 
 
-def _read(config: ConfigDict, workdir: str | Path | None, settings: Settings) -> Inputs:
+def _read(
+    config: ConfigDict, workdir: str | Path | None, settings: Settings, place: Place
+) -> Inputs:
     """Read the inputs; all that is wrong with fields and files is one message."""
     problems = Problems()
+    problems.attempt(place.check)
     problems.attempt(check_fields, config)
     if not problems.messages:
         problems.attempt(check_detector_of_audit, config)
+        problems.attempt(_check_place, config, place)
     valid = with_valid_fields(config)  # wrong fields must not add errors about the data
     if workdir is None and are_shards(config.data.path):
         problems.attempt(_check_shards, config)
@@ -212,6 +224,15 @@ def _read(config: ConfigDict, workdir: str | Path | None, settings: Settings) ->
         raise DataError(list_problems(problems.messages))
     problems.raise_all()
     return inputs
+
+
+def _check_place(config: ConfigDict, place: Place) -> None:
+    if is_trained(config) and place.executor != LOCAL:
+        raise ConfigError(
+            f"--executor={place.executor}: found with judgement.detector="
+            f"{config.judgement.detector}, whose runs train in this process; expected {LOCAL}, or "
+            "a detector in closed form"
+        )
 
 
 def _check_shards(config: ConfigDict) -> None:

@@ -5,11 +5,12 @@ method and a head, trained once for each fold, are handed in by `run/detector.py
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float32, Int
 
 from l2rm_jax.config import register_settings
 from l2rm_jax.data.filters import read_scores
@@ -19,15 +20,14 @@ from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.histogram import separation
 from l2rm_jax.judging.information import (
     Model,
-    Similarity,
+    ProductSimilarity,
     best_temperature,
     compare_fold,
-    product_similarity,
 )
 from l2rm_jax.judging.linear import cca_similarity
 from l2rm_jax.judging.pairs import Pairs
 from l2rm_jax.linear.cca import Cca
-from l2rm_jax.linear.rows import BLOCK, unit_rows
+from l2rm_jax.linear.rows import BLOCK, Rows, unit_rows
 
 LINEAR, COSINE, SCORES = "linear", "cosine", "scores"
 _TEMPERATURE_PAIRS = 1000  # from which the temperature of plain cosines comes, at most
@@ -118,8 +118,7 @@ def linear(task: Task) -> Scorer:
     pairs, drawn = task.pairs, task.drawn
 
     def model_of(fold: int) -> Model:
-        similarity = cca_similarity(task.models[fold], pairs.images, pairs.captions, drawn[fold])
-        return Model(similarity)
+        return Model(cca_similarity(task.models[fold], pairs.images, pairs.captions))
 
     scorers = [Scorer(LINEAR, model_of)]
     if pairs.images.shape[1] == pairs.captions.shape[1]:
@@ -148,17 +147,20 @@ def cosine(task: Task) -> Scorer:
             f"of captions with {sizes[1]}, expected those of one space"
         )
 
-    def similarity(here: FoldPairs) -> Similarity:
-        images, captions = np.sort(here.images), np.sort(here.pairs)
-        return product_similarity(
-            images, unit_rows(pairs.images[images]), captions, unit_rows(pairs.captions[captions])
-        )
-
+    similarity = ProductSimilarity(
+        partial(_unit_vectors, pairs.images), partial(_unit_vectors, pairs.captions)
+    )
     here = task.drawn[min(task.drawn)]
     some = here.pairs[:_TEMPERATURE_PAIRS]
     rows, position = np.unique(here.position[: len(some)], return_inverse=True)
-    temperature = best_temperature(np.asarray(similarity(here)(here.images[rows], some)), position)
-    return Scorer(COSINE, lambda fold: Model(similarity(task.drawn[fold]), temperature))
+    temperature = best_temperature(np.asarray(similarity(here.images[rows], some)), position)
+    return Scorer(COSINE, lambda fold: Model(similarity, temperature))
+
+
+def _unit_vectors(
+    vectors: Rows, rows: Int[np.ndarray, " n"]
+) -> Float32[np.ndarray, "n dimensions"]:
+    return unit_rows(vectors[rows])
 
 
 def scores_of_file(config: Any) -> Detector:

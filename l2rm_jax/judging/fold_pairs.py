@@ -40,6 +40,43 @@ class FoldPairs(NamedTuple):
     wrong: Int[np.ndarray, "m k"]
 
 
+class Part(NamedTuple):
+    """Some images of a fold with all their pairs, image by image.
+
+    Attributes:
+      pairs: [n] rows of the captions.
+      images: [m] rows of the images.
+      position: [n] place of the image of each pair in `images`, ascending.
+      reference: [m] place of each image in the references of the fold, or -1.
+      wrong: [m, k] places in the references of the wrong images of each image.
+    """
+
+    pairs: Int[np.ndarray, " n"]
+    images: Int[np.ndarray, " m"]
+    position: Int[np.ndarray, " n"]
+    reference: Int[np.ndarray, " m"]
+    wrong: Int[np.ndarray, "m k"]
+
+
+def part_of(here: FoldPairs, places: Int[np.ndarray, " m"]) -> tuple[Part, Int[np.ndarray, " n"]]:
+    """Return some images of a fold with all their pairs, and the places of these in the fold.
+
+    Args:
+      here: the fold.
+      places: of the images in `here.images`; no place twice.
+    """
+    counts = np.bincount(here.position, minlength=len(here.images))
+    first, count = (np.cumsum(counts) - counts)[places], counts[places]
+    position = np.repeat(np.arange(len(places)), count)
+    at = np.arange(len(position)) - (np.cumsum(count) - count)[position] + first[position]
+    reference = np.full(len(here.images), -1)
+    reference[here.references] = np.arange(len(here.references))
+    part = Part(
+        here.pairs[at], here.images[places], position, reference[places], here.wrong[places]
+    )
+    return part, at
+
+
 def fold_pairs(
     folds: Folds, keys: Keys, seed: int, some: Bool[np.ndarray, " pairs"] | None = None
 ) -> dict[int, FoldPairs]:

@@ -4,7 +4,7 @@ A group is judged as a whole by models that saw none of it, and its members are 
 known mismatches. So a near duplicate in another fold cannot give a mismatch away, or hide it.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ import scipy.sparse
 from jaxtyping import Float, Int, UInt64
 from scipy.sparse.csgraph import connected_components
 
+from l2rm_jax.judging.executor import HERE, Executor
 from l2rm_jax.judging.folds import hash_keys
 from l2rm_jax.judging.pairs import Keys, first_of_equals
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
@@ -23,6 +24,7 @@ _RARE = 0.999  # share of random pairs of images that are less alike than near d
 _SAMPLE = 100_000  # random pairs
 _NEAR = 3
 _MOST = 0.1  # share of the images in one group, at most
+_ROWS = 16 * BLOCK  # of a part that is divided into buckets
 _ALIKE = 0.9  # cosine of near duplicates, at least: clusters are dense, too
 
 
@@ -52,7 +54,11 @@ class Groups(NamedTuple):
 
 
 def find_groups(
-    images: Rows, keys: Keys, pair_image: Int[np.ndarray, " pairs"], seed: int
+    images: Rows,
+    keys: Keys,
+    pair_image: Int[np.ndarray, " pairs"],
+    seed: int,
+    executor: Executor = HERE,
 ) -> Groups:
     """Find the groups.
 
@@ -66,8 +72,9 @@ def find_groups(
       keys: of the images and captions.
       pair_image: row of the image that each caption is stored with.
       seed: seed of the samples.
+      executor: compares the images.
     """
-    near, likeness = nearest_images(images, keys.image, seed)
+    near, likeness = nearest_images(images, keys.image, seed, executor)
     first = near[:, 0]
     rows = np.arange(len(first))
     rare = max(_rare_likeness(images, keys.image, seed), _ALIKE)
@@ -122,41 +129,68 @@ def _sample(keys: UInt64[np.ndarray, " n"], most: int, seed: int) -> Int[np.ndar
 
 
 def nearest_images(
-    images: Rows, keys: UInt64[np.ndarray, " images"], seed: int
+    images: Rows,
+    keys: UInt64[np.ndarray, " images"],
+    seed: int,
+    executor: Executor = HERE,
 ) -> tuple[Int[np.ndarray, "images 3"], Float[np.ndarray, " images"]]:
     """Return the rows of the three most similar images, and the cosine of the first.
 
     More than 20,000 images are divided into as many buckets as their square root, each around a
     random image, and compared within their bucket. A near duplicate is all but always in the same.
     """
-    total = images.shape[0]
+    total, shared = images.shape[0], executor.put(images)
     buckets = [np.arange(total)]
     if total > _EXACT:
-        buckets = _buckets(images, keys, seed)
+        buckets = _buckets(images, shared, keys, seed, executor)
     near = np.zeros((total, _NEAR), np.int64)
     likeness = np.full(total, -np.inf, np.float32)
-    for rows in buckets:
-        vectors = unit_rows(images[rows])
-        size = -(-len(rows) // 512) * 512
-        filled = np.pad(vectors, ((0, size - len(rows)), (0, 0)))
-        for at, count in padded_blocks(np.arange(len(rows)), 512):
-            top, found = _most_similar(filled, vectors[at], at, len(rows))
-            near[rows[at[:count]]] = rows[np.minimum(np.asarray(found)[:count], len(rows) - 1)]
-            likeness[rows[at[:count]]] = np.asarray(top)[:count, 0]
+    found = executor.map(_nearest_within, ((shared, rows) for rows in buckets))
+    for rows, values in zip(buckets, found, strict=True):
+        near[rows], likeness[rows] = values
     return near, likeness
 
 
-def _buckets(images: Rows, keys: UInt64[np.ndarray, " images"], seed: int) -> list[np.ndarray]:
+def _nearest_within(
+    images: Rows, rows: Int[np.ndarray, " n"]
+) -> tuple[Int[np.ndarray, "n 3"], Float[np.ndarray, " n"]]:
+    """`nearest_images` of some rows among themselves."""
+    vectors = unit_rows(images[rows])
+    size = -(-len(rows) // 512) * 512
+    filled = np.pad(vectors, ((0, size - len(rows)), (0, 0)))
+    near, likeness = np.zeros((len(rows), _NEAR), np.int64), np.empty(len(rows), np.float32)
+    for at, count in padded_blocks(np.arange(len(rows)), 512):
+        top, found = _most_similar(filled, vectors[at], at, len(rows))
+        near[at[:count]] = rows[np.minimum(np.asarray(found)[:count], len(rows) - 1)]
+        likeness[at[:count]] = np.asarray(top)[:count, 0]
+    return near, likeness
+
+
+def _buckets(
+    images: Rows,
+    shared: Any,
+    keys: UInt64[np.ndarray, " images"],
+    seed: int,
+    executor: Executor,
+) -> list[np.ndarray]:
     total = images.shape[0]
     count = round(total**0.5)
-    centres = unit_rows(images[_sample(keys, count, seed)])
-    nearest = np.empty(total, np.int64)
-    for rows, filled in padded_blocks(np.arange(total), BLOCK):
-        nearest[rows[:filled]] = np.asarray(_best(unit_rows(images[rows]), centres))[:filled]
+    centres = executor.put(unit_rows(images[_sample(keys, count, seed)]))
+    starts = range(0, total, _ROWS)
+    calls = ((shared, centres, start, min(start + _ROWS, total)) for start in starts)
+    nearest = np.concatenate([*executor.map(_nearest_centres, calls)])
     order = np.argsort(nearest, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(nearest[order])) + 1)
     # A crowded bucket is cut, so that the work stays linear.
     return [cut for part in parts for cut in np.array_split(part, -(-len(part) // (8 * count)))]
+
+
+def _nearest_centres(
+    images: Rows, centres: Float[np.ndarray, "centres d"], start: int, stop: int
+) -> Int[np.ndarray, " rows"]:
+    blocks = padded_blocks(np.arange(start, stop), BLOCK)
+    found = [np.asarray(_best(unit_rows(images[at]), centres))[:count] for at, count in blocks]
+    return np.concatenate(found)
 
 
 @jax.jit

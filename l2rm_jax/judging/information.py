@@ -27,12 +27,13 @@ from jaxtyping import Float32, Int
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from l2rm_jax.judging.fold_pairs import FoldPairs
+from l2rm_jax.judging.fold_pairs import FoldPairs, Part, part_of
 from l2rm_jax.linear.rows import padded_blocks
 
 TEMPERATURE = 0.1  # suits cosines
 _CAPTIONS = 1024  # in a block that is compared with all references
 _PAIRS = 128  # in a block of which only the diagonal is needed
+_FILLED = 128  # numbers of encoded rows are multiples of it
 
 # Maps rows of images and rows of captions to [images, captions] similarities.
 Similarity = Callable[[np.ndarray, np.ndarray], ArrayLike]
@@ -43,7 +44,7 @@ class Model(NamedTuple):
 
     Attributes:
       similarity: of images and captions of that fold, by their rows. It is called with index arrays
-        of few different lengths.
+        of few different lengths. A `ProductSimilarity` encodes each row of a part once.
       temperature: what similarities are divided by.
     """
 
@@ -85,6 +86,21 @@ class Compared(NamedTuple):
     contrast: Float32[np.ndarray, " pairs"]
 
 
+class References(NamedTuple):
+    """What the pairs of a fold are compared with.
+
+    Attributes:
+      images: [R] rows of images that stand for the fold.
+      captions: [C] rows of captions that stand for it.
+      elsewhere: [R] log-mean-exp of the scaled similarities of each of these images with these
+        captions, without the one that a wrong caption replaces.
+    """
+
+    images: Int[np.ndarray, " R"]
+    captions: Int[np.ndarray, " C"]
+    elsewhere: Float32[np.ndarray, " R"]
+
+
 def product_similarity(
     image_rows: Int[np.ndarray, " images"],
     image_codes: Float32[ArrayLike, "images d"],
@@ -107,6 +123,34 @@ def product_similarity(
         return _products(image_codes, caption_codes, i, c)
 
     return similarity
+
+
+class ProductSimilarity(NamedTuple):
+    """Inner products of codes that are made of rows of the data set when they are asked for.
+
+    Attributes:
+      encode_images: maps rows of images to their codes, [n, d].
+      encode_captions: maps rows of captions to their codes.
+    """
+
+    encode_images: Callable[[np.ndarray], ArrayLike]
+    encode_captions: Callable[[np.ndarray], ArrayLike]
+
+    def __call__(self, images: np.ndarray, captions: np.ndarray) -> ArrayLike:
+        """[images, captions] similarities."""
+        return self.of(images, captions)(images, captions)
+
+    def of(self, images: np.ndarray, captions: np.ndarray) -> Similarity:
+        """The same for some rows, each encoded once."""
+        images, captions = (_filled(np.unique(rows)) for rows in (images, captions))
+        return product_similarity(
+            images, self.encode_images(images), captions, self.encode_captions(captions)
+        )
+
+
+def _filled(rows: Int[np.ndarray, " n"]) -> Int[np.ndarray, " more"]:
+    """Ascending rows, the last one repeated, so that numbers of rows are few."""
+    return np.pad(rows, (0, -len(rows) % _FILLED), mode="edge")
 
 
 def best_temperature(
@@ -142,35 +186,59 @@ def compare_fold(
 ) -> Compared:
     """Compare the pairs of a fold, and known mismatches, with the references of the fold.
 
-    Memory is one block of similarities.
-
     Args:
       here: the pairs, the references and the known mismatches.
       model: one that has not seen these pairs.
       update: called with the number of pairs that a block has compared.
     """
-    similarity, temperature = model
-    pairs, position = here.pairs, here.position
-    images, captions = here.images[here.references], pairs[here.captions]
-    i_mean = _image_means(model, here.images, captions)
-    own = _diagonals(model, here.images[position], pairs)
+    part = part_of(here, np.arange(len(here.images)))[0]
+    return compare(part, compare_references(here, model), model, update)
+
+
+def compare_references(here: FoldPairs, model: Model) -> References:
+    """Return what the pairs of a fold are compared with."""
+    images, captions = here.images[here.references], here.pairs[here.captions]
+    gone = here.replaced[:, None] == here.captions
+    scores = model.similarity(images, captions)
+    elsewhere = np.asarray(_mean_exp(scores, gone, model.temperature))
+    return References(images, captions, elsewhere)
+
+
+def compare(
+    part: Part,
+    of: References,
+    model: Model,
+    update: Callable[[int], None] = lambda pairs: None,
+) -> Compared:
+    """Compare some pairs of a fold, and known mismatches, with the references of the fold.
+
+    Memory is one block of similarities.
+
+    Args:
+      part: the pairs and the known mismatches.
+      of: the references.
+      model: one that has not seen these pairs.
+      update: called with the number of pairs that a block has compared.
+    """
+    pairs, position, temperature = part.pairs, part.position, model.temperature
+    if isinstance(model.similarity, ProductSimilarity):
+        rows = np.append(of.images, part.images), np.append(of.captions, pairs)
+        model = Model(model.similarity.of(*rows), temperature)
+    i_mean = _image_means(model, part.images, of.captions)
+    own = _diagonals(model, part.images[position], pairs)
     c_mean, c_mean_elsewhere, contrast = np.empty((3, len(pairs)), np.float32)
-    wrong = np.empty((len(pairs), here.wrong.shape[1]), np.float32)
-    place = np.full(len(here.images), -1)
-    place[here.references] = np.arange(len(here.references))
+    wrong = np.empty((len(pairs), part.wrong.shape[1]), np.float32)
     for at, filled in padded_blocks(np.arange(len(pairs)), _CAPTIONS):
-        scores, of = similarity(images, pairs[at]), position[at]
-        values = _compare(scores, here.wrong[of], place[of], temperature)
+        scores, image = model.similarity(of.images, pairs[at]), position[at]
+        values = _compare(scores, part.wrong[image], part.reference[image], temperature)
         targets = c_mean, c_mean_elsewhere, contrast, wrong
         for array, value in zip(targets, values, strict=True):
             array[at[:filled]] = np.asarray(value)[:filled]
         update(filled)
-    gone = here.replaced[:, None] == here.captions
-    i_mean_elsewhere = np.asarray(_mean_exp(similarity(images, captions), gone, temperature))
     stored = Information(own - c_mean, own - i_mean[position], own * np.float32(temperature))
     moved = Information(
         wrong - c_mean_elsewhere[:, None],
-        wrong - i_mean_elsewhere[here.wrong[position]],
+        wrong - of.elsewhere[part.wrong[position]],
         wrong * np.float32(temperature),
     )
     return Compared(stored, moved, contrast)

@@ -6,6 +6,8 @@ truth, even where it is known, and the order of the pairs changes nothing.
 """
 
 import logging
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,19 +18,26 @@ from threadpoolctl import threadpool_limits
 from l2rm_jax.console import progress_bar
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging.detectors import LINEAR, Detector, Scorer, Task, linear
+from l2rm_jax.judging.executor import HERE, Executor
 from l2rm_jax.judging.fold_pairs import FoldPairs, fold_pairs
 from l2rm_jax.judging.folds import Folds, assign_folds, check_folds
 from l2rm_jax.judging.groups import Groups, Repeated, find_groups
 from l2rm_jax.judging.judgement import PLACEHOLDER, SHIFTED, Judgement, Made
 from l2rm_jax.judging.kinds import conflicts, kinds
 from l2rm_jax.judging.linear import fold_models
-from l2rm_jax.judging.neighbours import with_near_images
 from l2rm_jax.judging.pairs import Pairs, content_keys, first_of_equals
 from l2rm_jax.judging.placeholders import Placeholder, find_placeholders
 from l2rm_jax.judging.posterior import DOUBTED, Posterior, find_posterior
 from l2rm_jax.judging.proposals import LIKE as PROPOSALS
 from l2rm_jax.judging.proposals import Proposals, propose
-from l2rm_jax.judging.scores import LIKE, Evidence, gather, score_fold
+from l2rm_jax.judging.scores import (
+    LIKE,
+    Evidence,
+    fold_references,
+    fold_tasks,
+    gather,
+    score_part,
+)
 from l2rm_jax.judging.shift import Shift, find_shifts
 from l2rm_jax.judging.stages import Stages
 from l2rm_jax.linear.cca import Cca
@@ -49,6 +58,7 @@ def judge_pairs(
     top: int = 0,
     seed: int = 0,
     keep: Path | None = None,
+    executor: Executor = HERE,
 ) -> Judgement:
     """Judge pairs: which are mismatched, how many in all, and what would fit better.
 
@@ -61,12 +71,13 @@ def judge_pairs(
       seed: seed of the folds and the samples.
       keep: directory in which stages are kept, so that a later call with the same arguments goes
         on; None keeps nothing.
+      executor: computes the parts (`open_executor`): this process, or others.
 
     Raises:
       DataError: a fold has images of fewer than two groups.
       ConfigError: fewer than 3 folds.
     """
-    stages, keys = Stages(keep), content_keys(pairs)
+    stages, keys = Stages(keep), content_keys(pairs, executor)
     _say(0, top)
     placeholders = find_placeholders(keys.image, pairs.captions, pairs.pair_image)
     of_all = keys.of_all(pairs.pair_image)
@@ -74,7 +85,7 @@ def judge_pairs(
     every, count = pairs, len(pairs.pair_image)
     if len(rows) < count:
         pairs, keys = _take(pairs, rows), keys.take(rows)
-    groups = find_groups(pairs.images, keys, pairs.pair_image, seed)
+    groups = find_groups(pairs.images, keys, pairs.pair_image, seed, executor)
     image_fold = assign_folds(groups.key, folds, seed)
     of = Folds(pairs.pair_image, image_fold, groups.of_image)
     check_folds(of)
@@ -88,7 +99,7 @@ def judge_pairs(
     models = [Cca(*map(np.asarray, model)) for model in models]
     scorer = detector(Task(pairs, of, drawn, models, rows))
     _say(2, top)
-    evidence = _evidence(scorer, pairs, of, drawn, seed, stages)
+    evidence = _evidence(scorer, pairs, of, drawn, seed, stages, executor)
     _say(3, top)
     with threadpool_limits(1, "blas"):  # on its narrow columns, more threads only wait
         found = find_posterior(evidence, of, keys.of_pairs(pairs.pair_image), seed)
@@ -98,12 +109,13 @@ def judge_pairs(
         "proposals",
         PROPOSALS,
         lambda: propose(
-            pairs.images, pairs.captions, of, keys, doubted, found.posterior_set, top, seed
+            *(pairs.images, pairs.captions, of, keys, doubted, found.posterior_set),
+            *(top, seed, executor),
         ),
     )
     back = _Back(rows, count)
     fold = back(of.of_pair, -1)
-    shifts = find_shifts(models, every.images, every.captions, every.pair_image, fold)
+    shifts = find_shifts(models, every.images, every.captions, every.pair_image, fold, executor)
     made = Made(name, scorer.name, folds, seed, of_all, __version__)
     return _judgement(
         every.pair_image, back, of, groups, evidence, found, proposals, shifts, placeholders, made
@@ -176,20 +188,34 @@ def _evidence(
     drawn: dict[int, FoldPairs],
     seed: int,
     stages: Stages,
+    executor: Executor,
 ) -> Evidence:
-    """Score all folds, one stage each."""
-    found = {}
-    with progress_bar(2 * len(pairs.pair_image), "judging: scores", unit="scores") as bar:
-        for fold, here in drawn.items():
+    """Score all folds, part by part; parts that are kept are not computed again."""
+    group, vectors = folds.image_group, (pairs.images, pairs.spaces)
+    parts = [
+        (fold, f"scores-{fold}-{number}", task, drawn[fold].pairs[at])
+        for fold, here in drawn.items()
+        for number, (task, at) in enumerate(fold_tasks(here, group, seed))
+    ]
 
-            def score(fold=fold, here=here) -> Evidence:
-                groups = folds.image_group
-                near = with_near_images(here, pairs.captions, groups[here.images], seed)
+    def calls() -> Iterator[tuple]:
+        images, spaces = map(executor.put, vectors)
+        known, references = None, None
+        for fold, name, task, _ in parts:
+            if stages.has(name):
+                continue
+            if fold != known:
                 model = scorer.model_of(fold)
-                return score_fold(near, model, pairs.images, pairs.spaces, groups, bar.update)
+                references = executor.put(fold_references(drawn[fold], model, *vectors, group))
+                known = fold
+            yield task, references, images, spaces
 
-            found[fold] = stages(f"scores-{fold}", LIKE, score)
-    return gather(drawn, found)
+    found, results = [], executor.map(score_part, calls())
+    with progress_bar(len(pairs.pair_image), "judging: scores") as bar:
+        for _, name, _, rows in parts:
+            found.append(stages(name, LIKE, partial(next, results)))
+            bar.update(len(rows))
+    return gather([rows for *_, rows in parts], found)
 
 
 def _judgement(

@@ -11,6 +11,7 @@ a smaller one.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import combinations
 
 import jax
@@ -22,7 +23,7 @@ from l2rm_jax.console import progress_bar
 from l2rm_jax.judging.fold_pairs import FoldPairs, first_pairs
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.histogram import separation
-from l2rm_jax.judging.information import Model, Similarity, compare_fold, product_similarity
+from l2rm_jax.judging.information import Model, ProductSimilarity, compare_fold
 from l2rm_jax.judging.level import matched_posterior
 from l2rm_jax.linear import cca
 from l2rm_jax.linear.cca import Cca, Ridge
@@ -101,7 +102,7 @@ def _separation(
 ) -> float:
     """How well the models tell stored pairs from known mismatches."""
     found = [
-        compare_fold(drawn[fold], Model(cca_similarity(model, images, captions, drawn[fold])))
+        compare_fold(drawn[fold], Model(cca_similarity(model, images, captions)))
         for fold, model in models.items()
     ]
     stored, wrong = (
@@ -124,7 +125,7 @@ def _information(
     wrong = np.zeros((pairs, next(iter(drawn.values())).wrong.shape[1]), np.float32)
     for fold, model in models.items():
         here = drawn[fold]
-        similarity = cca_similarity(model, images, captions, here)
+        similarity = cca_similarity(model, images, captions)
         found = compare_fold(here, Model(similarity), update)
         information[here.pairs], wrong[here.pairs] = found.stored.mean, found.wrong.mean
     return information, wrong
@@ -176,14 +177,11 @@ def fit_weighted(
     return cca.fit(total[0], images.shape[1], ridge)
 
 
-def cca_similarity(model: Cca, images: Rows, captions: Rows, here: FoldPairs) -> Similarity:
-    """Return the cosines of a fold's images and captions as a function of their rows."""
-    image_rows, pairs = np.sort(here.images), np.sort(here.pairs)
-    return product_similarity(
-        image_rows,
-        encode_rows(model.encode_images, images, image_rows),
-        pairs,
-        encode_rows(model.encode_captions, captions, pairs),
+def cca_similarity(model: Cca, images: Rows, captions: Rows) -> ProductSimilarity:
+    """Return the cosines of images and captions as a function of their rows."""
+    return ProductSimilarity(
+        partial(encode_rows, model.encode_images, images),
+        partial(encode_rows, model.encode_captions, captions),
     )
 
 

@@ -19,12 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from l2rm_jax.judging.fold_pairs import FoldPairs
+from l2rm_jax.judging.fold_pairs import FoldPairs, Part, first_pairs, part_of
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
 
 NEIGHBOURS = 30
 _RANKS = 20
 _PAIRS = 512  # in a block
+_OF_MEANS = 40_000  # pairs of a fold that the means come from, at most
 _EXCLUDED = -1e9
 
 
@@ -54,8 +55,8 @@ class _Nearest(NamedTuple):
         return jnp.sum(self.weight * jnp.take_along_axis(values, self.at, axis=1), axis=1)
 
 
-class _References(NamedTuple):
-    """The samples of a fold: R images and C captions."""
+class NeighbourReferences(NamedTuple):
+    """The samples of a fold, R images and C captions, from which neighbours come."""
 
     vector: jax.Array  # [R, di]
     group: jax.Array  # [R]
@@ -70,6 +71,8 @@ class _References(NamedTuple):
     caption_image: jax.Array  # [C, di] vectors of their images
     caption_likeness: jax.Array  # [C, R] of these to the images
     caption_trust: jax.Array  # [C]
+    image_mean: jax.Array  # [di] of the fold's vectors, which are less that mean
+    caption_mean: list[jax.Array]  # [dt]
 
 
 class _Block(NamedTuple):
@@ -85,91 +88,125 @@ class _Block(NamedTuple):
     wrong: jax.Array  # [B, k] places in the references
 
 
-def neighbour_scores(
+def neighbour_references(
     here: FoldPairs,
     images: Rows,
     spaces: Sequence[Rows],
-    groups: Int[np.ndarray, " m"],
-    trust: Float32[np.ndarray, " n"],
-    update: Callable[[int], None],
-) -> tuple[Neighbours, Neighbours]:
-    """Return the scores of the pairs of a fold, and of its known mismatches.
+    image_group: Int[np.ndarray, " images"],
+    trust: Callable[[Part], Float32[np.ndarray, " n"]],
+) -> NeighbourReferences:
+    """Return what the neighbours of the pairs of a fold are chosen from.
 
     Args:
       here: the pairs.
       images: [images, di] vectors.
       spaces: [pairs, dt] vectors of the captions; neighbours are sought in the first kind.
-      groups: group of each of `here.images`; neighbours are of another one.
-      trust: probability that each of `here.pairs` is matched, by the model alone.
-      update: called with the number of pairs of a block that is done.
+      image_group: group of each image; neighbours are of another one.
+      trust: probability that each pair of a part is matched, by the model alone.
     """
-    counts = np.bincount(here.position)
-    of_image = _Centred(images, here.images)
-    of_caption = [_Centred(space, here.pairs) for space in spaces]
-    totals = [_totals(vectors, here.position, len(counts)) for vectors in of_caption]
-    image_trust = np.bincount(here.position, trust) / counts
-    i, c = here.references, here.captions
-    vectors, of_captions = of_image[i], of_image[here.position[c]]
-    references = _References(
+    some = first_pairs(here, _OF_MEANS)
+    image_mean = _mean(images, some.images)
+    caption_mean = [_mean(space, some.pairs) for space in spaces]
+    of_image = _Centred(images, image_mean)
+    of_caption = [_Centred(*each) for each in zip(spaces, caption_mean, strict=True)]
+    own = part_of(here, here.references)[0]
+    counts = np.bincount(own.position)
+    group, vectors = image_group[own.images], of_image[own.images]
+    image_trust = (np.bincount(own.position, trust(own)) / counts).astype(np.float32)
+    sample = here.pairs[here.captions]
+    of_sample = here.images[here.position[here.captions]]
+    with_sample = part_of(here, np.unique(here.position[here.captions]))[0]
+    order = np.argsort(with_sample.pairs)
+    at = order[np.searchsorted(with_sample.pairs, sample, sorter=order)]
+    sample_vectors = of_image[of_sample]
+    references = NeighbourReferences(
         vectors,
-        groups[i],
-        counts[i].astype(np.float32),
-        [total[i] for total in totals],
-        image_trust[i].astype(np.float32),
-        [vectors[here.replaced] for vectors in of_caption],
-        _near(vectors, groups[i], image_trust[i].astype(np.float32)),
-        of_caption[0][c],
-        here.pairs[c],
-        groups[here.position[c]],
-        of_captions,
-        _product(of_captions, vectors),
-        trust[c].astype(np.float32),
+        group,
+        counts.astype(np.float32),
+        [_totals(vectors, own) for vectors in of_caption],
+        image_trust,
+        [vectors[here.pairs[here.replaced]] for vectors in of_caption],
+        _near(vectors, group, image_trust),
+        of_caption[0][sample],
+        sample,
+        image_group[of_sample],
+        sample_vectors,
+        _product(sample_vectors, vectors),
+        trust(with_sample)[at].astype(np.float32),
+        image_mean,
+        caption_mean,
     )
-    references = jax.tree.map(jnp.asarray, references)
-    place = np.full(len(counts), -1)
-    place[i] = np.arange(len(i))
-    parts = []
-    for at, filled in padded_blocks(np.arange(len(here.pairs)), _PAIRS):
-        of = here.position[at]
+    return jax.tree.map(np.asarray, references)
+
+
+def neighbour_scores(
+    part: Part,
+    of: NeighbourReferences,
+    images: Rows,
+    spaces: Sequence[Rows],
+    groups: Int[np.ndarray, " m"],
+) -> tuple[Neighbours, Neighbours]:
+    """Return the scores of some pairs of a fold, and of their known mismatches.
+
+    Args:
+      part: the pairs.
+      of: what neighbours are chosen from.
+      images: [images, di] vectors.
+      spaces: [pairs, dt] vectors of the captions.
+      groups: group of each of `part.images`.
+    """
+    of_image = _Centred(images, of.image_mean)
+    of_caption = [_Centred(*each) for each in zip(spaces, of.caption_mean, strict=True)]
+    totals = [_totals(vectors, part) for vectors in of_caption]
+    counts = np.bincount(part.position).astype(np.float32)
+    of, parts = jax.tree.map(jnp.asarray, of), []
+    for at, filled in padded_blocks(np.arange(len(part.pairs)), _PAIRS):
+        image = part.position[at]
         block = _Block(
-            of_image[of],
-            groups[of],
-            counts[of].astype(np.float32),
-            [total[of] for total in totals],
-            place[of],
-            [vectors[at] for vectors in of_caption],
-            here.pairs[at],
-            here.wrong[of],
+            of_image[part.images[image]],
+            groups[image],
+            counts[image],
+            [total[image] for total in totals],
+            part.reference[image],
+            [vectors[part.pairs[at]] for vectors in of_caption],
+            part.pairs[at],
+            part.wrong[image],
         )
-        found = _block_scores(block, references)
+        found = _block_scores(block, of)
         parts.append(jax.tree.map(lambda x, n=filled: np.asarray(x)[:n], found))
-        update(filled)
     return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
 
 
+def similar_ranks(images: int, seed: int) -> Int[np.ndarray, " images"]:
+    """Draw which of the most similar images is the similar one: the 2nd to the 20th."""
+    return np.random.default_rng(seed).integers(1, _RANKS, images)
+
+
 def with_near_images(
-    here: FoldPairs, captions: Rows, groups: Int[np.ndarray, " m"], seed: int
-) -> FoldPairs:
+    part: Part,
+    of: NeighbourReferences,
+    captions: Rows,
+    groups: Int[np.ndarray, " m"],
+    ranks: Int[np.ndarray, " m"],
+) -> Part:
     """Add one more wrong image to each image: one whose captions say something similar.
 
-    It is the 2nd to the 20th most similar reference of another group, by the cosine of the mean
-    vectors of their captions; the most similar one may in truth fit.
+    Similar is a reference of another group, by the cosine of the mean vectors of the captions. The
+    most similar one is left out, as it may in truth fit.
 
     Args:
-      here: the pairs.
-      captions: [pairs, dt] vectors of the captions.
-      groups: group of each of `here.images`.
-      seed: seed of the choice.
+      part: the pairs.
+      of: the references.
+      captions: [pairs, dt] vectors of the captions, of the first kind.
+      groups: group of each of `part.images`.
+      ranks: which one is taken (`similar_ranks`).
     """
-    total = _totals(_Centred(captions, here.pairs), here.position, len(here.images))
-    references, i = jnp.asarray(total[here.references]), here.references
-    rank = np.random.default_rng(seed).integers(1, _RANKS, len(total))
-    rank = np.minimum(rank, len(i) - 2)
-    near = np.empty(len(total), np.int64)
+    total = _totals(_Centred(captions, of.caption_mean[0]), part)
+    ranks, near = np.minimum(ranks, len(of.group) - 2), np.empty(len(total), np.int64)
     for at, filled in padded_blocks(np.arange(len(total)), _PAIRS):
-        found = _ranked(total[at], references, groups[at][:, None] == groups[i], rank[at])
+        found = _ranked(total[at], of.total[0], groups[at][:, None] == of.group, ranks[at])
         near[at[:filled]] = np.asarray(found)[:filled]
-    return here._replace(wrong=np.concatenate([here.wrong, near[:, None]], axis=1))
+    return part._replace(wrong=np.concatenate([part.wrong, near[:, None]], axis=1))
 
 
 @jax.jit
@@ -181,26 +218,28 @@ def _ranked(vectors: jax.Array, others: jax.Array, same: jax.Array, rank: jax.Ar
     return jnp.take_along_axis(at, rank[:, None], axis=1)[:, 0]
 
 
-class _Centred:
-    """Some rows of vectors, less their mean, as unit vectors; computed when they are read."""
+class _Centred(NamedTuple):
+    """Vectors less a mean, as unit vectors; computed when they are read."""
 
-    def __init__(self, vectors: Rows, rows: Int[np.ndarray, " n"]):
-        self._vectors, self._rows = vectors, rows
-        blocks = padded_blocks(rows, BLOCK)
-        total = sum(vectors[block][:count].sum(axis=0, dtype=np.float64) for block, count in blocks)
-        self._mean = (total / len(rows)).astype(np.float32)
-        self.shape = len(rows), vectors.shape[1]
+    vectors: Rows
+    mean: Float32[np.ndarray, " d"]
 
-    def __getitem__(self, at: Int[np.ndarray, " m"]) -> Float32[np.ndarray, "m d"]:
-        return unit_rows(self._vectors[self._rows[at]] - self._mean)
+    def __getitem__(self, rows: Int[np.ndarray, " n"]) -> Float32[np.ndarray, "n d"]:
+        return unit_rows(self.vectors[rows] - self.mean)
 
 
-def _totals(vectors: _Centred, position: np.ndarray, images: int) -> Float32[np.ndarray, "m dt"]:
+def _mean(vectors: Rows, rows: Int[np.ndarray, " n"]) -> Float32[np.ndarray, " d"]:
+    blocks = padded_blocks(rows, BLOCK)
+    total = sum(vectors[block][:count].sum(axis=0, dtype=np.float64) for block, count in blocks)
+    return (total / len(rows)).astype(np.float32)
+
+
+def _totals(vectors: _Centred, part: Part) -> Float32[np.ndarray, "m dt"]:
     """Sum of the vectors of the captions of each image."""
-    total = np.zeros((images, vectors.shape[1]), np.float32)
-    for start in range(0, len(position), BLOCK):
-        at = np.arange(start, min(start + BLOCK, len(position)))
-        np.add.at(total, position[at], vectors[at])
+    total = np.zeros((len(part.images), len(vectors.mean)), np.float32)
+    for start in range(0, len(part.pairs), BLOCK):
+        at = slice(start, start + BLOCK)
+        np.add.at(total, part.position[at], vectors[part.pairs[at]])
     return total
 
 
@@ -224,7 +263,7 @@ def _near(vectors: jax.Array, groups: jax.Array, trust: jax.Array) -> _Nearest:
 
 
 @jax.jit
-def _block_scores(block: _Block, of: _References) -> tuple[Neighbours, Neighbours]:
+def _block_scores(block: _Block, of: NeighbourReferences) -> tuple[Neighbours, Neighbours]:
     near_images = _by_images(block, of)
     near_captions = _by_captions(block, of)
     agreement = [_agreement(block, of, space) for space in range(len(block.caption))]
@@ -238,7 +277,7 @@ def _block_scores(block: _Block, of: _References) -> tuple[Neighbours, Neighbour
     )
 
 
-def _by_images(block: _Block, of: _References) -> tuple[jax.Array, jax.Array]:
+def _by_images(block: _Block, of: NeighbourReferences) -> tuple[jax.Array, jax.Array]:
     fits = _product(block.caption[0], of.total[0] / of.count[:, None])  # [B, R]
     same = block.group[:, None] == of.group[None]
     near = _nearest(jnp.where(same, _EXCLUDED, _product(block.vector, of.vector)), of.trust)
@@ -254,7 +293,7 @@ def _by_images(block: _Block, of: _References) -> tuple[jax.Array, jax.Array]:
     return near.mean(fits), jax.vmap(of_wrong)(fits, block.reference, block.wrong)
 
 
-def _by_captions(block: _Block, of: _References) -> tuple[jax.Array, jax.Array]:
+def _by_captions(block: _Block, of: NeighbourReferences) -> tuple[jax.Array, jax.Array]:
     likeness = _product(block.caption[0], of.caption)  # [B, C]
     likeness = jnp.where(block.row[:, None] == of.caption_row[None], _EXCLUDED, likeness)
     siblings = block.group[:, None] == of.caption_group[None]
@@ -269,7 +308,7 @@ def _by_captions(block: _Block, of: _References) -> tuple[jax.Array, jax.Array]:
     return stored, jax.vmap(of_wrong)(near.at, near.weight, block.wrong)
 
 
-def _agreement(block: _Block, of: _References, space: int) -> tuple[jax.Array, jax.Array]:
+def _agreement(block: _Block, of: NeighbourReferences, space: int) -> tuple[jax.Array, jax.Array]:
     caption, total = block.caption[space], block.total[space]
     rest = jnp.sum(caption * (total - caption), axis=1) / jnp.maximum(block.count - 1, 1)
     others = (of.total[space] - of.replaced[space]) / jnp.maximum(of.count - 1, 1)[:, None]

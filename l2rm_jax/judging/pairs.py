@@ -7,8 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt64
 
+from l2rm_jax.judging.executor import HERE, Executor
 from l2rm_jax.judging.folds import hash_keys
 from l2rm_jax.linear.rows import BLOCK, Rows
+
+_ROWS = 16 * BLOCK  # of a part whose keys are computed
 
 
 class Pairs(NamedTuple):
@@ -63,16 +66,23 @@ class Keys(NamedTuple):
         return Keys(self.image, self.caption[pairs], self.said[pairs])
 
 
-def content_keys(pairs: Pairs) -> Keys:
+def content_keys(pairs: Pairs, executor: Executor = HERE) -> Keys:
     """Return the hashes of all contents."""
-    captions = vector_keys(pairs.captions)
+    captions = vector_keys(pairs.captions, executor)
     said = captions if pairs.texts is None else text_keys(pairs.texts)
-    return Keys(vector_keys(pairs.images), captions, said)
+    return Keys(vector_keys(pairs.images, executor), captions, said)
 
 
-def vector_keys(vectors: Rows) -> UInt64[np.ndarray, " rows"]:
+def vector_keys(vectors: Rows, executor: Executor = HERE) -> UInt64[np.ndarray, " rows"]:
     """Return a hash of each vector."""
-    blocks = np.array_split(np.arange(vectors.shape[0]), -(-vectors.shape[0] // BLOCK))
+    total, shared = vectors.shape[0], executor.put(vectors)
+    starts = range(0, total, _ROWS)
+    calls = ((shared, start, min(start + _ROWS, total)) for start in starts)
+    return np.concatenate([*executor.map(_part_keys, calls)])
+
+
+def _part_keys(vectors: Rows, start: int, stop: int) -> UInt64[np.ndarray, " rows"]:
+    blocks = np.array_split(np.arange(start, stop), -(-(stop - start) // BLOCK))
     keys = [_mixed(np.asarray(vectors[rows], np.float32)) for rows in blocks]
     return np.concatenate(keys)
 

@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar
+from l2rm_jax.judging.executor import HERE, Executor
 from l2rm_jax.judging.fold_pairs import fold_pairs
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.information import Model, compare_fold
@@ -61,6 +63,7 @@ def propose(
     foreign: Float[np.ndarray, " pairs"],
     top: int,
     seed: int,
+    executor: Executor = HERE,
 ) -> Proposals:
     """Propose captions of doubted pairs for the images of doubted pairs.
 
@@ -74,6 +77,7 @@ def propose(
         captions are looked for together.
       top: proposals for each pair; 0 looks for none.
       seed: seed of the samples.
+      executor: combines the images and captions of each group.
     """
     found = Proposals(
         np.full((len(doubted), top), -1),
@@ -98,14 +102,13 @@ def propose(
     caption_codes = _pooled(caption_codes, position, mass, foreign[rows])
     groups = divide(image_codes, caption_codes, GROUP, seed)
     shape = tuple(max(map(len, side)) for side in zip(*groups, strict=True))
+    calls = (
+        (image_codes[i], caption_codes[c], mass[i], i[:, None] == position[c], curve, shape, top)
+        for i, c in groups
+    )
+    results = zip(groups, executor.map(_best_within, calls), strict=True)
     with progress_bar(len(rows), "proposals") as bar:
-        for i, c in groups:
-            own = i[:, None] == position[c]
-            codes = image_codes[i], caption_codes[c]
-            probability = _probabilities(*codes, mass[i], own, curve, shape)
-            best = np.argsort(-probability, axis=1, kind="stable")[:, :top]
-            value = np.take_along_axis(probability, best, axis=1)
-            none = np.exp(np.log1p(-probability.clip(max=1 - 1e-6)).sum(axis=1))
+        for (i, c), (best, value, none) in results:
             at = np.full(len(shown), -1)
             at[i] = np.arange(len(i))
             here = np.flatnonzero(at[position] >= 0)
@@ -137,7 +140,7 @@ def _fit(
     total, matched, wrong = sum(parts.values()), [], []
     for fold, here in drawn.items():
         model = cca.fit(total - parts[fold], images.shape[1], ridge, power=_POWER)
-        similarity = cca_similarity(model, images, captions, here)
+        similarity = cca_similarity(model, images, captions)
         found = compare_fold(here, Model(similarity, _TEMPERATURE))
         matched.append(found.stored.mean)
         wrong.append(found.wrong.mean.ravel())
@@ -153,6 +156,24 @@ def _pooled(codes, position, mass, foreign) -> Float[np.ndarray, "n k"]:
     others = (total[position] - codes) / np.maximum(mass[position] - 1, 1)[:, None]
     weight = np.where(mass[position] > 1, foreign, 0)[:, None]
     return unit_rows(codes + weight * others)
+
+
+def _best_within(
+    image_codes: Float[np.ndarray, "I k"],
+    caption_codes: Float[np.ndarray, "J k"],
+    mass: Int[np.ndarray, " I"],
+    own: Bool[np.ndarray, "I J"],
+    curve: Curve,
+    shape: tuple[int, int],
+    top: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The best captions of each image of a group, their probabilities, and that none fits."""
+    with threadpool_limits(1, "blas"):  # the same bytes, however many threads there are
+        probability = _probabilities(image_codes, caption_codes, mass, own, curve, shape)
+    best = np.argsort(-probability, axis=1, kind="stable")[:, :top]
+    value = np.take_along_axis(probability, best, axis=1)
+    none = np.exp(np.log1p(-probability.clip(max=1 - 1e-6)).sum(axis=1))
+    return best, value, none
 
 
 def _probabilities(

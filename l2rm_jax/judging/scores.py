@@ -3,17 +3,32 @@
 What the model of a fold says (`information`), and what the neighbourhood says (`neighbours`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Float32, Int
 
-from l2rm_jax.judging.fold_pairs import FoldPairs
-from l2rm_jax.judging.information import Information, Model, compare_fold
-from l2rm_jax.judging.neighbours import Neighbours, neighbour_scores
+from l2rm_jax.judging.fold_pairs import FoldPairs, Part, part_of
+from l2rm_jax.judging.information import (
+    Information,
+    Model,
+    References,
+    compare,
+    compare_references,
+)
+from l2rm_jax.judging.neighbours import (
+    NeighbourReferences,
+    Neighbours,
+    neighbour_references,
+    neighbour_scores,
+    similar_ranks,
+    with_near_images,
+)
 from l2rm_jax.linear.rows import Rows
+
+_PAIRS = 7168  # of a task, about: with the references, two blocks of vectors to encode
 
 
 class Scores(NamedTuple):
@@ -64,46 +79,114 @@ _MOVED = Moved(_SCORES, 0, 0)
 LIKE = Evidence(_SCORES, _MOVED, _MOVED, 0)  # the structure, for `stages`
 
 
-def score_fold(
+class FoldReferences(NamedTuple):
+    """All that the pairs of a fold are scored with, wherever that is done.
+
+    Attributes:
+      model: what judges the fold, and has not seen it.
+      pairs: what its pairs are compared with.
+      neighbours: what their neighbours are chosen from.
+      replaced: [R] row of the caption of each reference that a wrong one replaces.
+    """
+
+    model: Model
+    pairs: References
+    neighbours: NeighbourReferences
+    replaced: Int[np.ndarray, " R"]
+
+
+class ScoreTask(NamedTuple):
+    """What is scored at once: some images of a fold with all their pairs.
+
+    Attributes:
+      part: the pairs.
+      groups: [m] group of each image.
+      ranks: [m] which similar image is the last wrong one (`similar_ranks`).
+    """
+
+    part: Part
+    groups: Int[np.ndarray, " m"]
+    ranks: Int[np.ndarray, " m"]
+
+
+def fold_references(
     here: FoldPairs,
     model: Model,
     images: Rows,
     spaces: Sequence[Rows],
     image_group: Int[np.ndarray, " images"],
-    update: Callable[[int], None],
-) -> Evidence:
-    """Score the pairs of one fold, in the order of `here.pairs`.
+) -> FoldReferences:
+    """Return what the pairs of a fold are scored with.
 
     Args:
-      here: the pairs. The last of their wrong images is the similar one.
+      here: the pairs.
       model: what judges them, and has not seen them.
       images: [images, di] vectors, which say what images are similar.
       spaces: [pairs, dt] vectors of the captions, which say what captions are similar; at least
         one kind.
       image_group: images of one group are not each other's neighbours.
-      update: called with the number of pairs of a block whose scores are made, twice for each.
     """
-    found = compare_fold(here, model, update)
-    trust = 1 / (1 + np.exp(-found.stored.mean))
-    groups = image_group[here.images]
-    near, wrong_near = neighbour_scores(here, images, spaces, groups, trust, update)
-    chosen = here.wrong[here.position]
-    moved = Moved(
-        Scores(found.wrong, wrong_near),
-        here.images[here.references][chosen],
-        here.pairs[here.replaced][chosen],
-    )
+    references = compare_references(here, model)
+
+    def trust(part: Part) -> Float32[np.ndarray, " n"]:
+        return 1 / (1 + np.exp(-compare(part, references, model).stored.mean))
+
+    neighbours = neighbour_references(here, images, spaces, image_group, trust)
+    return FoldReferences(model, references, neighbours, here.pairs[here.replaced])
+
+
+def fold_tasks(
+    here: FoldPairs, image_group: Int[np.ndarray, " images"], seed: int
+) -> list[tuple[ScoreTask, Int[np.ndarray, " n"]]]:
+    """Cut a fold into tasks, in the order of the data, so that files are read from front to back.
+
+    Args:
+      here: the fold.
+      image_group: group of each image.
+      seed: of the similar images that are drawn.
+
+    Returns:
+      Each task, and the places of its pairs in the fold.
+    """
+    order, ranks = np.argsort(here.images), similar_ranks(len(here.images), seed)
+    tasks = []
+    for places in np.array_split(order, -(-len(here.pairs) // _PAIRS)):
+        part, at = part_of(here, places)
+        tasks.append((ScoreTask(part, image_group[part.images], ranks[places]), at))
+    return tasks
+
+
+def score_part(
+    task: ScoreTask,
+    of: FoldReferences,
+    images: Rows,
+    spaces: Sequence[Rows],
+) -> Evidence:
+    """Score some pairs of a fold; what they are scored with says all of the others.
+
+    Args:
+      task: the pairs.
+      of: what they are scored with.
+      images: [images, di] vectors.
+      spaces: [pairs, dt] vectors of the captions.
+    """
+    groups, near = task.groups, of.neighbours
+    part = with_near_images(task.part, near, spaces[0], groups, task.ranks)
+    found = compare(part, of.pairs, of.model)
+    stored, wrong = neighbour_scores(part, near, images, spaces, groups)
+    chosen = part.wrong[part.position]
+    moved = Moved(Scores(found.wrong, wrong), of.pairs.images[chosen], of.replaced[chosen])
     return Evidence(
-        Scores(found.stored, near),
+        Scores(found.stored, stored),
         jax.tree.map(lambda x: x[:, :-1], moved),
         jax.tree.map(lambda x: x[:, -1:], moved),
         found.contrast,
     )
 
 
-def gather(folds: Mapping[int, FoldPairs], found: Mapping[int, Evidence]) -> Evidence:
-    """Put the evidence of all folds in the order of the pairs."""
-    rows = np.concatenate([here.pairs for here in folds.values()])
+def gather(rows: Sequence[Int[np.ndarray, " n"]], found: Sequence[Evidence]) -> Evidence:
+    """Put the evidence of all parts in the order of the pairs; `rows` are those of each part."""
+    rows = np.concatenate(rows)
 
     def placed(*parts: np.ndarray) -> np.ndarray:
         values = np.concatenate(parts)
@@ -111,4 +194,4 @@ def gather(folds: Mapping[int, FoldPairs], found: Mapping[int, Evidence]) -> Evi
         array[rows] = values
         return array
 
-    return jax.tree.map(placed, *(found[fold] for fold in folds))
+    return jax.tree.map(placed, *found)

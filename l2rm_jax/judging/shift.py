@@ -9,6 +9,7 @@ References:
     ratios, which falls below its minimum before a run and rises within.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int
 
 from l2rm_jax.console import progress_bar
+from l2rm_jax.judging.executor import HERE, Executor
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import BLOCK, Rows
 
@@ -47,6 +49,7 @@ def find_shifts(
     captions: Rows,
     pair_image: Int[np.ndarray, " pairs"],
     pair_fold: Int[np.ndarray, " pairs"],
+    executor: Executor = HERE,
 ) -> list[Shift]:
     """Find runs of shifted rows, in the order of the rows.
 
@@ -56,6 +59,7 @@ def find_shifts(
       captions: [pairs, dc] vectors, in the order of the user's rows.
       pair_image: row of the image that each caption is stored with.
       pair_fold: fold of each pair.
+      executor: compares the rows.
     """
     pairs = len(pair_image)
     offsets = np.array([o for o in range(-REACH, REACH + 1) if o])
@@ -63,7 +67,7 @@ def find_shifts(
     is_there = (other >= 0) & (other < pairs)
     other = np.where(is_there, other, 0)
     counts = is_there & (pair_image[other] != pair_image[:, None])
-    fits = _fits_better(models, images, captions, pair_image, pair_fold, offsets)
+    fits = _fits_better(models, images, captions, pair_image, pair_fold, offsets, executor)
     threshold = np.log(pairs * len(offsets) / _SURE)
     gains = np.where(counts, np.where(fits, _FOR, _AGAINST), 0.0)
     found = [
@@ -108,28 +112,40 @@ def _fits_better(
     pair_image: np.ndarray,
     pair_fold: np.ndarray,
     offsets: np.ndarray,
+    executor: Executor,
 ) -> Bool[np.ndarray, "pairs offsets"]:
     """Whether each caption fits the image of each other row better than its own."""
-    stacked = Cca(*(jnp.stack(part) for part in zip(*models, strict=True)))
-    pairs = len(pair_image)
-    fits = np.zeros((pairs, len(offsets)), bool)
-    with progress_bar(pairs, "shifted rows") as bar:
+    stacked = Cca(*(np.stack(part) for part in zip(*models, strict=True)))
+    shared = [executor.put(value) for value in (stacked, images, captions)]
+    pairs, parts = len(pair_image), []
+
+    def calls() -> Iterator[tuple]:
         for start in range(0, pairs, BLOCK):
             rows = np.arange(start, start + BLOCK)
             around = np.arange(start - REACH, start + BLOCK + REACH)
             rows, around = (x.clip(0, pairs - 1) for x in (rows, around))
-            values = _similarities(
-                stacked,
-                np.asarray(images[pair_image[around]], np.float32),
-                np.asarray(captions[rows], np.float32),
-                pair_fold[rows],
-                np.append(offsets, 0) + REACH,
-            )
-            count = min(BLOCK, pairs - start)
-            values = np.asarray(values)[:count]
-            fits[start : start + count] = values[:, :-1] > values[:, -1:]
-            bar.update(count)
-    return fits
+            yield *shared, pair_image[around], rows, pair_fold[rows], offsets
+
+    with progress_bar(pairs, "shifted rows") as bar:
+        for fits in executor.map(_fits_within, calls()):
+            parts.append(fits[: pairs - BLOCK * len(parts)])
+            bar.update(len(parts[-1]))
+    return np.concatenate(parts)
+
+
+def _fits_within(
+    models: Cca,
+    images: Rows,
+    captions: Rows,
+    image_rows: Int[np.ndarray, " n"],
+    rows: Int[np.ndarray, " B"],
+    fold: Int[np.ndarray, " B"],
+    offsets: Int[np.ndarray, " s"],
+) -> Bool[np.ndarray, "B s"]:
+    """The same for a block of rows; `image_rows` reach as far as shifts do on either side."""
+    seen, said = (np.asarray(x, np.float32) for x in (images[image_rows], captions[rows]))
+    values = np.asarray(_similarities(models, seen, said, fold, np.append(offsets, 0) + REACH))
+    return values[:, :-1] > values[:, -1:]
 
 
 @jax.jit

@@ -19,6 +19,10 @@ class Stages:
         if directory:
             directory.mkdir(parents=True, exist_ok=True)
 
+    def has(self, name: str) -> bool:
+        """Whether the result of a stage is kept."""
+        return self._directory is not None and self._file(name).is_file()
+
     def __call__(self, name: str, like: _Tree, compute: Callable[[], _Tree]) -> _Tree:
         """Return the result of a stage: what it has left, or what `compute` returns.
 
@@ -32,10 +36,13 @@ class Stages:
         """
         if not self._directory:
             return compute()
-        file = self._directory / f"{name}.npz"
+        file = self._file(name)
         if not file.is_file():
             leaves = jax.tree.leaves(compute())
             replace_arrays(file, {str(number): leaf for number, leaf in enumerate(leaves)})
         with open_arrays(file, "a stage of an audit", "remove the file to go on") as arrays:
             leaves = [arrays[str(number)] for number in range(len(arrays))]
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+    def _file(self, name: str) -> Path:
+        return self._directory / f"{name}.npz"

@@ -37,8 +37,9 @@ def test_a_fold_has_no_part_in_the_model_that_judges_it(pairs, sampled, monkeypa
     changed[inside] = np.random.default_rng(2).permutation(stored[inside])
     after, _ = models_of(images, captions, changed)
     for fold in range(FOLDS):
-        same = np.array_equal(before[fold].image_map, after[fold].image_map)
-        assert same == (fold == 1)
+        difference = np.abs(before[fold].image_map - after[fold].image_map).max()
+        # Of samples, other pairs of the fold weigh nothing in the sums, at other places in them.
+        assert (difference < 1e-5) == (fold == 1)
 
 
 def test_first_pairs_of_a_fold_keep_its_samples(pairs):

@@ -1,11 +1,12 @@
 """Scores of a fold against naive loops."""
 
+import jax
 import numpy as np
 import pytest
 
 from l2rm_jax.judging.information import Model
-from l2rm_jax.judging.neighbours import NEIGHBOURS, with_near_images
-from l2rm_jax.judging.scores import score_fold
+from l2rm_jax.judging.neighbours import NEIGHBOURS
+from l2rm_jax.judging.scores import fold_references, fold_tasks, score_part
 from tests.judging.parts import divided
 from tests.judging.synthetic import make_pairs
 
@@ -21,14 +22,17 @@ def scored():
     images, captions, stored, _ = make_pairs(120, 2, 0.2)
     group = np.arange(120)
     here = divided(images, captions, stored, 3)[2][1]
-    here = with_near_images(here, captions, group[here.images], seed=0)
     codes = unit(images[:, :8]), unit(captions[:, :8])
 
     def similarity(i, c):
         return codes[0][i] @ codes[1][c].T
 
     model = Model(similarity, TEMPERATURE)
-    found = score_fold(here, model, images, [captions], group, lambda pairs: None)
+    of = fold_references(here, model, images, [captions], group)
+    (task, at), *more = fold_tasks(here, group, seed=0)
+    assert not more
+    evidence = score_part(task, of, images, [captions])
+    found = jax.tree.map(lambda values: values[np.argsort(at)], evidence)  # in the fold's order
     return here, found, images, captions, stored, similarity
 
 

@@ -1,0 +1,152 @@
+"""Parts of a judgement: however they are cut and wherever they are computed, the result is one."""
+
+import os
+from functools import partial
+
+import numpy as np
+import pytest
+
+from l2rm_jax.audit import command
+from l2rm_jax.config import get_config
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.judging import Pairs, groups, judge, judge_pairs, scores, write_judgement
+from l2rm_jax.judging.executor import HERE, Place, _described, _opened
+from l2rm_jax.run.config_file import with_changes
+from tests.judging.synthetic import make_pairs
+
+FOLDS, PAIRS = 3, 360
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """Pairs whose vectors lie in files, as those of many do."""
+    folder = tmp_path_factory.mktemp("vectors")
+    images, captions, stored, _ = make_pairs(PAIRS, 1, 0.3)
+    for name, vectors in (("images", images), ("captions", captions)):
+        np.save(folder / f"{name}.npy", vectors.astype(np.float16))
+    return Pairs(*(np.load(folder / f"{n}.npy", "r") for n in ("images", "captions")), stored)
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Parts as small as the data are."""
+    monkeypatch.setattr(scores, "_PAIRS", 50)
+    monkeypatch.setattr(groups, "_EXACT", 100)
+
+
+def judged(pairs, file, **options):
+    write_judgement(file, judge_pairs(pairs, folds=FOLDS, top=2, **options))
+    return file.read_bytes()
+
+
+def counted(monkeypatch, most=None):
+    """Count the parts that are scored; after `most` of them, stop as Ctrl-C does."""
+    done, score = [], judge.score_part
+
+    def counting(*arguments):
+        if len(done) == most:
+            raise KeyboardInterrupt
+        done.append(arguments)
+        return score(*arguments)
+
+    monkeypatch.setattr(judge, "score_part", counting)
+    return done
+
+
+def test_parts_change_nothing(pairs, monkeypatch, tmp_path):
+    whole = judge_pairs(pairs, folds=FOLDS)
+    monkeypatch.setattr(scores, "_PAIRS", 50)
+    parts = counted(monkeypatch)
+    cut = judge_pairs(pairs, folds=FOLDS)
+    assert len(parts) == 9
+    rows = np.concatenate([task.part.pairs for task, *_ in parts])
+    np.testing.assert_array_equal(np.sort(rows), np.arange(PAIRS))
+    for task, *_ in parts:  # files are read from front to back
+        assert (np.diff(task.part.images) > 0).all()
+    np.testing.assert_allclose(cut.information, whole.information, atol=1e-4)
+    np.testing.assert_allclose(cut.posterior, whole.posterior, atol=1e-3)
+    assert cut.rate.estimate == pytest.approx(whole.rate.estimate, abs=1e-3)
+
+
+def test_a_judgement_that_was_stopped_goes_on_part_by_part(
+    pairs, small_parts, monkeypatch, tmp_path
+):
+    expected = judged(pairs, tmp_path / "whole.npz")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        counted(patch, most=5)
+        judged(pairs, tmp_path / "none.npz", keep=tmp_path / "work")
+    done = counted(monkeypatch)
+    assert judged(pairs, tmp_path / "again.npz", keep=tmp_path / "work") == expected
+    assert len(done) == 9 - 5
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (Place("dask"), "--executor=dask: expected local or ray"),
+        (Place(workers=2), "found without --executor=ray"),
+        (Place(address="auto"), "found without --executor=ray"),
+        (Place("ray", "auto", 2), "--workers=2: found with --ray_address=auto"),
+        (Place("ray", workers=-1), "--workers=-1: expected at least 1"),
+    ],
+)
+def test_a_wrong_place_is_refused(place, message):
+    with pytest.raises(ConfigError, match=message):
+        place.check()
+
+
+def test_a_missing_ray_and_a_trained_detector_are_refused_before_any_work(monkeypatch, tmp_path):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="needs Ray, which is missing"):
+        Place("ray").check()
+    monkeypatch.undo()
+    monkeypatch.setattr(Place, "check", lambda place: None)
+    config = with_changes(get_config(), {"judgement.detector": "infonce-vse"})
+    with pytest.raises(ConfigError, match=r"--executor=ray: found with .*infonce-vse"):
+        command.audit_directory(config, tmp_path / "out", Place("ray"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_vectors_in_files_travel_as_their_place(tmp_path):
+    for number, array in enumerate((np.arange(12.0).reshape(4, 3), np.asfortranarray(np.eye(3)))):
+        np.save(tmp_path / f"{number}.npy", array)
+        mapped = np.load(tmp_path / f"{number}.npy", mmap_mode="r")
+        described = _described(mapped)
+        assert described[0] == str(tmp_path / f"{number}.npy")
+        np.testing.assert_array_equal(_opened(described), array)
+        np.testing.assert_array_equal(_opened(_described(mapped[1:])), array[1:])
+
+
+@pytest.mark.slow
+def test_workers_of_ray_give_the_same_bytes_and_so_do_those_that_take_over(
+    pairs, small_parts, monkeypatch, tmp_path
+):
+    ray = pytest.importorskip("ray")
+    expected = judged(pairs, tmp_path / "local.npz")
+    score, died = judge.score_part, tmp_path / "died"
+
+    def dies_once(task, *others):
+        if task.part.pairs.max() > PAIRS / 2 and not died.exists():
+            died.touch()
+            os._exit(1)
+        return score(task, *others)
+
+    with Place("ray", workers=2).open() as executor:
+        ray_judged = partial(judged, pairs, executor=executor)
+        assert ray_judged(tmp_path / "ray.npz") == expected
+        with monkeypatch.context() as patch:
+            patch.setattr(judge, "score_part", dies_once)
+            assert ray_judged(tmp_path / "died.npz") == expected
+        assert died.exists()
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            counted(patch, most=4)
+            judged(pairs, tmp_path / "none.npz", keep=tmp_path / "work")
+        assert ray_judged(tmp_path / "again.npz", keep=tmp_path / "work") == expected
+
+        def refuses(row):
+            raise DataError(f"row {row} is damaged")
+
+        with pytest.raises(DataError, match="row 3 is damaged"):
+            list(executor.map(refuses, [(3,)]))
+    assert not ray.is_initialized()
+    assert [*HERE.map(max, [(1, 2), (4, 3)])] == [2, 4]
