@@ -19,6 +19,7 @@ from l2rm_jax.command_line.error_lines import error_lines, interrupted_line
 from l2rm_jax.command_line.help import answer, show
 from l2rm_jax.command_line.mistakes import missing_flag_error
 from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD, PRETRAINED
+from l2rm_jax.command_line.place import PLACE, place_of
 from l2rm_jax.console import LogLines
 from l2rm_jax.devices.hosts import (
     OUT_OF_MEMORY,
@@ -169,13 +170,8 @@ def _search(command: Command) -> None:
         _log.info("look at them: add --html=page.html")
 
 
-# Flags that say where parts are judged, as `Place` has them, and what they are if not given.
-_PLACE = {"executor": "local", "ray_address": "", "workers": 0}
-
-
 def _audit(command: Command) -> None:
     from l2rm_jax.audit import command as audit
-    from l2rm_jax.judging.executor import Place
 
     workdir, out = command["workdir"], command["out"]
     if not out:
@@ -184,7 +180,7 @@ def _audit(command: Command) -> None:
         raise ConfigError("--config: found with a run, which is audited with its own config")
     if command.is_built_in:
         _log.info("no config, no data: auditing scenes, the built-in data set")
-    place = Place(*(command[name] or unset for name, unset in _PLACE.items()))
+    place = place_of(command)
     if workdir:
         found = audit.audit_run(workdir, out, command.changes, place)
     else:
@@ -236,9 +232,7 @@ MODES = (
             DATA._replace(value="DIR", meaning="directory of the data"),
             Flag("workdir", "DIR", "a run whose data are audited, by what it has judged"),
             Flag("out", "DIR", "the new directory: report, table, page, scores for training"),
-            Flag("executor", "NAME", "local, or ray: its workers judge the parts", default="local"),
-            Flag("ray_address", "ADDRESS", "a cluster of Ray, or auto", default="one is started"),
-            Flag("workers", "N", "of the Ray that is started", kind=int, default="one a core"),
+            *PLACE,
         ),
         _audit,
         "{out}.partial keeps the finished parts",

@@ -25,7 +25,7 @@ LINES = (
     ("data",),
     ("linear",),
     ("losses", "ot", "mixture", "devices", "config", "settings", "bases"),
-    ("console", "errors", "version"),
+    ("console", "errors", "executor", "version"),
 )
 LINE_OF = {room: number for number, line in enumerate(LINES) for room in line}
 # These import nothing of the package at all.

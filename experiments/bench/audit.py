@@ -2,13 +2,16 @@
 
 python -m experiments.bench.audit --pairs=100000 --csv=FILE
 python -m experiments.bench.audit --pairs=100000,1000000 --dimensions=512 --csv=FILE
+python -m experiments.bench.audit --pairs=100000 --executor=local,ray --workers=2
 
 Each size is audited in a process of its own. A fifth of the pairs is mismatched. The row has the
-seconds of the audit and of writing its files, and the most memory of the process, without the pages
-of files that it maps. --csv writes the rows.
+seconds of the audit and of writing its files, a hash of all that was found, and the most memory of
+the process (not of the workers of Ray), without the pages of files that it maps. --csv writes the
+rows.
 """
 
 import argparse
+import hashlib
 import json
 import subprocess
 import sys
@@ -21,6 +24,8 @@ import numpy as np
 from experiments.bench.importing import peak_anonymous_kib
 from experiments.csv_rows import write_rows
 from l2rm_jax.audit import audit_pairs, inputs_of_arrays, write_audit
+from l2rm_jax.judging import JUDGEMENT_FILE
+from l2rm_jax.executor import LOCAL, Place
 
 SHARED = 64  # directions that an image and its caption share
 RATE = 0.2
@@ -34,25 +39,30 @@ def main() -> None:
     )
     parser.add_argument("--pairs", default="100000", help="numbers of pairs, between commas")
     parser.add_argument("--dimensions", type=int, default=512)
+    parser.add_argument("--executor", default="local", help="local, ray or both, between commas")
+    parser.add_argument("--workers", type=int, default=0, help="of Ray; 0: one for each core")
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if flags.measure:
-        print(json.dumps(measure(flags.measure)))
+        workers = 0 if flags.executor == LOCAL else flags.workers
+        print(json.dumps(measure(flags.measure, Place(flags.executor, workers=workers))))
         return
     rows: list[dict[str, float]] = []
     for pairs in map(int, flags.pairs.split(",")):
         with tempfile.TemporaryDirectory() as directory:
             write_vectors(Path(directory), pairs, flags.dimensions)
-            rows.append(_measured_alone(directory))
-        print(rows[-1], flush=True)
+            for executor in flags.executor.split(","):
+                given = f"--executor={executor}", f"--workers={flags.workers}"
+                rows.append(_measured_alone(directory, *given))
+                print(rows[-1], flush=True)
         if flags.csv:
             write_rows(flags.csv, rows)
 
 
-def _measured_alone(directory: str) -> dict[str, float]:
+def _measured_alone(directory: str, *flags: str) -> dict[str, float]:
     """Measure in a process of its own, and its memory with it."""
-    command = [sys.executable, "-m", "experiments.bench.audit", f"--measure={directory}"]
+    command = [sys.executable, "-m", "experiments.bench.audit", f"--measure={directory}", *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     peak = peak_anonymous_kib(process)
     printed, _ = process.communicate()
@@ -61,7 +71,7 @@ def _measured_alone(directory: str) -> dict[str, float]:
     return json.loads(printed.splitlines()[-1]) | {"own_memory_gb": round(peak * 1024 / 1e9, 2)}
 
 
-def measure(directory: Path) -> dict[str, float]:
+def measure(directory: Path, place: Place) -> dict[str, float | str]:
     """Audit the pairs of a directory, one caption an image, and write what is found."""
     images, captions = (np.load(directory / f"{name}.npy", mmap_mode="r") for name in SIDES)
     pairs, dimensions = images.shape
@@ -69,16 +79,21 @@ def measure(directory: Path) -> dict[str, float]:
     moved = np.random.default_rng(1).permutation(pairs)[: int(RATE * pairs)]
     stored[moved] = np.roll(moved, 1)
     begin = time.perf_counter()
-    audit = audit_pairs(images, captions, stored)
+    with place.open() as executor:
+        audit = audit_pairs(images, captions, stored, executor=executor)
     judged = time.perf_counter()
-    write_audit(audit, inputs_of_arrays(images, captions, stored), directory / "audit")
+    out = write_audit(audit, inputs_of_arrays(images, captions, stored), directory / place.executor)
     written = time.perf_counter()
     return {
+        "executor": place.executor,
         "pairs": pairs,
         "dimensions": dimensions,
         "rate": round(audit.rate.estimate, 4),
         "seconds": round(judged - begin, 1),
         "seconds_to_write": round(written - judged, 1),
+        "judgement": hashlib.blake2b(
+            (out / JUDGEMENT_FILE).read_bytes(), digest_size=8
+        ).hexdigest(),
     }
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from l2rm_jax.audit.inputs import Inputs, inputs_of_arrays
 from l2rm_jax.audit.of_run import OfRun
 from l2rm_jax.audit.review import Decisions, ReviewedRate, draw_review, reviewed_rate
+from l2rm_jax.executor import HERE, Executor
 from l2rm_jax.judging import Judgement, judge_pairs
 
 
@@ -59,6 +60,7 @@ def audit_pairs(
     top: int = 5,
     seed: int = 0,
     keep: Path | None = None,
+    executor: Executor = HERE,
 ) -> Judgement:
     """Audit pairs of vectors: which are mismatched, how many in all, and what would fit better.
 
@@ -72,11 +74,12 @@ def audit_pairs(
       folds: number of folds.
       top: proposals for each doubted pair.
       seed: seed of the folds and the samples.
-      keep: directory in which finished stages are kept, so that the same call goes on after a stop.
+      keep: directory in which finished parts are kept, so that the same call goes on after a stop.
+      executor: computes the parts (`judging.executor.Place.open`); this process, if not given.
 
     Raises:
       DataError: a wrong shape, or a value that is not finite; lists every problem.
       ConfigError: fewer than 3 folds.
     """
     inputs = inputs_of_arrays(images, captions, pair_image, texts)
-    return judge_pairs(inputs.pairs, folds=folds, top=top, seed=seed, keep=keep)
+    return judge_pairs(inputs.pairs, folds=folds, top=top, seed=seed, keep=keep, executor=executor)

@@ -32,8 +32,8 @@ from l2rm_jax.errors import (
     StoppedError,
     list_problems,
 )
+from l2rm_jax.executor import LOCAL, Place
 from l2rm_jax.judging import Judgement, judge_pairs, make_detector, read_judgement
-from l2rm_jax.judging.executor import LOCAL, Place
 from l2rm_jax.judging.verdict import shift_sentence, verdict
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model

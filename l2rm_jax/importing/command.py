@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 
 from l2rm_jax.command_line.mistakes import missing_flag_error
 from l2rm_jax.command_line.mode import Command, Flag, Mode
+from l2rm_jax.command_line.place import PLACE, place_of
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.executor import Place
 
 if TYPE_CHECKING:
     from l2rm_jax.data.encoders.encoder import Encoder
@@ -15,18 +18,32 @@ def _import(command: Command) -> None:
 
     if not command["out"]:
         raise missing_flag_error("out", command.mode)
-    flags = dict(command.flags)
+    place, own = place_of(command), {"shards", *(flag.name for flag in PLACE)}
+    flags = {name: value for name, value in command.flags.items() if name not in own}
     columns = tuple(flags.pop("caption_column", ()))
     request = Request(**{**flags, "out": Path(flags["out"])}, caption_columns=columns)
     request.check()  # before libraries are loaded
+    place.check()
+    if command["shards"]:
+        from l2rm_jax.importing.by_file import describe_shards, import_by_file
+
+        with place.open() as executor:
+            print(describe_shards(import_by_file(request, _encoder, executor), request.out))
+        return
+    if place != Place():
+        raise ConfigError(f"--executor={place.executor}: expected --shards too")
     from l2rm_jax.importing.importer import describe_import, import_data
 
     def load_encoder(request: Request) -> "Encoder":
-        from l2rm_jax.run import encoders  # when the source has been read
-
-        return encoders.make_encoder(request.encoder, request.tokens or None)
+        return _encoder(request.encoder, request.tokens or None)
 
     print(describe_import(import_data(request, load_encoder), request.out))
+
+
+def _encoder(name: str, tokens: str | None) -> "Encoder":
+    from l2rm_jax.run import encoders  # when the source has been read
+
+    return encoders.make_encoder(name, tokens)
 
 
 _FLAGS = (
@@ -67,6 +84,8 @@ _FLAGS = (
     Flag("seed", "N", "seed of the split", kind=int, default="0"),
     Flag("max_rejected", "SHARE", "rows that may be rejected", kind=float, default="0.01"),
     Flag("out", "DIR", "the new directory, which every mode reads as --data=DIR"),
+    Flag("shards", "", "a shard of vectors for each file of the source", kind=bool),
+    *PLACE,
 )
 
 IMPORT = Mode(

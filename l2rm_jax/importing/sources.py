@@ -91,7 +91,7 @@ def open_source(path: str | Path, cache: Path, columns: Sequence[str] = ()) -> S
       DataError: there is no such source, its kind is unknown, it holds no rows, or it is damaged.
     """
     path = Path(path)
-    kind, files = _find_files(path)
+    kind, files = find_files(path)
     base = path if path.is_dir() else files[0].parent
     try:
         kind, parts, skipped = _read(path, kind, files, base, cache, columns)
@@ -117,10 +117,10 @@ def _first_cause(error: BaseException) -> BaseException:
     return error
 
 
-def _find_files(path: Path) -> tuple[str, list[Path]]:
+def find_files(path: Path) -> tuple[str, list[Path]]:
     """Kind of a source, and its files in order."""
     if path.is_dir():
-        return _find_files_of_directory(path)
+        return _files_of_directory(path)
     files = [path] if path.is_file() else sorted(path.parent.glob(path.name))
     if not files:
         hint = nearest_flag("source", path)
@@ -131,7 +131,7 @@ def _find_files(path: Path) -> tuple[str, list[Path]]:
     return kinds.pop(), files
 
 
-def _find_files_of_directory(path: Path) -> tuple[str, list[Path]]:
+def _files_of_directory(path: Path) -> tuple[str, list[Path]]:
     """Kind and files of a directory.
 
     Archives, and pictures with texts beside them, count before the tables that img2dataset writes

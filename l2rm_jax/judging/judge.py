@@ -17,8 +17,8 @@ from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.errors import DataError
+from l2rm_jax.executor import HERE, Executor
 from l2rm_jax.judging.detectors import LINEAR, Detector, Scorer, Task, linear
-from l2rm_jax.judging.executor import HERE, Executor
 from l2rm_jax.judging.fold_pairs import FoldPairs, fold_pairs
 from l2rm_jax.judging.folds import Folds, assign_folds, check_folds
 from l2rm_jax.judging.groups import Groups, Repeated, find_groups

@@ -1,7 +1,7 @@
-"""Where the parts of a judgement are computed: in this process, or by the workers of Ray.
+"""Where parts of long work are computed: in this process, or by the workers of Ray.
 
-A part is a call of a pure function of arrays. Its size depends on the data alone, so it gives the
-same bytes wherever it runs, and again after a worker has died.
+A part is a call of a pure function of arrays or files. Its size depends on the data alone, so it
+gives the same bytes wherever it runs, and again after a worker has died.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from l2rm_jax.errors import ConfigError, first_line
 
 EXECUTORS = LOCAL, RAY = "local", "ray"
 _AHEAD = 2  # parts that wait for each worker
-_ENVIRONMENT = {"JAX_PLATFORMS": "cpu"}  # of workers: what they compute depends on no accelerator
+_ENVIRONMENT = {"JAX_PLATFORMS": "cpu"}  # of workers without a GPU of their own
 
 
 class Executor(Protocol):
@@ -27,10 +27,13 @@ class Executor(Protocol):
     def put(self, value: Any) -> Any:
         """Return what stands for a value in the arguments of many calls."""
 
-    def map(self, stage: Callable, calls: Iterable[tuple]) -> Iterator[Any]:
+    def map(
+        self, stage: Callable, calls: Iterable[tuple], *, on_gpu: bool = False
+    ) -> Iterator[Any]:
         """Yield what `stage` returns for each tuple of arguments, in their order.
 
-        Calls are taken one by one, as they can be computed.
+        Calls are taken one by one, as they can be computed. With `on_gpu`, each has a GPU to itself
+        where there are any.
         """
 
 
@@ -41,7 +44,9 @@ class Local:
         """The value itself."""
         return value
 
-    def map(self, stage: Callable, calls: Iterable[tuple]) -> Iterator[Any]:
+    def map(
+        self, stage: Callable, calls: Iterable[tuple], *, on_gpu: bool = False
+    ) -> Iterator[Any]:
         """Compute a part when it is asked for."""
         return (stage(*arguments) for arguments in calls)
 
@@ -60,9 +65,13 @@ class Ray:
         """A reference; a worker reads the value from memory that it shares with others."""
         return self._ray.put(value)
 
-    def map(self, stage: Callable, calls: Iterable[tuple]) -> Iterator[Any]:
+    def map(
+        self, stage: Callable, calls: Iterable[tuple], *, on_gpu: bool = False
+    ) -> Iterator[Any]:
         """Keep all workers busy, and yield in order."""
-        remote = self._ray.remote(stage)
+        gpus = int(on_gpu and self._ray.cluster_resources().get("GPU", 0) > 0)
+        environment = {"env_vars": {} if gpus else _ENVIRONMENT}
+        remote = self._ray.remote(num_gpus=gpus, runtime_env=environment)(stage)
         waiting: deque = deque()
         for arguments in calls:
             waiting.append(remote.remote(*arguments))
@@ -143,7 +152,6 @@ def _started(address: str, workers: int) -> Any:
             warnings.simplefilter("ignore", RuntimeWarning)
             ray.init(
                 **({"address": address} if address else here),
-                runtime_env={"env_vars": _ENVIRONMENT},
                 log_to_driver=False,
                 logging_level="error",
             )
