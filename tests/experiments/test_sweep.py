@@ -1,16 +1,12 @@
-"""Grids and their tables; instead of training, the files of a finished run are written."""
+"""Sweeps and their tables; instead of training, the files of a finished run are written."""
 
-import itertools
 import json
 import re
 
 import pytest
 
-from experiments.papers import grid, precision, rcl, sgraf, sweep
+from experiments.papers import precision, rcl, sgraf, sweep
 from l2rm_jax import config as defaults
-from l2rm_jax.errors import ConfigError
-from l2rm_jax.methods import METHODS
-from l2rm_jax.models import HEADS
 from l2rm_jax.run.config_file import write_config
 from tests.experiments.finished_runs import CONFIG, command, read_csv, recalls
 
@@ -125,41 +121,3 @@ def test_losses_of_rcl_train_as_long_and_are_tabled(tmp_path, trained, monkeypat
     command(monkeypatch, rcl, "--out", tmp_path / "quick", "--quick", "--vary", "seed=1,2")
     assert len(trained) == 60 and trained[-1] == "CL-infonce-saf-image0.6-seed2"
     assert "501.5" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_grid_has_every_method_and_head(tmp_path, trained, monkeypatch, capsys):
-    """RCSL's cells are semi-paired; what is finished is not trained again."""
-    out = tmp_path / "out"
-    arguments = ["--quick", "--json", tmp_path / "grid.json", "--out", out, "--set", "seed=1"]
-    command(monkeypatch, grid, *arguments)
-    expected = [
-        f"{method}-{head}-{'semi_paired60' if method == 'rcsl' else 'image0.4'}-seed1"
-        for method, head in itertools.product(METHODS, HEADS)
-        if method != "cca" or head == "linear"
-    ]
-    assert trained == expected
-    cells = json.loads((tmp_path / "grid.json").read_text())["cells"]
-    assert [cell["run"] for cell in cells] == expected
-    assert {cell["rsum"] for cell in cells} == {501}
-    config = json.loads((out / trained[0] / "config.json").read_text())
-    assert config["train"]["warmup_epochs"] + config["train"]["epochs"] == 1
-    printed = capsys.readouterr().out
-    assert f"| method | rate | {' | '.join(HEADS)} |" in printed
-    assert f"| triplet | 0.4 | {' | '.join(['501.0'] * len(HEADS))} |" in printed
-    command(monkeypatch, grid, *arguments)
-    assert len(trained) == len(expected)
-
-
-def test_the_grid_varies_methods_and_heads_itself(tmp_path, trained, monkeypatch):
-    with pytest.raises(SystemExit, match=r"--set method: .*expected --vary method="):
-        command(monkeypatch, grid, "--json", tmp_path / "grid.json", "--set", "method=rcl")
-    assert not trained
-
-
-def test_a_cell_of_the_grid_is_a_mean_over_seeds_alone():
-    cell = {"run": "r", "method": "rcl", "head": "vse", "rate_asked": None, "seed": 0, "rsum": 8.0}
-    [row] = grid.table([cell, {**cell, "seed": 1, "rsum": 10.0}])
-    assert row == {"method": "rcl", "rate": "of a file", "vse": "9.0"}
-    with pytest.raises(ConfigError, match=r"rcl, vse, rate of a file.*more than the seed"):
-        grid.table([cell, cell])

@@ -1,0 +1,75 @@
+"""Suites that make the tables of the papers."""
+
+import argparse
+import itertools
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from experiments.benchmark import __main__ as benchmark
+from experiments.benchmark import records, tables
+from experiments.benchmark.suite import Cell, cells, find_suite
+from l2rm_jax.methods import METHODS
+from l2rm_jax.models import HEADS
+from tests.experiments.finished_runs import leave_run
+
+
+def asked(suite: str, config: str = "", only: dict | None = None, path: str = "", **settings):
+    """The chosen runs of a suite; `settings` are those of --set, with `__` for a dot."""
+    chosen_by = {**dict.fromkeys(benchmark.FILTERS), **(only or {})}
+    changes = {key.replace("__", "."): value for key, value in settings.items()}
+    where = {"path": Path(path) if path else None, "pretrained": None}
+    flags = argparse.Namespace(suite=suite, config=config, set=changes, **where, **chosen_by)
+    return benchmark.asked(flags)[2]
+
+
+def by_row(found: list[Cell]) -> dict[str, ConfigDict]:
+    return {cell.row: cell.config for cell in found}
+
+
+def test_settings_of_the_command():
+    """They replace the suite's; a seed or a rate is that of all runs, a row keeps what it sets."""
+    changes = {"seed": 7, "mismatch__rate": 0.5, "model__head": "pem", "method": "rcl"}
+    found = asked("scenes", "scenes:quick", {"row": ["cca", "l2rm"]}, **changes)
+    assert [cell.name for cell in found] == [
+        f"{row}-{protocol}0.5-seed7"
+        for row in ("cca-linear", "l2rm-pem")
+        for protocol in ("image", "caption")
+    ]
+    config = by_row(found)["l2rm"]
+    assert (config.data.scenes_dev, config.mismatch.seed, config.train.epochs) == (20, 7, 8)
+
+
+def test_the_grid_has_every_method_and_head():
+    """RCSL's cells are semi-paired: as many pairs match as in the others."""
+    found = asked("grid-quick")
+    assert {cell.name for cell in found} == {
+        f"{method}-{head}-{'semi_paired60' if method == 'rcsl' else 'image0.4'}-seed0"
+        for method, head in itertools.product(METHODS, HEADS)
+        if method != "cca" or head == "linear"
+    }
+    configs = [cell.config for cell in found]
+    assert {config.train.warmup_epochs + config.train.epochs for config in configs} == {1}
+    whole = asked("grid", only={"row": ["rcsl"]}, model__embed_dim=16)
+    assert {cell.config.mismatch.paired_images for cell in whole} == {1000, 600, 200}
+    assert {cell.config.model.embed_dim for cell in whole} == {16}
+
+
+def test_tables_of_a_grid(tmp_path):
+    """A head a column; a method that has a head of its own is not shown by its linear one."""
+    suite = find_suite("grid-quick")
+    found = [cell for cell in cells(suite, None) if cell.row in ("cca", "rcl", "rcsl")]
+    found = [cell for cell in found if cell.config.model.head in ("linear", "vse")]
+    for cell in found:
+        leave_run(cell.config.copy_and_resolve_references(), tmp_path / cell.name, [120.0])
+    rows = records.finished(suite, found, tmp_path)
+    [table] = [each for each in tables.head_tables(rows) if each.title.endswith("image")]
+    assert table.columns == ("row", "rate", "linear", "vse")
+    assert sorted([cell.text for cell in row] for row in table.rows) == [
+        ["cca", "0.4", "500.0", ""], ["rcl", "0.4", "500.0", "500.0"],
+        ["rcsl", "0.4", "500.0", "500.0"],
+    ]  # fmt: skip
+    [test] = [each for each in tables.recall_tables(rows) if each.title.startswith("Test")]
+    assert [row[0].text for row in test.rows] == ["cca", "rcl", "rcsl"]
+    directions = tables.directions_table(rows)
+    assert [cell.text for cell in directions.rows[0][4:]] == [*["83.3"] * 6, "500.0", "1"]
