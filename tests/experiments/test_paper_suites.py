@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import records, tables
 from experiments.benchmark.suite import Cell, cells, find_suite
+from experiments.papers.runs import total_epochs
 from l2rm_jax.methods import METHODS
 from l2rm_jax.models import HEADS
 from tests.experiments.finished_runs import leave_run
@@ -73,3 +74,17 @@ def test_tables_of_a_grid(tmp_path):
     assert [row[0].text for row in test.rows] == ["cca", "rcl", "rcsl"]
     directions = tables.directions_table(rows)
     assert [cell.text for cell in directions.rows[0][4:]] == [*["83.3"] * 6, "500.0", "1"]
+
+
+def test_losses_of_rcl_train_as_long():
+    found = asked("rcl-losses", only={"seed": [1]}, train__epochs=3)
+    assert len(found) == 40 and found[0].name == "mae_one_negative-saf-image0.2-seed1"
+    for row, config in by_row(found).items():
+        assert total_epochs(config) == config.optim.decay_epochs == 11
+        assert (config.train.epochs == 0) == (row == "TR")
+        if config.method == "rcl":
+            losses = {"NL": "log", "mae one negative": "mae"}
+            assert config.rcl.loss == losses.get(row, row)
+            assert config.rcl.negatives == (row in losses)
+    elsewhere = by_row(asked("rcl-losses", "coco", only={"seed": [0]}))
+    assert {(total_epochs(each), each.data.name) for each in elsewhere.values()} == {(30, "coco")}

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from experiments.papers import precision, rcl, sgraf, sweep
+from experiments.papers import precision, sgraf, sweep
 from l2rm_jax import config as defaults
 from l2rm_jax.run.config_file import write_config
 from tests.experiments.finished_runs import CONFIG, command, read_csv, recalls
@@ -90,34 +90,3 @@ def test_precisions_side_by_side(tmp_path, trained, monkeypatch, capsys):
         "| mean | 503.0 | 503.0 |",
         "| deviation | 1.4 | 1.4 |",
     ]
-
-
-@pytest.mark.slow
-def test_losses_of_rcl_train_as_long_and_are_tabled(tmp_path, trained, monkeypatch, capsys):
-    arguments = ["--out", tmp_path, "--vary", "mismatch.rate=0.6,0.2", "--set", "train.epochs=3"]
-    command(monkeypatch, rcl, *arguments)
-    assert len(trained) == 20 and trained[9] == "CL-infonce-saf-image0.6-seed0"
-    configs = {name: json.loads((tmp_path / name / "config.json").read_text()) for name in trained}
-    for name, config in configs.items():
-        train, loss = config["train"], name.split("-")[0]
-        assert train["warmup_epochs"] + train["epochs"] == config["optim"]["decay_epochs"] == 11
-        assert (train["epochs"] == 0) == name.startswith("TR-triplet")
-        if config["method"] == "rcl":
-            assert config["rcl"]["loss"] == {"NL": "log", "mae1": "mae"}.get(loss, loss)
-            assert config["rcl"]["negatives"] == (loss in ("NL", "mae1"))
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["test", "rSum", "at", "rate", "0.2", "0.6"] in lines
-    assert lines.count(["TR-HN", "500.0", "500.0"]) == 1
-    assert ["log", "(CCL)", "500.0", "500.0"] in lines
-    command(monkeypatch, rcl, *arguments)
-    assert len(trained) == 20
-    command(monkeypatch, rcl, *arguments, "--vary", "mismatch.rate=0.6,0.8", "--report")
-    assert len(trained) == 20 and "500.0       -" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match=r"mae\* at rate 0.6 differ in more than the seed"):
-        command(
-            monkeypatch, rcl, "--out", tmp_path / "two", *arguments[2:], "--vary", "rcl.q=0.2,0.3"
-        )
-    del trained[20:]
-    command(monkeypatch, rcl, "--out", tmp_path / "quick", "--quick", "--vary", "seed=1,2")
-    assert len(trained) == 60 and trained[-1] == "CL-infonce-saf-image0.6-seed2"
-    assert "501.5" in capsys.readouterr().out
