@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.papers import flickr8k, semi_paired
+from experiments.papers import flickr8k
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
 from tests.experiments.finished_runs import command, leave_run
@@ -26,8 +26,7 @@ def test_flickr8k_settings(tmp_path, trained, monkeypatch, capsys):
         command(monkeypatch, flickr8k, "--out", out)
 
 
-@pytest.mark.parametrize("module", [flickr8k, semi_paired])
-def test_the_vocabulary_is_that_of_the_settings(tmp_path, trained, monkeypatch, module):
+def test_the_vocabulary_is_that_of_the_settings(tmp_path, trained, monkeypatch):
     """Built with what --set says; neither varied nor taken over from other data."""
     data, out = tmp_path / "data", tmp_path / "out"
     data.mkdir()
@@ -36,20 +35,20 @@ def test_the_vocabulary_is_that_of_the_settings(tmp_path, trained, monkeypatch, 
     arguments = ("--path", data, "--out", out)
     for key in ("data.min_count=1,4", "data.split_sentences=True,False"):
         with pytest.raises(SystemExit, match=f"--vary {key.split('=')[0]}: .* share a vocabulary"):
-            command(monkeypatch, module, *arguments, "--vary", key)
+            command(monkeypatch, flickr8k, *arguments, "--vary", key)
     assert not trained and not out.exists()
     rare = (*arguments, "--set", "data.min_count=1")
-    command(monkeypatch, module, *rare)
+    command(monkeypatch, flickr8k, *rare)
     config = json.loads((out / trained[0] / "config.json").read_text())
     words = json.loads(Path(config["data"]["vocabulary"]).read_text())["word2idx"]
     assert (config["data"]["min_count"], list(words)[4:]) == (1, ["a", "rare", "dog", "runs"])
     del trained[:]
-    command(monkeypatch, module, *rare)  # which is the same again
+    command(monkeypatch, flickr8k, *rare)  # which is the same again
     with pytest.raises(SystemExit, match=r"vocabulary .* at data\.min_count=4"):
-        command(monkeypatch, module, *arguments)
+        command(monkeypatch, flickr8k, *arguments)
     (data / "train_caps.txt").write_text(captions + "a cat\n")
     with pytest.raises(SystemExit, match="expected an --out of its own"):
-        command(monkeypatch, module, *rare)
+        command(monkeypatch, flickr8k, *rare)
     assert not trained
 
 
@@ -99,21 +98,3 @@ def test_flickr8k_report(tmp_path):
     assert text.splitlines()[-1].startswith("triplet") and "\nl2rm  saf" not in text
     with pytest.raises(ConfigError, match="no run has finished an epoch"):
         flickr8k.report(tmp_path / "elsewhere")
-
-
-def test_semi_paired_runs(tmp_path, trained, monkeypatch, capsys):
-    data, out = tmp_path / "data", tmp_path / "out"
-    data.mkdir()
-    (data / "train_caps.txt").write_text("a dog runs\n" * 5)
-    command(monkeypatch, semi_paired, "--path", data, "--out", out)
-    assert trained == [
-        f"{method}-aggregate-semi_paired{paired}-seed0"
-        for paired in (500, 2000)
-        for method in ("triplet", "rcsl")
-    ]
-    config = json.loads((out / trained[1] / "config.json").read_text())
-    assert config["mismatch"]["paired_images"] == 500 and config["data"]["train_images"] == 0
-    printed = capsys.readouterr().out
-    assert "| rcsl | aggregate | 2000 | 0 | 83.3 |" in printed
-    with pytest.raises(SystemExit, match="no run has finished"):
-        command(monkeypatch, semi_paired, "--out", tmp_path / "elsewhere", "--report")

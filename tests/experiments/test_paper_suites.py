@@ -88,3 +88,17 @@ def test_losses_of_rcl_train_as_long():
             assert config.rcl.negatives == (row in losses)
     elsewhere = by_row(asked("rcl-losses", "coco", only={"seed": [0]}))
     assert {(total_epochs(each), each.data.name) for each in elsewhere.values()} == {(30, "coco")}
+
+
+def test_few_known_pairs():
+    """RCSL's data, model and constant learning rate, whatever the method."""
+    found = asked("rcsl-pairs", only={"seed": [0]}, path="DIR")
+    assert [cell.name for cell in found] == [
+        f"{method}_{paired}-aggregate-semi_paired{paired}-seed0"
+        for paired in (500, 2000)
+        for method in ("triplet", "rcsl")
+    ]
+    for cell in found:
+        config = cell.config
+        assert (config.data.train_images, config.optim.learning_rate) == (0, 5e-4)
+        assert total_epochs(config) < config.optim.decay_epochs
