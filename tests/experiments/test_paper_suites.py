@@ -102,3 +102,13 @@ def test_few_known_pairs():
         config = cell.config
         assert (config.data.train_images, config.optim.learning_rate) == (0, 5e-4)
         assert total_epochs(config) < config.optim.decay_epochs
+
+
+def test_heads_of_omit():
+    """All have its recipe; sizes come from the command."""
+    found = by_row(asked("omit-heads", only={"seed": [0]}, path="DIR", train__epochs=9))
+    assert len(found) == 17
+    assert {(each.model.region_mask, each.mismatch.rate) for each in found.values()} == {(0.2, 0)}
+    assert {(each.train.warmup_epochs, each.train.epochs) for each in found.values()} == {(1, 9)}
+    assert found["VSE GPO"].model.pooling == "gpo" and found["VSE"].model.head == "vse"
+    assert found["lambda 0.05"].model.match_epsilon == 0.05
