@@ -21,6 +21,7 @@ LINEAR_REFERENCES = ("cca weighted", "recipe linear", "recipe frozen")  # with a
 REFERENCES = ("triplet", "infonce", "infonce kept frozen", *LINEAR_REFERENCES)
 MEASURES = {"dev_rsum": "Validation rSum", "test_rsum": "Test rSum"}
 LINEAR = NEEDED_HEADS["cca"]
+_MARKS = {"best": "**{}**", "close": "*{}*", "": "{}"}
 # A row, the head, the protocol and the rate of a cell.
 Key = tuple[str, str, str, str]
 
@@ -38,6 +39,13 @@ class Table(NamedTuple):
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+
+
+def markdown_table(table: Table) -> str:
+    """A table as Markdown."""
+    rows = [table.columns, ["---", *["--:"] * (len(table.columns) - 1)]]
+    rows += [[_MARKS[cell.kind].format(cell.text) for cell in row] for row in table.rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def by_cell(records: Sequence[Record], column: str) -> dict[Key, dict[int, float]]:

@@ -112,3 +112,13 @@ def test_heads_of_omit():
     assert {(each.train.warmup_epochs, each.train.epochs) for each in found.values()} == {(1, 9)}
     assert found["VSE GPO"].model.pooling == "gpo" and found["VSE"].model.head == "vse"
     assert found["lambda 0.05"].model.match_epsilon == 0.05
+
+
+def test_l2rm_on_flickr8k():
+    """Six seeds beside the authors' run; every method at every rate for one."""
+    found = asked("l2rm-flickr8k", path="DIR", data__vocabulary="words.json")
+    names = {cell.name for cell in found}
+    assert len(found) == len(names) == 17
+    assert names >= {"l2rm-saf-image0.4-seed5", "triplet-saf-image0.8-seed0"}
+    data = found[0].config.data
+    assert (data.train_images, data.dev_images, data.vocabulary) == (2000, 200, "words.json")
