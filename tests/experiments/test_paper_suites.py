@@ -2,14 +2,17 @@
 
 import argparse
 import itertools
+import json
 from pathlib import Path
 
+import pytest
 from ml_collections import ConfigDict
 
 from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import records, tables
 from experiments.benchmark.suite import Cell, cells, find_suite
 from experiments.papers.runs import total_epochs
+from l2rm_jax.config import flat
 from l2rm_jax.methods import METHODS
 from l2rm_jax.models import HEADS
 from tests.experiments.finished_runs import leave_run
@@ -122,3 +125,14 @@ def test_l2rm_on_flickr8k():
     assert names >= {"l2rm-saf-image0.4-seed5", "triplet-saf-image0.8-seed0"}
     data = found[0].config.data
     assert (data.train_images, data.dev_images, data.vocabulary) == (2000, 200, "words.json")
+
+
+@pytest.mark.parametrize(
+    "name", ["l2rm-tab3", "l2rm-tab4", "rcl-tab4", "rcsl-tab6", "rcsl-fig3", "rcl-losses"]
+)
+def test_rows_of_an_ablation_differ(name):
+    found = by_row(asked(name, "scenes:quick", {"seed": [0]}, mismatch__rate=0.2))
+    configs = {json.dumps(flat(config), default=str) for config in found.values()}
+    assert len(configs) == len(found) == len(find_suite(name).rows)
+    if name == "rcsl-tab6":
+        assert {config.mismatch.paired_images for config in found.values()} == {20}
