@@ -23,8 +23,8 @@ class Row(NamedTuple):
     """A row of the tables.
 
     Attributes:
-      changes: config fields that it sets. A value may be a function of the suite's config, which
-        then has all other settings of the run.
+      changes: config fields that it sets. A value may be a function of the config, which then
+        has all else: the suite's settings, and head, mismatch and seed of the run.
       split: what tells matched pairs from mismatched ones: "" (nothing), loss (the model being
         trained), crossfit, truth.
       config: config that it starts from, with the epochs of that; "" is the suite's.
@@ -142,7 +142,7 @@ def make_cell(
     path: Path | None,
     pretrained: Path | None = None,
 ) -> Cell:
-    """Return the run of a row; settings of the suite come before all but the row's own fields.
+    """Return the run of a row; its own fields win over the suite's settings, these over the rest.
 
     Args:
       suite: the suite.
