@@ -6,12 +6,14 @@ python -m experiments.benchmark --suite=flickr8k --path=DIR --out=runs/benchmark
     --row=l2rm,"l2rm crossfit" --rate=0.8 --seed=0,1
 python -m experiments.benchmark --suite=flickr8k --path=DIR --out=runs/benchmark --report
 
-A suite is a file in `experiments/benchmark/suites/`. The runs that are not finished are trained
-side by side, one on each core, in OUT/SUITE/RUN, which is a work directory like any other. The
-command goes on after any stop, skips what is finished, and at the end names the runs that failed.
-At any time --report writes, from the runs that are finished, OUT/SUITE/results.csv with a row for
-each run, report.md, and report.html with figures. --csv keeps the rows in another file, too, where
-rows of runs that are not there any more stay. --dry_run lists the runs.
+A suite is a file in `experiments/benchmark/suites/`. --config and --set FIELD=VALUE replace its
+config and its settings, but not what tells its rows apart; --set seed=7 or mismatch.rate=0.5 is one
+seed or rate for all runs. The runs that are not finished are trained side by side, one on each
+core, in OUT/SUITE/RUN, which is a work directory like any other. The command goes on after any
+stop, skips what is finished, and at the end names the runs that failed. At any time --report
+writes, from the runs that are finished, OUT/SUITE/results.csv with a row for each run, report.md,
+and report.html with figures. --csv keeps the rows in another file, too, where rows of runs that are
+not there any more stay. --dry_run lists the runs.
 """
 
 import argparse
@@ -22,11 +24,11 @@ from pathlib import Path
 
 from experiments.benchmark import page, records, tables
 from experiments.benchmark.pool import run_cells
-from experiments.benchmark.suite import Cell, cells, find_suite, suite_names
+from experiments.benchmark.suite import Cell, Suite, cells, find_suite, suite_names
 from experiments.csv_rows import write_rows
 from experiments.judging.crossfit import values_of
 from experiments.papers.runs import epoch_records
-from experiments.papers.sweep import start
+from experiments.papers.sweep import add_settings, start
 from l2rm_jax import console
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import ConfigError
@@ -42,6 +44,8 @@ def main() -> None:
     parser.add_argument("--path", type=Path, help="directory of the data")
     parser.add_argument("--pretrained", type=Path, help="directory of a pretrained encoder")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmark"))
+    parser.add_argument("--config", help="NAME, FILE.py or FILE.py:VARIANT, not the suite's own")
+    add_settings(parser, "set")
     for name, kind in zip(FILTERS, (str, str, str, float, int), strict=True):
         parser.add_argument(f"--{name}", type=values_of(kind), help="only these, with commas")
     parser.add_argument("--cores", type=values_of(int), help="cores to use, all by default")
@@ -49,11 +53,9 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="write the report, train nothing")
     parser.add_argument("--csv", type=Path, help="keep the rows of finished runs in this file")
     flags = parser.parse_args()
-    suite = find_suite(flags.suite)
     if flags.path and not flags.path.is_dir():
         raise ConfigError(f"--path={flags.path}: no such directory, expected the data")
-    everything = cells(suite, flags.path, flags.pretrained)
-    chosen = select(everything, {name: getattr(flags, name) for name in FILTERS})
+    suite, everything, chosen = asked(flags)
     out = flags.out / flags.suite
     if flags.dry_run:
         console.say("\n".join(cell.name for cell in chosen))
@@ -73,6 +75,20 @@ def main() -> None:
         console.say("no run is finished yet")
     if failures:
         sys.exit("\n".join(f"failed: {each.workdir}: {each.reason}" for each in failures))
+
+
+def asked(flags: argparse.Namespace) -> tuple[Suite, list[Cell], list[Cell]]:
+    """Return the suite with the config and settings of the flags, all its runs, and the chosen.
+
+    Raises:
+      ConfigError: there is no such suite, run or field.
+    """
+    suite = find_suite(flags.suite)
+    settings = {**suite.settings, **flags.set}
+    suite = suite._replace(config=flags.config or suite.config, settings=settings)
+    everything = cells(suite, flags.path, flags.pretrained)
+    only = {name: getattr(flags, name) for name in FILTERS}
+    return suite, everything, select(everything, only)
 
 
 def select(everything: Sequence[Cell], only: dict[str, Sequence | None]) -> list[Cell]:

@@ -7,11 +7,10 @@ from pathlib import Path
 from experiments.benchmark.figures import Curves, curve_figure, rate_figure, to_svg
 from experiments.benchmark.overview import overview_table
 from experiments.benchmark.records import Record, complete, read_records
-from experiments.benchmark.tables import Cell, Table, all_tables
+from experiments.benchmark.tables import Cell, Table, all_tables, markdown_table
 from l2rm_jax.errors import DataError
 
 _STYLE = Path(__file__).with_name("page.css")
-_MARKS = {"best": "**{}**", "close": "*{}*", "": "{}"}
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _COMPLETE = ", complete"
 _LEGEND = (
@@ -33,13 +32,6 @@ def markdown(name: str, records: Sequence[Record], total: int) -> str:
     parts = [f"# Benchmark {name}", _sentence(records, total), _LEGEND]
     parts += [f"## {table.title}\n\n{markdown_table(table)}" for table in _tables(records)]
     return "\n\n".join(parts) + "\n"
-
-
-def markdown_table(table: Table) -> str:
-    """A table as Markdown."""
-    rows = [table.columns, ["---", *["--:"] * (len(table.columns) - 1)]]
-    rows += [[_MARKS[cell.kind].format(cell.text) for cell in row] for row in table.rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def find_table(path: Path, asked: str) -> Table:

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from experiments.benchmark import suites
 from experiments.judging.crossfit import equal_updates
-from l2rm_jax.config import NEEDED_HEADS, set_epochs
+from l2rm_jax.config import set_epochs
 from l2rm_jax.data import mismatch
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models import WORDS
@@ -23,7 +23,8 @@ class Row(NamedTuple):
     """A row of the tables.
 
     Attributes:
-      changes: config fields that it sets.
+      changes: config fields that it sets. A value may be a function of the config, which then
+        has all else: the suite's settings, and head, mismatch and seed of the run.
       split: what tells matched pairs from mismatched ones: "" (nothing), loss (the model being
         trained), crossfit, truth.
       config: config that it starts from, with the epochs of that; "" is the suite's.
@@ -141,32 +142,37 @@ def make_cell(
     path: Path | None,
     pretrained: Path | None = None,
 ) -> Cell:
-    """Return the run of a row; a row that works with one head alone has that one.
+    """Return the run of a row; its own fields win over the suite's settings, these over the rest.
 
     Args:
       suite: the suite.
       name: the row.
-      head: head of the model.
+      head: head of the model, unless the row needs another.
       noise: fields of the section `mismatch`.
       seed: of the run and of the mismatch.
       path: directory of the data.
       pretrained: directory of the encoder, for rows that have one.
     """
     row = suite.rows[name]
-    head = row.changes.get("model.head") or NEEDED_HEADS.get(row.changes["method"], head)
     config = _config(row.config or suite.config).copy_and_resolve_references()
     if suite.epochs and not row.config:
         set_epochs(config, *suite.epochs)
     changes = {f"mismatch.{key}": value for key, value in noise.items()}
+    seed = suite.settings.get("seed", seed)
     changes |= {"seed": seed, "mismatch.seed": seed, "model.head": head, **suite.settings}
     if path:
         changes["data.path"] = str(path.absolute())
-    config = with_changes(config, {**changes, **row.changes})
+    config = with_changes(config, changes)
+    config = with_changes(
+        config,
+        {key: value(config) if callable(value) else value for key, value in row.changes.items()},
+    )
     if config.data.filter == "truth" and not config.mismatch.rate:
         config.data.filter = "none"  # it would drop nothing, which is an error
     if pretrained and config.model.text_encoder != WORDS:
         config.model.pretrained = str(pretrained.absolute())
     if row.drops:
         config = with_changes(config, equal_updates(config, 1 - config.mismatch.rate))
-    parts = name.replace(" ", "_"), head, mismatch.label(config.mismatch), f"seed{seed}"
+    noise_name = mismatch.label(config.mismatch)
+    parts = name.replace(" ", "_"), config.model.head, noise_name, f"seed{seed}"
     return Cell("-".join(parts), name, config)

@@ -14,12 +14,14 @@ from experiments.benchmark.statistics import (
     paired_difference,
     within_error,
 )
+from experiments.papers.runs import RECALLS
 from l2rm_jax.config import NEEDED_HEADS
 
 LINEAR_REFERENCES = ("cca weighted", "recipe linear", "recipe frozen")  # with a head of their own
 REFERENCES = ("triplet", "infonce", "infonce kept frozen", *LINEAR_REFERENCES)
 MEASURES = {"dev_rsum": "Validation rSum", "test_rsum": "Test rSum"}
 LINEAR = NEEDED_HEADS["cca"]
+_MARKS = {"best": "**{}**", "close": "*{}*", "": "{}"}
 # A row, the head, the protocol and the rate of a cell.
 Key = tuple[str, str, str, str]
 
@@ -37,6 +39,13 @@ class Table(NamedTuple):
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+
+
+def markdown_table(table: Table) -> str:
+    """A table as Markdown."""
+    rows = [table.columns, ["---", *["--:"] * (len(table.columns) - 1)]]
+    rows += [[_MARKS[cell.kind].format(cell.text) for cell in row] for row in table.rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def by_cell(records: Sequence[Record], column: str) -> dict[Key, dict[int, float]]:
@@ -59,6 +68,41 @@ def recall_tables(records: Sequence[Record]) -> list[Table]:
             name = f"{title}, protocol {protocol}, head {head}"
             tables.append(_rate_table(name, records, protocol, head, means, _mean_cell, True))
     return tables
+
+
+def head_tables(records: Sequence[Record]) -> list[Table]:
+    """A column for each head, where a protocol has rows with several heads."""
+    values, tables = by_cell(records, "test_rsum"), []
+    for protocol in dict.fromkeys(key[2] for key in values):
+        keys = [key for key in values if key[2] == protocol]
+        heads = list(dict.fromkeys(head for _, head, _, _ in keys))
+        lines = dict.fromkeys((row, rate) for row, _, _, rate in keys)
+        if len(keys) == len(lines):
+            continue  # each row has one head
+        rows = [
+            (
+                *map(Cell, (row, _rate(rate))),
+                *(_mean(values.get((row, head, protocol, rate), {}), ".1f") for head in heads),
+            )
+            for row, rate in lines
+        ]
+        title = f"Test rSum by head, protocol {protocol}"
+        tables.append(Table(title, ("row", "rate", *heads), rows))
+    return tables
+
+
+def directions_table(records: Sequence[Record]) -> Table:
+    """Test recalls in both directions of search, means over seeds."""
+    columns = [by_cell(records, f"test_{name}") for name in RECALLS]
+    rows = [
+        (
+            *map(Cell, (*key[:3], _rate(key[3]))),
+            *(_mean(column[key], ".1f") for column in columns),
+            Cell(str(len(seeds))),
+        )
+        for key, seeds in columns[0].items()
+    ]
+    return Table("Test recalls", ("row", "head", "protocol", "rate", *RECALLS, "seeds"), rows)
 
 
 def difference_tables(records: Sequence[Record]) -> list[Table]:
@@ -125,7 +169,9 @@ def cost_table(records: Sequence[Record]) -> Table:
 def all_tables(records: Sequence[Record]) -> list[Table]:
     """All tables of a report."""
     return [
+        *head_tables(records),
         *recall_tables(records),
+        directions_table(records),
         *difference_tables(records),
         split_table(records),
         cost_table(records),
@@ -154,15 +200,17 @@ def _rate_table(
       title: of the table.
       records: they give the order of the rows.
       protocol: of the table.
-      head: of the table; linear rows stand in it too.
+      head: of the table; rows that only the linear head has stand in it too.
       values: what the cells show.
       show: makes a cell of a value.
       marks: whether the best of a column is marked.
     """
+    own = {record["row"] for record in records if record["head"] == head}
     lines = dict.fromkeys(
         (record["row"], record["head"], record["networks"])
         for record in sorted(records, key=lambda record: record["head"] != LINEAR)
-        if record["head"] in (head, LINEAR) and record["protocol"] == protocol
+        if record["head"] == (head if record["row"] in own else LINEAR)
+        and record["protocol"] == protocol
     )
     rates = sorted({key[3] for key in values if key[2] == protocol}, key=float)
     columns = []
@@ -175,7 +223,7 @@ def _rate_table(
         for (row, _, networks), cells in zip(lines, zip(*columns, strict=True), strict=False)
         if any(cell.text for cell in cells)
     ]
-    return Table(title, ("row", "networks", *rates), rows)
+    return Table(title, ("row", "networks", *map(_rate, rates)), rows)
 
 
 def _mean_cell(value: Mean | None, kind: str) -> Cell:
@@ -190,6 +238,11 @@ def _difference_cell(value: Difference | None, kind: str) -> Cell:
         return Cell("")
     interval = f" [{value.low:+.1f}, {value.high:+.1f}]" if value.pairs > 1 else ""
     return Cell(f"{value.mean:+.1f}{interval} ({value.pairs})", kind)
+
+
+def _rate(text: str) -> str:
+    """A rate in three digits."""
+    return f"{float(text):.3g}"
 
 
 def _mean(values: Mapping[int, float], form: str) -> Cell:

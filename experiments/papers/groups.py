@@ -5,8 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from experiments.benchmark.statistics import mean_of
 from experiments.papers.runs import RECALLS, SEEDS, Run, differing_fields, seeds
 from l2rm_jax.config import flat
 
@@ -112,11 +111,8 @@ def _numbers(runs: Sequence[Run]) -> dict[str, list[float]]:
 
 
 def _mean_and_deviation(values: Sequence[float]) -> list[float]:
-    """Mean, and sample standard deviation of two or more values; nothing of none."""
-    statistics = [np.mean(values)] if values else []
-    return [
-        float(each) for each in statistics + ([np.std(values, ddof=1)] if len(values) > 1 else [])
-    ]
+    """Mean, and deviation of two or more values; nothing of none."""
+    return [*mean_of(values)[: 1 + (len(values) > 1)]] if values else []
 
 
 def notes(groups: Sequence[Group]) -> list[str]:

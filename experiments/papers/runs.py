@@ -180,10 +180,3 @@ def differing_fields(configs: Sequence[Mapping[str, Any]], ignore: Iterable[str]
         for key in keys
         if key not in ignore and len({str(config.get(key)) for config in configs}) > 1
     ]
-
-
-def differ_only_in_seed(configs: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether the configs are equal but for their seeds, so that a mean makes sense."""
-    fields = [flat(config) for config in configs]
-    seeds = [tuple(config[key] for key in SEEDS) for config in fields]
-    return len(set(seeds)) == len(seeds) and not differing_fields(fields, SEEDS)

@@ -1,16 +1,12 @@
-"""Grids and their tables; instead of training, the files of a finished run are written."""
+"""Sweeps and their tables; instead of training, the files of a finished run are written."""
 
-import itertools
 import json
 import re
 
 import pytest
 
-from experiments.papers import grid, precision, rcl, sgraf, sweep
+from experiments.papers import precision, sgraf, sweep
 from l2rm_jax import config as defaults
-from l2rm_jax.errors import ConfigError
-from l2rm_jax.methods import METHODS
-from l2rm_jax.models import HEADS
 from l2rm_jax.run.config_file import write_config
 from tests.experiments.finished_runs import CONFIG, command, read_csv, recalls
 
@@ -94,72 +90,3 @@ def test_precisions_side_by_side(tmp_path, trained, monkeypatch, capsys):
         "| mean | 503.0 | 503.0 |",
         "| deviation | 1.4 | 1.4 |",
     ]
-
-
-@pytest.mark.slow
-def test_losses_of_rcl_train_as_long_and_are_tabled(tmp_path, trained, monkeypatch, capsys):
-    arguments = ["--out", tmp_path, "--vary", "mismatch.rate=0.6,0.2", "--set", "train.epochs=3"]
-    command(monkeypatch, rcl, *arguments)
-    assert len(trained) == 20 and trained[9] == "CL-infonce-saf-image0.6-seed0"
-    configs = {name: json.loads((tmp_path / name / "config.json").read_text()) for name in trained}
-    for name, config in configs.items():
-        train, loss = config["train"], name.split("-")[0]
-        assert train["warmup_epochs"] + train["epochs"] == config["optim"]["decay_epochs"] == 11
-        assert (train["epochs"] == 0) == name.startswith("TR-triplet")
-        if config["method"] == "rcl":
-            assert config["rcl"]["loss"] == {"NL": "log", "mae1": "mae"}.get(loss, loss)
-            assert config["rcl"]["negatives"] == (loss in ("NL", "mae1"))
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["test", "rSum", "at", "rate", "0.2", "0.6"] in lines
-    assert lines.count(["TR-HN", "500.0", "500.0"]) == 1
-    assert ["log", "(CCL)", "500.0", "500.0"] in lines
-    command(monkeypatch, rcl, *arguments)
-    assert len(trained) == 20
-    command(monkeypatch, rcl, *arguments, "--vary", "mismatch.rate=0.6,0.8", "--report")
-    assert len(trained) == 20 and "500.0       -" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match=r"mae\* at rate 0.6 differ in more than the seed"):
-        command(
-            monkeypatch, rcl, "--out", tmp_path / "two", *arguments[2:], "--vary", "rcl.q=0.2,0.3"
-        )
-    del trained[20:]
-    command(monkeypatch, rcl, "--out", tmp_path / "quick", "--quick", "--vary", "seed=1,2")
-    assert len(trained) == 60 and trained[-1] == "CL-infonce-saf-image0.6-seed2"
-    assert "501.5" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_grid_has_every_method_and_head(tmp_path, trained, monkeypatch, capsys):
-    """RCSL's cells are semi-paired; what is finished is not trained again."""
-    out = tmp_path / "out"
-    arguments = ["--quick", "--json", tmp_path / "grid.json", "--out", out, "--set", "seed=1"]
-    command(monkeypatch, grid, *arguments)
-    expected = [
-        f"{method}-{head}-{'semi_paired60' if method == 'rcsl' else 'image0.4'}-seed1"
-        for method, head in itertools.product(METHODS, HEADS)
-        if method != "cca" or head == "linear"
-    ]
-    assert trained == expected
-    cells = json.loads((tmp_path / "grid.json").read_text())["cells"]
-    assert [cell["run"] for cell in cells] == expected
-    assert {cell["rsum"] for cell in cells} == {501}
-    config = json.loads((out / trained[0] / "config.json").read_text())
-    assert config["train"]["warmup_epochs"] + config["train"]["epochs"] == 1
-    printed = capsys.readouterr().out
-    assert f"| method | rate | {' | '.join(HEADS)} |" in printed
-    assert f"| triplet | 0.4 | {' | '.join(['501.0'] * len(HEADS))} |" in printed
-    command(monkeypatch, grid, *arguments)
-    assert len(trained) == len(expected)
-
-
-def test_the_grid_varies_methods_and_heads_itself(tmp_path, trained, monkeypatch):
-    with pytest.raises(SystemExit, match=r"--set method: .*expected --vary method="):
-        command(monkeypatch, grid, "--json", tmp_path / "grid.json", "--set", "method=rcl")
-    assert not trained
-
-
-def test_a_cell_of_the_grid_is_a_mean_over_seeds_alone():
-    cell = {"run": "r", "method": "rcl", "head": "vse", "rate_asked": None, "seed": 0, "rsum": 8.0}
-    [row] = grid.table([cell, {**cell, "seed": 1, "rsum": 10.0}])
-    assert row == {"method": "rcl", "rate": "of a file", "vse": "9.0"}
-    with pytest.raises(ConfigError, match=r"rcl, vse, rate of a file.*more than the seed"):
-        grid.table([cell, cell])

@@ -1,0 +1,138 @@
+"""Suites that make the tables of the papers."""
+
+import argparse
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+from ml_collections import ConfigDict
+
+from experiments.benchmark import __main__ as benchmark
+from experiments.benchmark import records, tables
+from experiments.benchmark.suite import Cell, cells, find_suite
+from experiments.papers.runs import total_epochs
+from l2rm_jax.config import flat
+from l2rm_jax.methods import METHODS
+from l2rm_jax.models import HEADS
+from tests.experiments.finished_runs import leave_run
+
+
+def asked(suite: str, config: str = "", only: dict | None = None, path: str = "", **settings):
+    """The chosen runs of a suite; `settings` are those of --set, with `__` for a dot."""
+    chosen_by = {**dict.fromkeys(benchmark.FILTERS), **(only or {})}
+    changes = {key.replace("__", "."): value for key, value in settings.items()}
+    where = {"path": Path(path) if path else None, "pretrained": None}
+    flags = argparse.Namespace(suite=suite, config=config, set=changes, **where, **chosen_by)
+    return benchmark.asked(flags)[2]
+
+
+def by_row(found: list[Cell]) -> dict[str, ConfigDict]:
+    return {cell.row: cell.config for cell in found}
+
+
+def test_settings_of_the_command():
+    """They replace the suite's; a seed or a rate is that of all runs, a row keeps what it sets."""
+    changes = {"seed": 7, "mismatch__rate": 0.5, "model__head": "pem", "method": "rcl"}
+    found = asked("scenes", "scenes:quick", {"row": ["cca", "l2rm"]}, **changes)
+    assert [cell.name for cell in found] == [
+        f"{row}-{protocol}0.5-seed7"
+        for row in ("cca-linear", "l2rm-pem")
+        for protocol in ("image", "caption")
+    ]
+    config = by_row(found)["l2rm"]
+    assert (config.data.scenes_dev, config.mismatch.seed, config.train.epochs) == (20, 7, 8)
+
+
+def test_the_grid_has_every_method_and_head():
+    """RCSL's cells are semi-paired: as many pairs match as in the others."""
+    found = asked("grid-quick")
+    assert {cell.name for cell in found} == {
+        f"{method}-{head}-{'semi_paired60' if method == 'rcsl' else 'image0.4'}-seed0"
+        for method, head in itertools.product(METHODS, HEADS)
+        if method != "cca" or head == "linear"
+    }
+    configs = [cell.config for cell in found]
+    assert {config.train.warmup_epochs + config.train.epochs for config in configs} == {1}
+    whole = asked("grid", only={"row": ["rcsl"]}, model__embed_dim=16)
+    assert {cell.config.mismatch.paired_images for cell in whole} == {1000, 600, 200}
+    assert {cell.config.model.embed_dim for cell in whole} == {16}
+
+
+def test_tables_of_a_grid(tmp_path):
+    """A head a column; a method that has a head of its own is not shown by its linear one."""
+    suite = find_suite("grid-quick")
+    found = [cell for cell in cells(suite, None) if cell.row in ("cca", "rcl", "rcsl")]
+    found = [cell for cell in found if cell.config.model.head in ("linear", "vse")]
+    for cell in found:
+        leave_run(cell.config.copy_and_resolve_references(), tmp_path / cell.name, [120.0])
+    rows = records.finished(suite, found, tmp_path)
+    [table] = [each for each in tables.head_tables(rows) if each.title.endswith("image")]
+    assert table.columns == ("row", "rate", "linear", "vse")
+    assert sorted([cell.text for cell in row] for row in table.rows) == [
+        ["cca", "0.4", "500.0", ""], ["rcl", "0.4", "500.0", "500.0"],
+        ["rcsl", "0.4", "500.0", "500.0"],
+    ]  # fmt: skip
+    [test] = [each for each in tables.recall_tables(rows) if each.title.startswith("Test")]
+    assert [row[0].text for row in test.rows] == ["cca", "rcl", "rcsl"]
+    directions = tables.directions_table(rows)
+    assert [cell.text for cell in directions.rows[0][4:]] == [*["83.3"] * 6, "500.0", "1"]
+
+
+def test_losses_of_rcl_train_as_long():
+    found = asked("rcl-losses", only={"seed": [1]}, train__epochs=3)
+    assert len(found) == 40 and found[0].name == "mae_one_negative-saf-image0.2-seed1"
+    for row, config in by_row(found).items():
+        assert total_epochs(config) == config.optim.decay_epochs == 11
+        assert (config.train.epochs == 0) == (row == "TR")
+        if config.method == "rcl":
+            losses = {"NL": "log", "mae one negative": "mae"}
+            assert config.rcl.loss == losses.get(row, row)
+            assert config.rcl.negatives == (row in losses)
+    elsewhere = by_row(asked("rcl-losses", "coco", only={"seed": [0]}))
+    assert {(total_epochs(each), each.data.name) for each in elsewhere.values()} == {(30, "coco")}
+
+
+def test_few_known_pairs():
+    """RCSL's data, model and constant learning rate, whatever the method."""
+    found = asked("rcsl-pairs", only={"seed": [0]}, path="DIR")
+    assert [cell.name for cell in found] == [
+        f"{method}_{paired}-aggregate-semi_paired{paired}-seed0"
+        for paired in (500, 2000)
+        for method in ("triplet", "rcsl")
+    ]
+    for cell in found:
+        config = cell.config
+        assert (config.data.train_images, config.optim.learning_rate) == (0, 5e-4)
+        assert total_epochs(config) < config.optim.decay_epochs
+
+
+def test_heads_of_omit():
+    """All have its recipe; sizes come from the command."""
+    found = by_row(asked("omit-heads", only={"seed": [0]}, path="DIR", train__epochs=9))
+    assert len(found) == 17
+    assert {(each.model.region_mask, each.mismatch.rate) for each in found.values()} == {(0.2, 0)}
+    assert {(each.train.warmup_epochs, each.train.epochs) for each in found.values()} == {(1, 9)}
+    assert found["VSE GPO"].model.pooling == "gpo" and found["VSE"].model.head == "vse"
+    assert found["lambda 0.05"].model.match_epsilon == 0.05
+
+
+def test_l2rm_on_flickr8k():
+    """Six seeds beside the authors' run; every method at every rate for one."""
+    found = asked("l2rm-flickr8k", path="DIR", data__vocabulary="words.json")
+    names = {cell.name for cell in found}
+    assert len(found) == len(names) == 17
+    assert names >= {"l2rm-saf-image0.4-seed5", "triplet-saf-image0.8-seed0"}
+    data = found[0].config.data
+    assert (data.train_images, data.dev_images, data.vocabulary) == (2000, 200, "words.json")
+
+
+@pytest.mark.parametrize(
+    "name", ["l2rm-tab3", "l2rm-tab4", "rcl-tab4", "rcsl-tab6", "rcsl-fig3", "rcl-losses"]
+)
+def test_rows_of_an_ablation_differ(name):
+    found = by_row(asked(name, "scenes:quick", {"seed": [0]}, mismatch__rate=0.2))
+    configs = {json.dumps(flat(config), default=str) for config in found.values()}
+    assert len(configs) == len(found) == len(find_suite(name).rows)
+    if name == "rcsl-tab6":
+        assert {config.mismatch.paired_images for config in found.values()} == {20}
