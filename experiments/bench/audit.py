@@ -5,9 +5,9 @@ python -m experiments.bench.audit --pairs=100000,1000000 --dimensions=512 --csv=
 python -m experiments.bench.audit --pairs=100000 --executor=local,ray --workers=2
 
 Each size is audited in a process of its own. A fifth of the pairs is mismatched. The row has the
-seconds of the audit and of writing its files, a hash of all that was found, and the most memory of
-the process (not of the workers of Ray), without the pages of files that it maps. --csv writes the
-rows.
+seconds of the audit and of writing its files, the processor time of both, a hash of all that was
+found, and the most memory of the process, without the pages of files that it maps; time and memory
+are without those of the workers of Ray. --csv writes the rows.
 """
 
 import argparse
@@ -24,8 +24,8 @@ import numpy as np
 from experiments.bench.importing import peak_anonymous_kib
 from experiments.csv_rows import write_rows
 from l2rm_jax.audit import audit_pairs, inputs_of_arrays, write_audit
-from l2rm_jax.judging import JUDGEMENT_FILE
 from l2rm_jax.executor import LOCAL, Place
+from l2rm_jax.judging import JUDGEMENT_FILE
 
 SHARED = 64  # directions that an image and its caption share
 RATE = 0.2
@@ -83,7 +83,7 @@ def measure(directory: Path, place: Place) -> dict[str, float | str]:
         audit = audit_pairs(images, captions, stored, executor=executor)
     judged = time.perf_counter()
     out = write_audit(audit, inputs_of_arrays(images, captions, stored), directory / place.executor)
-    written = time.perf_counter()
+    written, cpu = time.perf_counter(), time.process_time()
     return {
         "executor": place.executor,
         "pairs": pairs,
@@ -91,6 +91,7 @@ def measure(directory: Path, place: Place) -> dict[str, float | str]:
         "rate": round(audit.rate.estimate, 4),
         "seconds": round(judged - begin, 1),
         "seconds_to_write": round(written - judged, 1),
+        "cpu_seconds": round(cpu, 1),
         "judgement": hashlib.blake2b(
             (out / JUDGEMENT_FILE).read_bytes(), digest_size=8
         ).hexdigest(),

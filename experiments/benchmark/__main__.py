@@ -13,7 +13,8 @@ core, in OUT/SUITE/RUN, which is a work directory like any other. The command go
 stop, skips what is finished, and at the end names the runs that failed. At any time --report
 writes, from the runs that are finished, OUT/SUITE/results.csv with a row for each run, report.md,
 and report.html with figures. --csv keeps the rows in another file, too, where rows of runs that are
-not there any more stay. --dry_run lists the runs.
+not there any more stay; a run that has a row there is not trained again, so a large suite may be
+made bit by bit, in several places. --dry_run lists the runs.
 """
 
 import argparse
@@ -57,6 +58,8 @@ def main() -> None:
         raise ConfigError(f"--path={flags.path}: no such directory, expected the data")
     suite, everything, chosen = asked(flags)
     out = flags.out / flags.suite
+    kept = records.read_records(flags.csv) if flags.csv else []
+    chosen = [cell for cell in chosen if cell.name not in {row["run"] for row in kept}]
     if flags.dry_run:
         console.say("\n".join(cell.name for cell in chosen))
         return
@@ -64,7 +67,7 @@ def main() -> None:
     rows = records.finished(suite, everything, out)
     names = [cell.name for cell in everything]
     if flags.csv:
-        rows = records.merged(rows, records.read_records(flags.csv), names)
+        rows = records.merged(rows, kept, names)
         flags.csv.parent.mkdir(parents=True, exist_ok=True)
         write_rows(flags.csv, rows, records.COLUMNS)
     if rows:

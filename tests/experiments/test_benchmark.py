@@ -300,6 +300,11 @@ def test_kept_rows_outlive_their_runs(finished, monkeypatch):
     (finished / "made" / before[0]["run"] / "results.json").unlink()
     report(monkeypatch, finished, f"--csv={kept}")
     assert read_csv(kept) == before
+    asked = []
+    monkeypatch.setattr(benchmark, "run_cells", lambda chosen, *_: asked.extend(chosen) or [])
+    flags = "--suite=made", f"--out={finished}", f"--csv={kept}"
+    command(monkeypatch, benchmark, *flags)
+    assert len(asked) == 2 and all("saf" in cell.name for cell in asked)  # none twice
     kept.write_text("run,seed\nx,1\n")
     with pytest.raises(
         SystemExit, match=r"kept.csv: columns \['run', 'seed'\], expected run, data"
