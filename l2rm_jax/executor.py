@@ -120,7 +120,7 @@ class Place(NamedTuple):
             raise ConfigError(f"--workers={self.workers}: expected at least 1")
         if self.executor == RAY and not importlib.util.find_spec("ray"):
             raise ConfigError(
-                "--executor=ray: needs Ray, which is missing", hint="pip install 'ray>=2.55'"
+                "--executor=ray: needs Ray, which is missing", hint="pip install 'l2rm_jax[ray]'"
             )
 
     @contextlib.contextmanager
