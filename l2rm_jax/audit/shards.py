@@ -5,11 +5,13 @@
     DIR/metadata/metadata_0.parquet   the same rows: `caption`, and `image_path`, `key` or `url`
 
 The files may also lie in DIR itself. Rows are numbered through all shards, which stand in the order
-of their numbers. How rows are divided into shards changes nothing.
+of their numbers. How rows are divided into shards changes nothing. Rows that name the same image
+are captions of one, whose vector is that of the first.
 """
 
 import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from jaxtyping import Float, Int
 from l2rm_jax.audit.inputs import Inputs, hash_names
 from l2rm_jax.errors import ConfigError, DataError, Problems
 from l2rm_jax.judging import Pairs
+from l2rm_jax.linear.rows import TakenRows
 from l2rm_jax.run.judged_pairs import rows_of_texts
 
 SIDES = IMAGES, CAPTIONS = "img_emb", "text_emb"
@@ -82,18 +85,30 @@ def inputs_of_shards(directory: str | Path) -> Inputs:
     lengths = [len(array) for array in arrays[IMAGES]]
     texts, ids = _read_metadata(metadata, lengths) if metadata else (None, None)
     images, captions = (ShardRows(arrays[side]) for side in SIDES)
-    rows = np.arange(len(ids) if ids else images.shape[0])
-    ids = ids or list(map(str, rows))
-    hash_names(digest, rows, texts, ids, None)
+    pair_image, first = _images_of(ids or list(map(str, range(images.shape[0]))))
+    ids = [ids[row] for row in first] if ids else list(map(str, first))
+    hash_names(digest, pair_image, texts, ids, None)
+    if len(first) < len(pair_image):
+        images = TakenRows(images, first)
+    text_rows = texts and rows_of_texts(texts)
     return Inputs(
         name=str(directory),
-        pairs=Pairs(images, captions, rows, text_rows=texts and rows_of_texts(texts), texts=texts),
+        pairs=Pairs(images, captions, pair_image, text_rows=text_rows, texts=texts),
         ids=ids,
         caption_ids=None,
         pictures=None,
         truth=None,
         digest=digest.hexdigest(),
     )
+
+
+def _images_of(
+    names: Sequence[str],
+) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " images"]]:
+    """The image of each row, counted in the order of the rows, and the first row of each image."""
+    number: dict[str, int] = {}
+    pair_image = np.array([number.setdefault(name, len(number)) for name in names])
+    return pair_image, np.unique(pair_image, return_index=True)[1]
 
 
 def _files(directory: Path, name: str, ending: str) -> dict[int, Path]:

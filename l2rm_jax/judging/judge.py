@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int, Shaped
 from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar
@@ -41,7 +41,7 @@ from l2rm_jax.judging.scores import (
 from l2rm_jax.judging.shift import Shift, find_shifts
 from l2rm_jax.judging.stages import Stages
 from l2rm_jax.linear.cca import Cca
-from l2rm_jax.linear.rows import Rows
+from l2rm_jax.linear.rows import TakenRows
 from l2rm_jax.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -149,22 +149,11 @@ def _take(pairs: Pairs, rows: Int[np.ndarray, " kept"]) -> Pairs:
     """Some of the pairs; all images stay."""
     return Pairs(
         pairs.images,
-        _Taken(pairs.captions, rows),
+        TakenRows(pairs.captions, rows),
         pairs.pair_image[rows],
-        None if pairs.text_rows is None else _Taken(pairs.text_rows, rows),
+        None if pairs.text_rows is None else TakenRows(pairs.text_rows, rows),
         None if pairs.texts is None else [pairs.texts[row] for row in rows],
     )
-
-
-class _Taken:
-    """Some rows of vectors, read when they are asked for."""
-
-    def __init__(self, vectors: Rows, rows: Int[np.ndarray, " kept"]):
-        self._vectors, self._rows = vectors, rows
-        self.shape = len(rows), vectors.shape[1]
-
-    def __getitem__(self, at: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n dimensions"]:
-        return self._vectors[self._rows[at]]
 
 
 class _Back(NamedTuple):

@@ -22,6 +22,18 @@ class Rows(Protocol):
         """Read some rows."""
 
 
+class TakenRows:
+    """Some rows of vectors, read when they are asked for."""
+
+    def __init__(self, vectors: Rows, rows: Int[np.ndarray, " taken"]):
+        self._vectors, self._rows = vectors, rows
+        self.shape = len(rows), vectors.shape[1]
+
+    def __getitem__(self, at: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n dimensions"]:
+        """Read some of them."""
+        return self._vectors[self._rows[at]]
+
+
 def unit_rows(vectors: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     """Return vectors of length 1; one of zeros stays."""
     vectors = np.asarray(vectors, np.float32)

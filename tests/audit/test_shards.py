@@ -114,6 +114,24 @@ def test_rows_that_do_not_match_or_are_not_finite_are_named(vectors, tmp_path):
     assert "row 5" in error.value.args[1]
 
 
+def test_rows_of_the_same_image_are_its_captions(vectors, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    directory = write_shards(tmp_path / "data", vectors, [100])
+    for number, start, stop in ((0, 0, 100), (1, 100, PAIRS)):
+        file = directory / f"metadata/metadata_{number}.parquet"
+        table = parquet.read_table(file)
+        names = [f"image {row % 80}" for row in range(start, stop)]
+        at = table.column_names.index("image_path")
+        parquet.write_table(table.set_column(at, "image_path", [names]), file)
+    inputs = inputs_of_shards(directory)
+    assert inputs.ids == [f"image {row}" for row in range(80)]
+    np.testing.assert_array_equal(inputs.pairs.pair_image, np.arange(PAIRS) % 80)
+    rows = np.array([79, 0, 5])
+    np.testing.assert_array_equal(inputs.pairs.images[rows], vectors[0][rows])
+    assert inputs.pairs.images.shape == (80, vectors[0].shape[1])
+    assert inputs.pairs.captions.shape[0] == len(inputs.pairs.texts) == PAIRS
+
+
 def test_what_only_training_data_have_is_refused(vectors, tmp_path):
     data = write_shards(tmp_path / "data", vectors, [])
     assert are_shards(data) and not are_shards(tmp_path)
