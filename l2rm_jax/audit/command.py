@@ -51,7 +51,7 @@ from l2rm_jax.version import __version__
 
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
 _IDENTITY, _WORK = "audit.json", "work"
-HERE = Place()
+_HERE = Place()
 _NO_LIMIT = 1.0  # of `max_share`
 _ALL_PAIRS = {  # of the runs that judge: nothing is filtered or drawn
     "split.by": "loss",
@@ -64,7 +64,7 @@ _ALL_PAIRS = {  # of the runs that judge: nothing is filtered or drawn
 }
 
 
-def audit_directory(config: ConfigDict, out: str | Path, place: Place = HERE) -> Audit:
+def audit_directory(config: ConfigDict, out: str | Path, place: Place = _HERE) -> Audit:
     """Audit the training pairs that a config describes, and write a directory of results.
 
     Work in progress lies in `OUT.partial`; the same command goes on with it.
@@ -85,7 +85,7 @@ def audit_run(
     workdir: str | Path,
     out: str | Path,
     changes: Mapping[str, Any] = MappingProxyType({}),
-    place: Place = HERE,
+    place: Place = _HERE,
 ) -> Audit:
     """Audit the training pairs of a run; what it has judged already is not judged again.
 

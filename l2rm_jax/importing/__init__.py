@@ -7,7 +7,7 @@
   JSON, `samples` archives and directories of files; `texts` knows encodings, `names` usual names.
 * `cells` says what captions a cell holds, `pictures` what name or bytes, `splits` which split.
 * `features` encodes or copies, with `pictures`, `shards` and `vectors`; `splits` and `writing`
-  make the directory.
+  make the directory; `by_file` makes a shard of each file of the source instead.
 
 What turns photographs and captions into features is in `data.encoders`. May import `command_line`,
 `run`, `data` and what is below them.
