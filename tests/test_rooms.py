@@ -24,8 +24,8 @@ LINES = (
     ("models", "judging"),
     ("data",),
     ("linear",),
-    ("losses", "ot", "mixture", "devices", "config", "settings", "bases"),
-    ("console", "errors", "executor", "version"),
+    ("losses", "ot", "mixture", "devices", "executors", "config", "settings", "bases"),
+    ("console", "errors", "version"),
 )
 LINE_OF = {room: number for number, line in enumerate(LINES) for room in line}
 # These import nothing of the package at all.

@@ -24,7 +24,7 @@ import numpy as np
 from experiments.bench.importing import peak_anonymous_kib
 from experiments.csv_rows import write_rows
 from l2rm_jax.audit import audit_pairs, inputs_of_arrays, write_audit
-from l2rm_jax.executor import LOCAL, Place
+from l2rm_jax.executors import LOCAL, Place
 from l2rm_jax.judging import JUDGEMENT_FILE
 
 SHARED = 64  # directions that an image and its caption share

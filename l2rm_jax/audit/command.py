@@ -32,7 +32,7 @@ from l2rm_jax.errors import (
     StoppedError,
     list_problems,
 )
-from l2rm_jax.executor import LOCAL, Place
+from l2rm_jax.executors import LOCAL, Place
 from l2rm_jax.judging import Judgement, judge_pairs, make_detector, read_judgement
 from l2rm_jax.judging.verdict import shift_sentence, verdict
 from l2rm_jax.methods import make_method

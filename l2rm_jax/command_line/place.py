@@ -1,7 +1,7 @@
 """The flags that say where parts of the work are computed."""
 
 from l2rm_jax.command_line.mode import Command, Flag
-from l2rm_jax.executor import Place
+from l2rm_jax.executors import Place
 
 PLACE = (
     Flag("executor", "NAME", "local, or ray: its workers compute the parts", default="local"),

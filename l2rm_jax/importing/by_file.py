@@ -26,7 +26,7 @@ from l2rm_jax.data.files import locked_directory, replace_array, replace_file
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.errors import ConfigError, DataError, named_errors
-from l2rm_jax.executor import HERE, Executor
+from l2rm_jax.executors import HERE, Executor
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.rejected import FILE as REJECTED
 from l2rm_jax.importing.request import Request

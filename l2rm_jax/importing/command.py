@@ -7,7 +7,7 @@ from l2rm_jax.command_line.mistakes import missing_flag_error
 from l2rm_jax.command_line.mode import Command, Flag, Mode
 from l2rm_jax.command_line.place import PLACE, place_of
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.executor import Place
+from l2rm_jax.executors import Place
 
 if TYPE_CHECKING:
     from l2rm_jax.data.encoders.encoder import Encoder

@@ -13,8 +13,8 @@ the pairs are split into folds by image, and each fold is judged by models of th
 * `kinds`, `shift` and `proposals` say what else is known; `transport` and `rematch` combine the
   images and captions of doubted pairs anew. `stages` keeps what is done, `histogram` counts.
 
-Functions of arrays, cut into parts that an `executor` computes. May import `data`, `linear`, `ot`,
-`config`, `console`, `errors`, `executor` and `version`.
+Functions of arrays, cut into parts that `executors` compute. May import `data`, `linear`, `ot`,
+`executors`, `config`, `console`, `errors` and `version`.
 """
 
 from l2rm_jax.judging.detectors import (

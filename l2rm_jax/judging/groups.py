@@ -13,7 +13,7 @@ import scipy.sparse
 from jaxtyping import Float, Int, UInt64
 from scipy.sparse.csgraph import connected_components
 
-from l2rm_jax.executor import HERE, Executor
+from l2rm_jax.executors import HERE, Executor
 from l2rm_jax.judging.folds import hash_keys
 from l2rm_jax.judging.pairs import Keys, first_of_equals
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows

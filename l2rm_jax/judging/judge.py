@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.errors import DataError
-from l2rm_jax.executor import HERE, Executor
+from l2rm_jax.executors import HERE, Executor
 from l2rm_jax.judging.detectors import LINEAR, Detector, Scorer, Task, linear
 from l2rm_jax.judging.fold_pairs import FoldPairs, fold_pairs
 from l2rm_jax.judging.folds import Folds, assign_folds, check_folds

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt64
 
-from l2rm_jax.executor import HERE, Executor
+from l2rm_jax.executors import HERE, Executor
 from l2rm_jax.judging.folds import hash_keys
 from l2rm_jax.linear.rows import BLOCK, Rows
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.executor import HERE, Executor
+from l2rm_jax.executors import HERE, Executor
 from l2rm_jax.judging.fold_pairs import fold_pairs
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.information import Model, compare_fold

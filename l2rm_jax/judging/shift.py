@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.executor import HERE, Executor
+from l2rm_jax.executors import HERE, Executor
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import BLOCK, Rows
 

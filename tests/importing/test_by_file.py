@@ -13,7 +13,7 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 from l2rm_jax import main
 from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executor import Place
+from l2rm_jax.executors import Place
 from l2rm_jax.importing import Request, by_file
 from l2rm_jax.importing.by_file import import_by_file
 from l2rm_jax.importing.importer import import_data

@@ -1,0 +1,15 @@
+"""Where parts of long work are computed: in this process, or by the workers of Ray.
+
+A part is a call of a pure function of arrays or files. Its size depends on the data alone, so it
+gives the same bytes wherever it runs, and again after a worker has died.
+
+* `executor` says what computes parts; `HERE` is this process.
+* `workers` are those of Ray; `place` opens the executor that a user asks for.
+
+May import `errors`.
+"""
+
+from l2rm_jax.executors.executor import HERE, Executor
+from l2rm_jax.executors.place import LOCAL, Place
+
+__all__ = ["HERE", "LOCAL", "Executor", "Place"]

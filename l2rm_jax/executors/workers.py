@@ -1,0 +1,95 @@
+"""Parts computed by workers of Ray, on this machine or in a cluster."""
+
+import contextlib
+import mmap
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from l2rm_jax.errors import ConfigError, first_line
+
+_AHEAD = 2  # parts that wait for each worker
+_ENVIRONMENT = {"JAX_PLATFORMS": "cpu"}  # of workers without a GPU of their own
+
+
+class Ray:
+    """Computes parts on workers of Ray; those of a worker that dies are computed again."""
+
+    def __init__(self, ray: Any):
+        self._ray = ray
+        self._most = _AHEAD * max(int(ray.cluster_resources().get("CPU", 1)), 1)
+
+    def put(self, value: Any) -> Any:
+        """A reference; a worker reads the value from memory that it shares with others."""
+        return self._ray.put(value)
+
+    def map(
+        self, stage: Callable, calls: Iterable[tuple], *, on_gpu: bool = False
+    ) -> Iterator[Any]:
+        """Keep all workers busy, and yield in order."""
+        gpus = int(on_gpu and self._ray.cluster_resources().get("GPU", 0) > 0)
+        environment = {"env_vars": {} if gpus else _ENVIRONMENT}
+        remote = self._ray.remote(num_gpus=gpus, runtime_env=environment)(stage)
+        waiting: deque = deque()
+        for arguments in calls:
+            waiting.append(remote.remote(*arguments))
+            if len(waiting) == self._most:
+                yield self._result(waiting.popleft())
+        while waiting:
+            yield self._result(waiting.popleft())
+
+    def _result(self, reference: Any) -> Any:
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+
+
+@contextlib.contextmanager
+def ray_workers(address: str, workers: int) -> Iterator[Ray]:
+    """Start Ray on this machine, or reach a cluster, for the time of the block.
+
+    Args:
+      address: of the cluster; "" starts Ray here.
+      workers: of the Ray that is started; 0: one for each core.
+
+    Raises:
+      ConfigError: the cluster cannot be reached.
+    """
+    import ray
+
+    here = {"num_cpus": workers or None, "include_dashboard": False}
+    try:
+        with warnings.catch_warnings():
+            # JAX warns of forks; those of Ray start other programs at once.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            ray.init(
+                **({"address": address} if address else here),
+                log_to_driver=False,
+                logging_level="error",
+            )
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"--ray_address={address}: {first_line(error)}") from error
+    try:
+        ray.util.register_serializer(np.memmap, serializer=_described, deserializer=_opened)
+        yield Ray(ray)
+    finally:
+        ray.shutdown()
+
+
+def _described(array: np.memmap) -> tuple:
+    """A memory-mapped array as its place in its file; what was cut from one, as numbers."""
+    if isinstance(array.base, mmap.mmap):
+        return str(array.filename), array.offset, array.dtype, array.shape, array.flags.f_contiguous
+    return (np.array(array),)
+
+
+def _opened(description: tuple) -> np.ndarray:
+    if len(description) == 1:
+        return description[0]
+    name, offset, dtype, shape, is_fortran = description
+    order = "F" if is_fortran and len(shape) > 1 else "C"
+    return np.memmap(name, dtype, "r", offset, shape, order)
