@@ -20,6 +20,7 @@ from l2rm_jax.data.repeats import raise_if_blocks_differ
 from l2rm_jax.data.stored import check_feature_shapes, open_caption_vectors, open_images
 from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.data.word_report import WordReport, report_words
+from l2rm_jax.data.word_vectors import describe_unknown
 from l2rm_jax.errors import DataError, Problems, list_problems
 from l2rm_jax.evaluation.recall import describe_counts
 from l2rm_jax.models import check_word_noise
@@ -208,6 +209,8 @@ def _report(
         yield f"pretrained: {data.pretrained}"
     if not isinstance(data.vocabulary, Pieces):
         yield f"vocabulary: {size} words" if size else "vocabulary: none, captions are vectors"
+    if data.word_vectors is not None:
+        yield f"word vectors: {describe_unknown(data.word_vectors)}"
     described = list(zip(data.splits, scans, strict=True))
     for (split, features), report in zip(described, words, strict=True):
         yield from _describe(split, features, report, data.vocabulary, data_config)

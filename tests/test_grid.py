@@ -27,7 +27,7 @@ from tests.grid import (
 
 # Each method and each head at least once; `test_devices.py` has L2RM with SGR and SAF. The methods
 # of two networks, whose steps compile longest, come last: all heads are taken, and they have `vse`.
-# `ncr` has the updates of `bicro`, `cream` those of `sps`, by other labels.
+# `ncr` has the updates of `bicro`, by other labels.
 METHODS_LEFT, HEADS_LEFT = (
     [name for name in names if name not in done]
     for names, done in ((STEPPING, ["l2rm"]), (HEADS, ["sgr", "saf"]))
@@ -36,7 +36,7 @@ METHODS_LEFT.sort(key=("ncr", "bicro", "sps", "cream").__contains__)
 SOME = [
     pytest.param(
         *cell,
-        marks=pytest.mark.exhaustive if cell[0] in ("ncr", "cream") else pytest.mark.slow,
+        marks=pytest.mark.exhaustive if cell[0] == "ncr" else pytest.mark.slow,
     )
     for cell in itertools.zip_longest(METHODS_LEFT, HEADS_LEFT, fillvalue="vse")
 ]

@@ -2,6 +2,7 @@
 
 python -m experiments.papers.compare runs/scenes
 python -m experiments.papers.compare runs/a runs/b* --csv=table.csv --figure=curves.png
+python -m experiments.papers.compare runs/rcl --figure=curves.png --measure=i2t_r1
 
 DIR is a run directory, or any directory with run directories below it. Runs that differ only in
 `seed` and `mismatch.seed` make one row: mean ± standard deviation over the finished ones. Every
@@ -19,7 +20,7 @@ from typing import NamedTuple
 
 from experiments.csv_rows import write_rows
 from experiments.papers.groups import Group, group_runs, notes
-from experiments.papers.runs import Run, find_runs, read_run
+from experiments.papers.runs import RECALLS, Run, find_runs, read_run
 from experiments.papers.sweep import start
 from l2rm_jax.errors import ConfigError, L2RMError
 
@@ -34,6 +35,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="DIR", help="runs, or above them")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows as CSV")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw the curves: .png or .svg")
+    parser.add_argument(
+        "--measure", choices=RECALLS, default="rsum", help="what the curves show, rsum by default"
+    )
     options = parser.parse_args(arguments)
     if options.figure and options.figure.suffix not in (".png", ".svg"):
         raise ConfigError(f"--figure={options.figure}: expected a name that ends in .png or .svg")
@@ -48,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
                 draw,  # needs matplotlib, which is optional
             )
 
-            draw(groups, options.figure)
+            draw(groups, options.figure, options.measure)
     if unread:
         sys.exit("\n".join(f"not read: {reason}" for reason in unread))
 

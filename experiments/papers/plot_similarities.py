@@ -1,28 +1,34 @@
-"""Similarities of true and false positives and negatives during training (RCL Fig. 4).
+"""Similarities of positive and negative pairs during training, by their truth (RCL Fig. 4).
 
 python -m experiments.papers.plot_similarities --config=scenes --workdir=runs/similarities \
     --set method=rcl --set mismatch.rate=0.6 --out=figures
 
-Trains or continues the run in --workdir. After every epoch, the similarities of each training batch
-are sorted into four kinds and their histograms written to `similarities/epoch<n>.npz` of the work
-directory: stored pairs that match (true positives) and that do not (false positives), and other
-combinations that do not match (true negatives) and that do (false negatives: captions of the same
-image, or the swapped caption where it belongs). The figure shows the first, a middle and the last
-epoch.
+Trains or continues the run in --workdir. After every epoch, similarities are sorted into kinds and
+their histograms written to `similarities/epoch<n>.npz` of the work directory. The figure shows the
+first, a middle and the last epoch, and has the three rows of the paper's:
+
+- stored pairs that match (true positives) and that do not (false positives),
+- other combinations of a training batch that do not match (true negatives) and that do (false
+  negatives: captions of the same image, or the swapped caption where it belongs),
+- pairs of the validation split (positive pairs) and its other combinations (negative pairs).
+
+The paper compares losses: run the command for each, with another --workdir and --out.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
-from experiments.figure import PALETTE, save, title
+from experiments.figure import MATCHED, MISMATCHED, save, title
 from experiments.papers.sweep import add_settings, load_config, start
+from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.devices import parallel
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.methods import base
@@ -32,6 +38,8 @@ from l2rm_jax.train import train
 
 BINS = np.linspace(-1, 1, 101)
 KINDS = ("true positives", "false positives", "true negatives", "false negatives")
+DEV_KINDS = ("positive pairs", "negative pairs")
+ROWS = {"training pairs": KINDS[:2], "training negatives": KINDS[2:], "validation": DEV_KINDS}
 
 
 def main() -> None:
@@ -51,17 +59,20 @@ def main() -> None:
 
 
 def recorder(workdir: Path) -> Callable[[Run, int], None]:
-    """Return a hook that counts the similarities of an epoch's batches by kind and bin."""
+    """Return a hook that counts similarities by kind and bin: of an epoch's batches, and of dev."""
     scores = {}
 
     def record(run: Run, epoch: int) -> None:
         # One function per run, so that it compiles once.
         score = scores.setdefault(id(run), _score(run))
         found = run.score_pairs(epoch)(score)
-        values, rows = found["sims"], found["rows"].astype(int)
+        masks = kinds(run.data.train, found["rows"].astype(int))
+        counts = dict(zip(KINDS, _histograms(found["sims"], masks), strict=True))
+        sims = np.asarray(run.model.bounded(run.score(run.data.dev)))
+        counts |= zip(DEV_KINDS, _histograms(sims, dev_kinds(run.data.dev)), strict=True)
         file = file_of(workdir, epoch)
         file.parent.mkdir(exist_ok=True)
-        np.savez(file, **dict(zip(KINDS, _counts(run, values, rows), strict=True)))
+        np.savez(file, **counts)
 
     return record
 
@@ -81,16 +92,22 @@ def _score(run: Run) -> Callable:
     return score
 
 
-def _counts(run: Run, sims: Float[np.ndarray, "N B"], rows: Int[np.ndarray, "N B"]) -> np.ndarray:
-    """Histograms of the four kinds, `[4, bins]`."""
-    return np.stack([np.histogram(sims[which], BINS)[0] for which in kinds(run.data.train, rows)])
+def _histograms(sims: Float[np.ndarray, "N B"], masks: Iterable[np.ndarray]) -> list[np.ndarray]:
+    """Counts `[bins]` of the similarities in each mask; cosines may be above 1 by rounding."""
+    return [np.histogram(sims[mask].clip(-1, 1), BINS)[0] for mask in masks]
 
 
-def kinds(pairs, rows: Int[np.ndarray, "N B"]) -> list[np.ndarray]:
-    """Masks `[N, B]` of the kinds: the similarity of image n with caption `rows[n, b]`."""
+def kinds(pairs: PairDataset, rows: Int[np.ndarray, "N B"]) -> list[np.ndarray]:
+    """Masks `[N, B]` of `KINDS`: the similarity of image n with caption `rows[n, b]`."""
     own = rows == np.arange(len(rows))[:, None]
     matches = pairs.caption_image[rows] == pairs.stored_image[:, None]
     return [own & matches, own & ~matches, ~own & ~matches, ~own & matches]
+
+
+def dev_kinds(pairs: PairDataset) -> list[np.ndarray]:
+    """Masks `[I, M]` of `DEV_KINDS`, for the similarities of all images with all captions."""
+    own = pairs.caption_image == np.arange(len(pairs.images))[:, None]
+    return [own, ~own]
 
 
 def file_of(workdir: Path, epoch: int) -> Path:
@@ -101,27 +118,41 @@ def plot(config: ConfigDict, workdir: Path) -> Figure:
     """Plot the histograms.
 
     Raises:
-      DataError: the similarities of an epoch were not written.
+      DataError: the similarities of an epoch, or a kind of them, were not written.
     """
     last = config.train.warmup_epochs + config.train.epochs
     shown = sorted({1, (last + 1) // 2, last})
     for epoch in shown:
-        if not file_of(workdir, epoch).exists():
+        file = file_of(workdir, epoch)
+        if not file.exists():
             raise DataError(
-                f"{file_of(workdir, epoch)}: no such file; the run was trained without this "
-                "script, which writes the similarities: use another --workdir"
+                f"{file}: no such file; the run was trained without this script, which writes the "
+                "similarities: use another --workdir"
             )
-    figure = Figure(figsize=(3.4 * len(shown), 3.7))
+        if missing := {*KINDS, *DEV_KINDS} - set(np.load(file).files):
+            raise DataError(
+                f"{file}: has no {' and no '.join(sorted(missing))}, as an older version wrote it: "
+                "use another --workdir"
+            )
+    figure = Figure(figsize=(3.4 * len(shown), 2.5 * len(ROWS)))
     figure.suptitle(title(config))
-    for axes, epoch in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+    panels = figure.subplots(len(ROWS), len(shown), squeeze=False, sharex=True)
+    for column, epoch in zip(panels.T, shown, strict=True):
+        column[0].set_title(f"epoch {epoch}")
+        column[-1].set_xlabel("similarity")
         with np.load(file_of(workdir, epoch)) as counts:
-            for kind, colour in zip(KINDS, PALETTE, strict=False):
-                total = max(counts[kind].sum(), 1)
-                axes.stairs(counts[kind] / total, BINS, color=colour, label=kind)
-        axes.set(xlabel="similarity", title=f"epoch {epoch}")
-    figure.axes[0].set_ylabel("share of the kind")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+            for axes, shown_kinds in zip(column, ROWS.values(), strict=True):
+                draw(axes, {kind: counts[kind] for kind in shown_kinds})
+    for axes, (row, _) in zip(panels[:, 0], ROWS.items(), strict=True):
+        axes.set_ylabel(f"{row}:\nshare of the kind")
+        axes.legend(fontsize=8)
     return figure
+
+
+def draw(axes: Axes, counts: Mapping[str, np.ndarray]) -> None:
+    """Draw the histogram of each kind, as shares."""
+    for (kind, number), colour in zip(counts.items(), (MATCHED, MISMATCHED), strict=True):
+        axes.stairs(number / max(number.sum(), 1), BINS, color=colour, label=kind)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Validation rSum by epoch of groups of runs, for `experiments.papers.compare`."""
+"""Validation recalls by epoch of groups of runs, for `experiments.papers.compare`."""
 
 import textwrap
 from collections.abc import Sequence
@@ -17,12 +17,13 @@ STYLES = [
     {"color": color, "marker": marker, "linestyle": line}
     for line, (color, marker) in product(("-", "--", ":", "-."), zip(PALETTE, MARKERS, strict=True))
 ]
+WAYS = {"i2t": "image to text", "t2i": "text to image"}
 LEGEND_WIDTH = 36  # characters
 LINE_INCHES = 0.14  # height of a line of the legend
 
 
-def draw(groups: Sequence[Group], path: Path) -> None:
-    """Draw the curves of the groups and write them to `path`.
+def draw(groups: Sequence[Group], path: Path, measure: str = "rsum") -> None:
+    """Draw the curves of the groups and write them to `path`; `measure` is one of `RECALLS`.
 
     Raises:
       ConfigError: more groups than `STYLES`, or the file cannot be written.
@@ -33,12 +34,12 @@ def draw(groups: Sequence[Group], path: Path) -> None:
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        plot(groups).savefig(path)
+        plot(groups, measure).savefig(path)
     except OSError as error:
         raise ConfigError(f"--figure={path}: cannot be written: {error.strerror}") from error
 
 
-def plot(groups: Sequence[Group]) -> Figure:
+def plot(groups: Sequence[Group], measure: str = "rsum") -> Figure:
     """Return the figure: per group a line of the mean, and a band from the lowest to the highest.
 
     At each epoch they are over the runs that have validated it.
@@ -48,22 +49,30 @@ def plot(groups: Sequence[Group]) -> Figure:
     figure = Figure(figsize=(8.5, max(4.2, lines * LINE_INCHES)))
     axes = figure.add_subplot()
     for text, group, style in zip(labels, groups, STYLES, strict=False):
-        epochs, low, mean, high = curve(group)
+        epochs, low, mean, high = curve(group, measure)
         axes.plot(epochs, mean, markersize=4, label=text, **style)
         axes.fill_between(epochs, low, high, color=style["color"], alpha=0.2, linewidth=0)
-    axes.set(xlabel="epoch", ylabel="validation rSum (of 600)")
+    axes.set(xlabel="epoch", ylabel=f"validation {measure_name(measure)}")
     axes.xaxis.get_major_locator().set_params(integer=True)
     figure.legend(loc="outside right upper", fontsize=8)
     return figure
 
 
-def curve(group: Group) -> np.ndarray:
-    """Return epochs, and lowest, mean and highest validation rSum over the runs, `[4, epochs]`."""
+def measure_name(measure: str) -> str:
+    """Name one of `RECALLS`, with its unit."""
+    if measure == "rsum":
+        return "rSum (of 600)"
+    way, rank = measure.split("_r")
+    return f"R@{rank}, {WAYS[way]} (%)"
+
+
+def curve(group: Group, measure: str) -> np.ndarray:
+    """Return epochs, and lowest, mean and highest `measure` over the runs, `[4, epochs]`."""
     values: dict[int, list[float]] = {}
     for run in group.runs:
         for record in run.records:
-            values.setdefault(record["epoch"], []).append(record["rsum"])
-    rows = [(epoch, min(rsums), np.mean(rsums), max(rsums)) for epoch, rsums in values.items()]
+            values.setdefault(record["epoch"], []).append(record[measure])
+    rows = [(epoch, min(each), np.mean(each), max(each)) for epoch, each in values.items()]
     return np.array(sorted(rows)).reshape(-1, 4).T
 
 

@@ -47,6 +47,12 @@ def count_unknown(vectors: WordVectors) -> int:
     return int(np.isnan(vectors[:, 0]).sum())
 
 
+def describe_unknown(vectors: WordVectors) -> str:
+    """Sentence for the screen: how many words have no vector."""
+    unknown = count_unknown(vectors)
+    return f"{unknown:,} of {len(vectors):,} words have no vector and start at random"
+
+
 def _from_array(path: Path) -> Iterator[tuple[str, np.ndarray]]:
     names = path.with_suffix(".txt")
     try:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from l2rm_jax.console import EpochTable
-from l2rm_jax.data.word_vectors import count_unknown
+from l2rm_jax.data.word_vectors import describe_unknown
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.run.health import chance_rsum
 from l2rm_jax.run.run import Run
@@ -26,9 +26,8 @@ def describe(run: Run, replicas: Replicas) -> str:
     ]
     if clipped := np.count_nonzero(train.lengths > config.data.max_words):
         lines.append(f"{clipped:,} training captions are clipped at {config.data.max_words} words")
-    if (vectors := run.data.word_vectors) is not None:
-        unknown = count_unknown(vectors)
-        lines.append(f"{unknown:,} of {len(vectors):,} words have no vector and start at random")
+    if run.data.word_vectors is not None:
+        lines.append(describe_unknown(run.data.word_vectors))
     if run.method.networks > 1:
         lines.append(f"{run.method.networks} networks, whose similarities are averaged")
     if len(replicas) > 1:

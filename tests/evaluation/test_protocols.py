@@ -49,12 +49,27 @@ def test_a_row_carries_its_protocol(protocol, images, captions_per_image):
         ("f30k-1k", 1000, 1, "needs 1000 test images with 5 .* found 1000 with 1"),
         ("cc152k-1k", 1000, 5, "needs 1000 test images with 1 .* found 1000 with 5"),
         ("coco-1k", 1000, 5, "'coco-1k' is none of f30k-1k, coco-1k-5fold, coco-5k"),
+        ("msvd", 100, 41, "msvd needs 670 .* found 100 with 41; evaluation.protocol=custom takes"),
+        ("msrvtt", 1000, 20, "needs 2990 .* found 1000 with 20; the official split has 2990 test"),
+        ("msrvtt", 2990, np.append(np.full(2989, 20), 19), "with 20 .* found 2990 with 19 to 20"),
         ("", 1000, 5, "'' is none of"),
     ],
 )
 def test_a_split_of_another_size_is_refused(protocol, images, captions_per_image, message):
     with pytest.raises(ConfigError, match=r"evaluation\.protocol: .*" + message):
         protocols.check_protocols(protocol, images, captions_per_image)
+
+
+def test_the_splits_of_videos_are_accepted():
+    """All 2990 videos of MSR-VTT have 20 captions; those of MSVD differ, and one has 81."""
+    protocols.check_protocols("msrvtt", 2990, 20)
+    counts = np.random.default_rng(0).integers(18, 82, size=670)
+    protocols.check_protocols("msvd", 670, counts)
+    counts[:] = 2  # the same, with a small matrix
+    counts[::3] = 1
+    sims = np.random.default_rng(0).random((670, counts.sum()), np.float32)
+    rows = protocols.recall_rows(sims, counts, "msvd")
+    assert rows == {"msvd": {"images": 670, **recall.recalls(sims, counts)}}
 
 
 @pytest.mark.parametrize(

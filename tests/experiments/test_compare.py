@@ -213,9 +213,22 @@ def test_curves_have_a_band_and_differ_without_colour(tmp_path):
     assert len(set(shapes)) == len(shapes) and all(to_rgb(style["color"]) for style in STYLES)
 
 
+def test_curves_of_another_recall(tmp_path):
+    leave_run(tmp_path, [90.0, 240.0], 210.0)
+    [axes] = plot(group_runs([read_run(tmp_path)]), "t2i_r5").axes
+    assert axes.get_ylabel() == "validation R@5, text to image (%)"
+    np.testing.assert_array_equal(axes.lines[0].get_xydata(), [(1, 15), (2, 40)])
+
+
 def test_figures_are_files(tmp_path, capsys):
     leave_run(tmp_path / "a", [90.0, 200.0], 210.0)
-    run(capsys, tmp_path, f"--figure={tmp_path / 'curves.svg'}", f"--csv={tmp_path / 't.csv'}")
+    run(
+        capsys,
+        tmp_path,
+        f"--figure={tmp_path / 'curves.svg'}",
+        "--measure=i2t_r1",
+        f"--csv={tmp_path / 't.csv'}",
+    )
     assert "<svg" in (tmp_path / "curves.svg").read_text() and (tmp_path / "t.csv").exists()
     inside = tmp_path / "a" / "config.json"  # a file
     for flag in ("--figure=curves.jpg", f"--figure={inside}/c.png", f"--csv={inside}/t.csv"):

@@ -134,5 +134,7 @@ def test_rows_of_an_ablation_differ(name):
     found = by_row(asked(name, "scenes:quick", {"seed": [0]}, mismatch__rate=0.2))
     configs = {json.dumps(flat(config), default=str) for config in found.values()}
     assert len(configs) == len(found) == len(find_suite(name).rows)
+    if name == "rcsl-fig3":
+        assert {config.mismatch.protocol for config in found.values()} == {"caption"}
     if name == "rcsl-tab6":
         assert {config.mismatch.paired_images for config in found.values()} == {20}

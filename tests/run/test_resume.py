@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.errors import StoppedError
+from l2rm_jax.models import naaf_threshold
 from l2rm_jax.run.config_file import read_config
 from l2rm_jax.run.run import Run
 from l2rm_jax.run.stop_signal import SIGNALS
@@ -126,6 +127,40 @@ def test_a_run_that_is_stopped_and_given_more_epochs_equals_one_with_all_at_once
         results = run(workdir, epochs=3, **fields)
     assert_same(workdir, trace, results, whole)
     assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", naaf_threshold.THRESHOLDS)
+@shared_programs()
+def test_a_stopped_run_continues_with_the_threshold_of_naaf(tmp_path, monkeypatch, by):
+    """Few words suffice to move the threshold here, so that tiny batches do."""
+    monkeypatch.setattr(naaf_threshold, "FEWEST_WORDS", 4)
+    thresholds = {"restore": [], "validate": []}
+
+    def note(name: str, real) -> None:
+        def call(self):
+            value = real(self)
+            [threshold] = self.state.batch_stats["similarity_head"]["threshold"]
+            thresholds[name].append(float(threshold))
+            return value
+
+        monkeypatch.setattr(Run, name, call)
+
+    note("restore", Run.restore)
+    note("validate", Run.validate)
+    changes = {"naaf.threshold": by, "mismatch.rate": 0.0}
+    fields = {"method": "triplet", "head": "naaf", "changes": changes}
+    fields |= {"batch_size": 50, "warmup_epochs": 0, "epochs": 2}
+    whole = run_whole(tmp_path, **fields)
+    first, last = thresholds["validate"]
+    assert 0 < first != last > 0
+    workdir, trace = tmp_path / "stopped", tmp_path / "stopped.trace"
+    with traced(trace):
+        with asked_to_stop(signal.SIGTERM, "validate"), pytest.raises(StoppedError):
+            run(workdir, **fields)
+        results = run(workdir, **fields)
+    assert thresholds["restore"][-1] == first
+    assert_same(workdir, trace, results, whole)
 
 
 def test_of_epochs_with_equal_recalls_the_latest_is_the_best():

@@ -67,9 +67,10 @@ def traced(trace: Path) -> Iterator[None]:
     def step(self, batch, real=Run.train_step):
         file.write("step\n")
         metrics = real(self, batch)
-        leaves = jax.tree.leaves((self.state.params, self.state.opt_state, self.state.own))
+        state = self.state
+        kept = state.params, state.batch_stats, state.opt_state, state.own
         crc = 0
-        for leaf in leaves:
+        for leaf in jax.tree.leaves(kept):
             crc = zlib.crc32(np.ascontiguousarray(leaf).view(np.uint8), crc)
         file.write(f"state {self.step} {crc}\n")
         return metrics

@@ -1,4 +1,7 @@
-"""RCSL Fig. 3 on the built-in data: four losses. The report draws the validations by epoch."""
+"""RCSL Fig. 3 on the built-in data: four losses. The report draws the validations by epoch.
+
+Captions are permuted one by one, as in NCR's paper, which RCSL follows.
+"""
 
 from experiments.benchmark.suite import Grid, Row, Suite
 from experiments.benchmark.suites.rcl_losses import ROWS as LOSSES
@@ -20,6 +23,6 @@ ROWS = {
 SUITE = Suite(
     config="scenes:long",
     rows=ROWS,
-    grids=(Grid([*ROWS], ("saf",), ("image",), (0.6,), (0, 1, 2)),),
+    grids=(Grid([*ROWS], ("saf",), ("caption",), (0.6,), (0, 1, 2)),),
     needs_path=False,
 )
