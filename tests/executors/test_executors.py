@@ -102,7 +102,8 @@ def test_a_missing_ray_and_a_trained_detector_are_refused_before_any_work(monkey
         Place("ray").check()
     monkeypatch.undo()
     monkeypatch.setattr(Place, "check", lambda place: None)
-    config = with_changes(get_config(), {"judgement.detector": "infonce-vse"})
+    few = {"data.scenes_train": 20, "data.scenes_dev": 4, "data.scenes_test": 4}
+    config = with_changes(get_config(), {"judgement.detector": "infonce-vse", **few})
     with pytest.raises(ConfigError, match=r"--executor=ray: found with .*infonce-vse"):
         command.audit_directory(config, tmp_path / "out", Place("ray"))
     assert not list(tmp_path.iterdir())
