@@ -6,16 +6,17 @@ import numpy as np
 
 from experiments.benchmark.records import Record
 from experiments.benchmark.rows import SPLITTING
-from experiments.benchmark.statistics import mean_of, within_error
-from experiments.benchmark.tables import Cell, Table, by_cell
+from experiments.benchmark.statistics import mean_of, paired_difference, within_error
+from experiments.benchmark.tables import Cell, Table, by_cell, difference_cell
 
-# A line: the method by itself, and with pairs judged by models that have not seen them.
+RECIPE = "recipe linear"
 PUBLISHED = ("rcl", "crcl", *SPLITTING)
+# A line: the method by itself, and with pairs judged by models that have not seen them.
 LINES: Mapping[str, tuple[str, str]] = {
     "cca": ("cca", "cca weighted"),
     **{method: (method, f"{method} kept") for method in ("triplet", "infonce", "rcl", "crcl")},
     **{method: (method, f"{method} crossfit") for method in SPLITTING},
-    "recipe": ("recipe unjudged", "recipe linear"),
+    "recipe": ("recipe unjudged", RECIPE),
 }
 RATES = ("0.4", "0.8")
 
@@ -48,3 +49,36 @@ def overview_table(records: Sequence[Record], protocol: str) -> Table | None:
         lines.append((Cell(name), Cell(runs[0]["networks"]), *own, Cell(f"{seconds:.0f}")))
     names = [f"{rate} {way}" for rate in RATES for way in ("own", "cross-fitted")]
     return Table(f"Overview, protocol {protocol}", ("method", "networks", *names, "seconds"), lines)
+
+
+def best_published(records: Sequence[Record]) -> str:
+    """The published method that is best on validation by its own split, over all rates."""
+    values = by_cell(records, "dev_rsum")
+
+    def mean(method: str) -> float:
+        rates = [np.mean([*each.values()]) for key, each in values.items() if key[0] == method]
+        return float(np.mean(rates))
+
+    known = {key[0] for key in values}
+    return max((method for method in PUBLISHED if method in known), key=mean)
+
+
+def lead_table(records: Sequence[Record], protocol: str) -> Table:
+    """How far the recipe is ahead of the best published method on the test, both ways, by rate.
+
+    Differences are paired by seed. The records hold runs of the recipe and of a published method.
+    """
+    chosen = [each for each in records if each["protocol"] == protocol]
+    best, values = best_published(chosen), by_cell(chosen, "test_rsum")
+    seeds = {(row, rate): each for (row, _, _, rate), each in values.items()}
+    rows = [
+        (Cell(rate), *(_lead(seeds, other, rate) for other in LINES[best]))
+        for rate in sorted({rate for row, rate in seeds if row == RECIPE})
+    ]
+    columns = "rate", f"{best}, own split", f"{best}, cross-fitted"
+    return Table(f"Lead of the recipe, protocol {protocol}", columns, rows)
+
+
+def _lead(seeds: Mapping[tuple[str, str], Mapping[int, float]], other: str, rate: str) -> Cell:
+    there = seeds.get((other, rate), {})
+    return difference_cell(paired_difference(seeds[RECIPE, rate], there), "")

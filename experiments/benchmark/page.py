@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 
 from experiments.benchmark.figures import Curves, curve_figure, rate_figure, to_svg
-from experiments.benchmark.overview import overview_table
+from experiments.benchmark.overview import lead_table, overview_table
 from experiments.benchmark.records import Record, complete, read_records
 from experiments.benchmark.tables import Cell, Table, all_tables, markdown_table
 from l2rm_jax.errors import DataError
@@ -84,8 +84,11 @@ def html(name: str, records: Sequence[Record], total: int, curves: Curves) -> st
 def _tables(records: Sequence[Record]) -> list[Table]:
     """All tables; first the overviews whose runs are there."""
     protocols = dict.fromkeys(record["protocol"] for record in records)
-    overviews = [overview_table(records, protocol) for protocol in protocols]
-    return [*filter(None, overviews), *all_tables(records)]
+    overviews = []
+    for protocol in protocols:
+        if table := overview_table(records, protocol):
+            overviews += [table, lead_table(records, protocol)]
+    return [*overviews, *all_tables(records)]
 
 
 def _sentence(records: Sequence[Record], total: int) -> str:

@@ -12,10 +12,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.benchmark.overview import LINES, PUBLISHED
+from experiments.benchmark.overview import LINES, RECIPE, best_published
 from experiments.benchmark.records import Record, read_records
 from experiments.benchmark.statistics import mean_of
 from experiments.benchmark.tables import by_cell
@@ -42,7 +41,7 @@ def plot(records: Sequence[Record]) -> Figure:
     best = best_published(records)
     lines = {
         "recipe, true pairs only": (CEILING, NOTHING_WRONG),
-        "recipe": ("recipe linear",),
+        "recipe": (RECIPE,),
         f"{best}, cross-fitted split": (LINES[best][1],),
         f"{best}, own split": (best,),
         "cca, all pairs": ("cca",),
@@ -67,19 +66,6 @@ def plot(records: Sequence[Record]) -> Figure:
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=8)
     return figure
-
-
-def best_published(records: Sequence[Record]) -> str:
-    """The published method that is best on validation by its own split, over all rates."""
-    values = by_cell(records, "dev_rsum")
-
-    def mean(method: str) -> float:
-        rates = [np.mean([*each.values()]) for key, each in values.items() if key[0] == method]
-        return float(np.mean(rates))
-
-    return max(
-        (method for method in PUBLISHED if any(key[0] == method for key in values)), key=mean
-    )
 
 
 if __name__ == "__main__":

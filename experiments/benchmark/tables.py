@@ -112,7 +112,7 @@ def difference_tables(records: Sequence[Record]) -> list[Table]:
         found = _differences(by_cell(records, measure), reference)
         for protocol, head in _groups(records):
             name = f"{title}, ahead of {reference}, protocol {protocol}, head {head}"
-            table = _rate_table(name, records, protocol, head, found, _difference_cell, False)
+            table = _rate_table(name, records, protocol, head, found, difference_cell, False)
             tables += [table] if table.rows else []
     return tables
 
@@ -233,7 +233,7 @@ def _mean_cell(value: Mean | None, kind: str) -> Cell:
     return Cell(f"{value.mean:.1f}{spread} ({value.seeds})", kind)
 
 
-def _difference_cell(value: Difference | None, kind: str) -> Cell:
+def difference_cell(value: Difference | None, kind: str) -> Cell:
     if value is None:
         return Cell("")
     interval = f" [{value.low:+.1f}, {value.high:+.1f}]" if value.pairs > 1 else ""

@@ -3,7 +3,14 @@
 import pytest
 
 from experiments.benchmark import plot_methods
-from experiments.benchmark.overview import LINES, PUBLISHED, RATES, overview_table
+from experiments.benchmark.overview import (
+    LINES,
+    PUBLISHED,
+    RATES,
+    best_published,
+    lead_table,
+    overview_table,
+)
 
 
 def make_records(better="decl", rates=("0.0", *RATES)):
@@ -36,10 +43,17 @@ def test_a_table_with_a_hole_is_not_shown(row):
     assert overview_table(records, "image") is None
 
 
+def test_the_lead_is_paired_by_seed():
+    table = lead_table(make_records(), "image")
+    assert table.columns == ("rate", "decl, own split", "decl, cross-fitted")
+    assert [row[0].text for row in table.rows] == ["0.0", *RATES]
+    assert {cell.text for row in table.rows for cell in row[1:]} == {"+5.0 [+5.0, +5.0] (2)"}
+
+
 def test_the_figure_chooses_by_validation():
     records = make_records()
-    assert plot_methods.best_published(records) == "decl"
-    assert plot_methods.best_published(make_records(better="cca")) == PUBLISHED[0]
+    assert best_published(records) == "decl"
+    assert best_published(make_records(better="cca")) == PUBLISHED[0]
     [axes] = plot_methods.plot(records).axes
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels[2:4] == ["decl, cross-fitted split", "decl, own split"]
