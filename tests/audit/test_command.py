@@ -52,8 +52,9 @@ def status(line: str) -> int:
     return 0
 
 
-def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
+def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys, caplog):
     [asked, _] = data
+    caplog.set_level("INFO", "l2rm_jax")
     line = "audit --data=data --out=out --config.audit.top=3 --config.seed=7"
     assert status(line) == 0
     [(pairs, settings)] = asked
@@ -70,6 +71,7 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
         "train on the rest: --config.data.filter=crossfit --config.data.filter_value=0.5 "
         "--config.judgement.path=out",
     ]
+    assert caplog.messages == ["writing the report, the table and the page"]
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"report.json", "judgement.npz"} <= names and not names & {"work", "audit.json"}
     assert not (tmp_path / "out.partial").exists()
