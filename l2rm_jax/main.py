@@ -91,7 +91,10 @@ _HOSTS = (
 
 def _check(command: Command) -> None:
     from l2rm_jax.check import check
+    from l2rm_jax.run.config_file import read_config
 
+    if command.is_built_in and command["workdir"]:
+        read_config(command["workdir"])  # there is none: that is the error
     if command.is_built_in:
         _log.info("no config, no data: checking scenes, the built-in data set")
     print(check(command.config))
@@ -184,7 +187,7 @@ def _audit(command: Command) -> None:
         raise missing_flag_error("out", command.mode)
     if workdir and command.config_name is not None:
         raise ConfigError("--config: found with a run, which is audited with its own config")
-    if command.is_built_in:
+    if command.is_built_in and not workdir:
         _log.info("no config, no data: auditing scenes, the built-in data set")
     place = place_of(command)
     if workdir:

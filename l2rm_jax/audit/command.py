@@ -27,11 +27,9 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import (
     ConfigError,
-    DataError,
     L2RMError,
     Problems,
     StoppedError,
-    list_problems,
 )
 from l2rm_jax.executors import LOCAL, Place
 from l2rm_jax.judging import Judgement, judge_pairs, make_detector, read_judgement
@@ -225,7 +223,7 @@ def _read(
     if settings.review and inputs is not None:
         problems.attempt(read_decisions, settings.review, len(inputs.pairs.pair_image))
     if len(problems.messages) > 1:
-        raise DataError(list_problems(problems.messages))
+        problems.raise_list()
     problems.raise_all()
     return inputs
 
