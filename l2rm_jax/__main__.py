@@ -1,5 +1,15 @@
-"""`python -m l2rm_jax` is `python -m l2rm_jax.main`."""
+"""The program `l2rm`, which is `python -m l2rm_jax` too: Ctrl-C is handled before JAX is loaded."""
 
-from l2rm_jax.main import run_command
+from l2rm_jax.ctrl_c import handle_ctrl_c
 
-run_command()
+
+def run_command() -> None:
+    """Run the command line of this process."""
+    handle_ctrl_c()
+    from l2rm_jax import main
+
+    main.run_command()
+
+
+if __name__ == "__main__":
+    run_command()

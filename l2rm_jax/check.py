@@ -21,7 +21,7 @@ from l2rm_jax.data.stored import check_feature_shapes, open_caption_vectors, ope
 from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.data.word_report import WordReport, report_words
 from l2rm_jax.data.word_vectors import describe_unknown
-from l2rm_jax.errors import DataError, Problems, list_problems
+from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.evaluation.recall import describe_counts
 from l2rm_jax.models import check_word_noise
 from l2rm_jax.run.fields import with_valid_fields
@@ -84,8 +84,7 @@ def check(config: Any) -> str:
         SplitScan(attempt(_scan_images, ims), attempt(scan_features, caps))
         for ims, caps in zip(images, vectors, strict=True)
     ]
-    if problems.messages:
-        raise DataError(list_problems(problems.messages))
+    problems.raise_list()
     return "\n".join(_report(data, scans, words, config.data))
 
 

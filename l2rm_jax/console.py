@@ -10,7 +10,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 import jax
@@ -19,6 +19,8 @@ from rich.filesize import pick_unit_and_suffix
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column
 from rich.text import Text
+
+_log = logging.getLogger(__name__)
 
 WIDTH = 80  # longest line on a terminal; a narrower terminal has shorter ones
 APPEAR_SECONDS = 2.0  # a bar appears once its work has taken this long
@@ -82,6 +84,51 @@ class LogLines(logging.Handler):
         message = record.getMessage()
         is_warning = record.levelno >= logging.WARNING
         _print(_warning(message) if is_warning else message, sys.stderr)
+
+
+@contextlib.contextmanager
+def stage_lines(work: str, stages: Sequence[str]) -> Iterator[Callable[[int], None]]:
+    """Say which stage of some work begins: `judging, 2 of 5: scores`.
+
+    The lines are logged where this package's log is shown, as in the command line. Elsewhere, they
+    are printed to host 0's standard error, and nothing for work shorter than `APPEAR_SECONDS`.
+
+    Yields:
+      Function that says that a stage begins, by its place in `stages`.
+    """
+    if _log.isEnabledFor(logging.INFO):
+        yield lambda stage: _log.info(_stage_line(work, stages, stage))
+        return
+    current, is_due = [""], threading.Event()
+
+    def show() -> None:
+        is_due.set()
+        _print(current[0], sys.stderr)
+
+    timer = threading.Timer(APPEAR_SECONDS, show)
+    timer.daemon = True
+
+    def say_stage(stage: int) -> None:
+        current[0] = _stage_line(work, stages, stage)
+        if is_due.is_set():
+            _print(current[0], sys.stderr)
+
+    if _shows_progress():
+        timer.start()
+    try:
+        yield say_stage
+    finally:
+        timer.cancel()
+
+
+def _stage_line(work: str, stages: Sequence[str], stage: int) -> str:
+    return f"{work}, {stage + 1} of {len(stages)}: {stages[stage]}"
+
+
+def _shows_progress() -> bool:
+    """Whether this is the only host, or host 0."""
+    # Asking for the host's index would start the devices, which a single host may not use.
+    return not jax.distributed.is_initialized() or jax.process_index() == 0
 
 
 class EpochTable:
@@ -204,8 +251,7 @@ class _ProgressBar:
         self._task = self._progress.add_task(description, total=total, completed=initial, note="")
         self._timer = threading.Timer(APPEAR_SECONDS, self._progress.start)
         self._timer.daemon = True
-        # Asking for the host's index would start the devices, which a single host may not use.
-        self._is_shown = not jax.distributed.is_initialized() or jax.process_index() == 0
+        self._is_shown = _shows_progress()
         self._is_bar = screen.is_interactive
         self._next_line = time.monotonic() + LINE_SECONDS
 

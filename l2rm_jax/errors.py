@@ -135,6 +135,7 @@ class Problems:
     def __init__(self) -> None:
         self.messages: dict[str, None] = {}  # an ordered set
         self._first: L2RMError = L2RMError()
+        self._hint: str | None = None
 
     def attempt(self, check: Callable[..., T], *inputs: object, **settings: object) -> T | None:
         """Call `check(*inputs, **settings)` and record its error, if it raises one.
@@ -156,12 +157,18 @@ class Problems:
         except L2RMError as error:
             self._first = self._first if self.messages else error
             self.messages |= dict.fromkeys(error.args)
+            self._hint = self._hint or error.hint
             return None
 
     def raise_all(self) -> None:
         """Raise all messages as one error of the first error's type and hint, if there are any."""
         if self.messages:
             raise type(self._first)(*self.messages, hint=self._first.hint)
+
+    def raise_list(self) -> None:
+        """Raise all messages as one of many lines, with the first hint, if there are any."""
+        if self.messages:
+            raise DataError(list_problems(self.messages), hint=self._hint)
 
 
 def nearest_name(field: str, value: Any, names: Iterable[str]) -> str | None:

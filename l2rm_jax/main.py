@@ -4,9 +4,14 @@ The table `MODES` has an entry for each mode; the rest of the file is what these
 Modes import what they need when they run, so that `l2rm --help` answers at once.
 """
 
+# First of all: the imports below take seconds, and one that Ctrl-C interrupts may abort.
+if __name__ == "__main__":
+    from l2rm_jax.ctrl_c import handle_ctrl_c
+
+    handle_ctrl_c()
+
 import logging
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +26,7 @@ from l2rm_jax.command_line.mistakes import missing_flag_error
 from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD, PRETRAINED
 from l2rm_jax.command_line.place import PLACE, place_of
 from l2rm_jax.console import LogLines
+from l2rm_jax.ctrl_c import STATUS, begin_work, end_work, handle_ctrl_c, leave_ctrl_c
 from l2rm_jax.devices.hosts import (
     OUT_OF_MEMORY,
     exit_now,
@@ -85,7 +91,10 @@ _HOSTS = (
 
 def _check(command: Command) -> None:
     from l2rm_jax.check import check
+    from l2rm_jax.run.config_file import read_config
 
+    if command.is_built_in and command["workdir"]:
+        read_config(command["workdir"])  # there is none: that is the error
     if command.is_built_in:
         _log.info("no config, no data: checking scenes, the built-in data set")
     print(check(command.config))
@@ -178,7 +187,7 @@ def _audit(command: Command) -> None:
         raise missing_flag_error("out", command.mode)
     if workdir and command.config_name is not None:
         raise ConfigError("--config: found with a run, which is audited with its own config")
-    if command.is_built_in:
+    if command.is_built_in and not workdir:
         _log.info("no config, no data: auditing scenes, the built-in data set")
     place = place_of(command)
     if workdir:
@@ -316,6 +325,7 @@ def main(words: Sequence[str]) -> None:
     command = None
     try:
         command = parse(words, MODES)
+        begin_work(interrupted_line(command))
         _join_hosts(command)
         command.mode.run(command)
     except StoppedError as error:
@@ -330,7 +340,7 @@ def main(words: Sequence[str]) -> None:
             raise
         exit_with_error(error_lines(out_of_memory_error(error)))
     except KeyboardInterrupt:
-        exit_now(interrupted_line(command), 128 + signal.SIGINT)
+        exit_now(end_work(), STATUS)
 
 
 def _join_hosts(command: Command) -> None:
@@ -347,6 +357,7 @@ def _join_hosts(command: Command) -> None:
 
 def run_command() -> None:
     """Run the command line of this process: help at once, a mode after setting up the process."""
+    handle_ctrl_c()
     # As with `python -m`: plug-ins may lie where the command is run.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -356,6 +367,7 @@ def run_command() -> None:
     except (L2RMError, OSError) as error:
         sys.exit(error_lines(error))
     if text is not None:
+        leave_ctrl_c()
         show(text)
         return
     prepare_process()

@@ -180,12 +180,49 @@ def test_other_hosts_show_no_progress(monkeypatch, fast):
     files = use_files(monkeypatch)
     monkeypatch.setattr(console.jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(console.jax, "process_index", lambda: 1)
+    with console.stage_lines("judging", ["groups"]) as say:
+        say(0)
+        time.sleep(0.05)
     with progress_bar(400, "epoch 2") as bar:
         bar.update(200)
     assert files[1].getvalue() == ""
 
 
 # Warnings and the log
+
+
+def test_stages_of_long_work_are_printed_where_nothing_logs_them(monkeypatch, fast):
+    files = use_files(monkeypatch)
+    with console.stage_lines("judging", ["groups", "scores"]) as say:
+        say(0)
+        while not files[1].getvalue():
+            time.sleep(0.01)
+        say(1)
+    assert files[1].getvalue() == "judging, 1 of 2: groups\njudging, 2 of 2: scores\n"
+    assert files[0].getvalue() == ""
+
+
+def test_stages_of_short_work_are_not_printed(monkeypatch):
+    files = use_files(monkeypatch)
+    monkeypatch.setattr(console, "APPEAR_SECONDS", 0.1)
+    with pytest.raises(OSError), console.stage_lines("judging", ["groups"]) as say:
+        say(0)
+        raise OSError
+    time.sleep(0.2)
+    assert files[1].getvalue() == ""
+
+
+def test_the_command_line_shows_stages_once_and_at_once(monkeypatch, fast, caplog):
+    files = use_files(monkeypatch)
+    with (
+        caplog.at_level(logging.INFO, "l2rm_jax"),
+        console.stage_lines("judging", ["groups", "scores"]) as say,
+    ):
+        say(0)
+        say(1)
+        time.sleep(0.05)
+    assert caplog.messages == ["judging, 1 of 2: groups", "judging, 2 of 2: scores"]
+    assert files[1].getvalue() == ""
 
 
 def test_a_warning_is_wrapped_on_a_terminal_and_one_line_elsewhere(monkeypatch, open_terminal):

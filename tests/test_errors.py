@@ -43,6 +43,19 @@ def test_a_file_that_cannot_be_read_is_a_data_error(tmp_path):
         problems.raise_all()
 
 
+def test_a_list_of_problems_keeps_the_first_hint():
+    def fail(message: str, hint: str | None = None) -> None:
+        raise ConfigError(message, hint=hint)
+
+    problems = Problems()
+    problems.raise_list()
+    for inputs in (["a: none"], ["b: none", "--b=1"], ["c: none", "--c=1"]):
+        problems.attempt(fail, *inputs)
+    with pytest.raises(DataError, match="problems found: 3\n  a: none\n  b: none\n") as found:
+        problems.raise_list()
+    assert found.value.hint == "--b=1"
+
+
 def test_a_mistyped_path_is_corrected_part_by_part(tmp_path):
     mine = tmp_path / "data" / "mine"
     mine.mkdir(parents=True)

@@ -55,6 +55,8 @@ MISTAKES = [
     ("--config.data.name=scenes --data=/", "/train_ims.npy: no such file"),
     ("evaluate", "--workdir: missing, but l2rm evaluate needs it\n  try: l2rm evaluate --workdir"),
     ("evaluate --workdir=/nonexistent", "no run was started"),
+    ("check --workdir=/nonexistent", "no run was started"),
+    ("audit --data=configs --out=configs", "\n  try: --out=configs-2"),
     ("evaluate --workdir=a --config=f30k", "--config: found with a run"),
     ("evaluate --workdir=RUN --config.train.epochs=3", "config.train.epochs: a run is evaluated"),
     ("evaluate --checkpoint=a --workdir=b", "--checkpoint, --workdir: found both"),
@@ -129,7 +131,14 @@ def test_a_similar_run_is_suggested(refused, tmp_path):
     write_config(tmp_path / "flickr", defaults.get_config("quick"))
     lines = refused(f"evaluate --workdir={tmp_path}/flikr")
     assert lines.endswith(f"\n  try: --workdir={tmp_path}/flickr")
-    assert "try" not in refused(f"evaluate --workdir={tmp_path}/zz")
+    lines = refused(f"evaluate --workdir={tmp_path}/zz")  # the newest one
+    assert lines.endswith(f"\n  try: --workdir={tmp_path}/flickr")
+
+
+def test_a_similar_directory_is_suggested_beside_a_list_of_problems(refused):
+    lines = refused("check --data=config")
+    assert lines.startswith("error: problems found: 1\n  config: no such directory")
+    assert lines.endswith("\n  try: --data=configs")
 
 
 def test_a_command_without_words_says_what_it_trains(monkeypatch, caplog):
@@ -142,8 +151,12 @@ def test_a_command_without_words_says_what_it_trains(monkeypatch, caplog):
         main.main(["train", "--data=some/pairs", "--workdir=a"])
     assert len(caplog.messages) == 1
     with caplog.at_level("INFO", "l2rm_jax"):
-        main.main(["check", "--workdir=misspelt"])
-    assert caplog.messages[1:] == ["no config, no data: checking scenes, the built-in data set"]
+        main.main(["check"])
+        assert caplog.messages[1:] == ["no config, no data: checking scenes, the built-in data set"]
+        for mode in ("check", "audit --out=a"):  # a mistyped run is not the built-in data set
+            with pytest.raises(SystemExit, match="no run was started"):
+                main.main([*mode.split(), "--workdir=misspelt"])
+    assert len(caplog.messages) == 2
     [(scenes, default_workdir), (pairs, workdir)] = started
     assert scenes.data.name == "scenes" and default_workdir == main.default_workdir(scenes)
     assert pairs.data.name == "pairs" and workdir == "a"
@@ -333,15 +346,21 @@ def test_plugins_may_lie_where_the_command_is_run(place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     monkeypatch.setattr(sys, "path", sys.path[:])
     monkeypatch.setattr(sys, "argv", ["l2rm", "--version"])
+    monkeypatch.setattr(main, "handle_ctrl_c", lambda: None)  # that of the tests stays
+    monkeypatch.setattr(main, "leave_ctrl_c", lambda: None)
     main.run_command()
     assert capsys.readouterr().out == "l2rm_jax 0.1.0\n"
     assert sys.path[0] == str(place)
 
 
-def test_the_script_l2rm_is_this_command():
+def test_the_script_l2rm_is_this_command(monkeypatch, capsys):
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     module, _, name = scripts["l2rm"].partition(":")
-    assert getattr(importlib.import_module(module), name) is main.run_command
+    entry = importlib.import_module(module)
+    monkeypatch.setattr(entry, "handle_ctrl_c", lambda: None)  # that of the tests stays
+    monkeypatch.setattr(main, "run_command", lambda: print("this command"))
+    getattr(entry, name)()
+    assert capsys.readouterr().out == "this command\n"
 
 
 @pytest.mark.slow

@@ -25,11 +25,11 @@ LINES = (
     ("data",),
     ("linear",),
     ("losses", "ot", "mixture", "devices", "executors", "config", "settings", "bases"),
-    ("console", "errors", "version"),
+    ("console", "ctrl_c", "errors", "version"),
 )
 LINE_OF = {room: number for number, line in enumerate(LINES) for room in line}
 # These import nothing of the package at all.
-ALONE = ("losses", "ot", "mixture", "errors", "version")
+ALONE = ("losses", "ot", "mixture", "ctrl_c", "errors", "version")
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 
 

@@ -1,6 +1,7 @@
 """What `l2rm audit` does: check, read, judge, write. An audit that was stopped goes on."""
 
 import json
+import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,11 +27,9 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import (
     ConfigError,
-    DataError,
     L2RMError,
     Problems,
     StoppedError,
-    list_problems,
 )
 from l2rm_jax.executors import LOCAL, Place
 from l2rm_jax.judging import Judgement, judge_pairs, make_detector, read_judgement
@@ -48,6 +47,8 @@ from l2rm_jax.run.pretrained import with_own_weights
 from l2rm_jax.run.trained import find_checkpoint
 from l2rm_jax.train import train
 from l2rm_jax.version import __version__
+
+_log = logging.getLogger(__name__)
 
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
 _IDENTITY, _WORK = "audit.json", "work"
@@ -166,6 +167,7 @@ def _audit(config: ConfigDict, workdir: str | Path | None, out: Path, place: Pla
         if workdir is not None:
             of_run = read_of_run(config, inputs.dataset, judgement, workdir)
         audit = Audit(inputs, judgement, settings, decisions, of_run)
+        _log.info("writing the report, the table and the page")
         write_files(audit, partial_out)
         shutil.rmtree(work)
         check_new(out, "directory")  # again, as the work may have taken hours
@@ -221,7 +223,7 @@ def _read(
     if settings.review and inputs is not None:
         problems.attempt(read_decisions, settings.review, len(inputs.pairs.pair_image))
     if len(problems.messages) > 1:
-        raise DataError(list_problems(problems.messages))
+        problems.raise_list()
     problems.raise_all()
     return inputs
 

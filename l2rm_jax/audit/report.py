@@ -165,14 +165,18 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
 def by_eye(decisions: Decisions, reviewed: ReviewedRate | None) -> str:
     """How many pairs were decided by eye, and the rate that the review implies."""
     unsure = np.count_nonzero(decisions.decision == UNSURE)
-    lines = [
-        f"{len(decisions.row):,} pairs were decided, {len(decisions.rows(WRONG)):,} of them wrong "
-        f"and {unsure:,} unsure."
-    ]
+    if len(decisions.row) == 1:
+        lines = [f"1 pair was decided: {decisions.decision[0]}."]
+    else:
+        lines = [
+            f"{len(decisions.row):,} pairs were decided, {len(decisions.rows(WRONG)):,} of them "
+            f"wrong and {unsure:,} unsure."
+        ]
     if reviewed:
+        pairs = "1 pair" if reviewed.pairs == 1 else f"{reviewed.pairs:,} pairs"
         lines.append(
-            f"By the {reviewed.pairs:,} pairs of the blind review, {_interval(reviewed)} of all "
-            "pairs are wrong, whatever kind of mismatch they are."
+            f"By the blind review of {pairs}, {_interval(reviewed)} of all pairs are wrong, "
+            "whatever kind of mismatch they are."
         )
     return " ".join(lines)
 

@@ -27,10 +27,8 @@ def error_lines(
     return f"error: {error}" + (f"\n  try: {hint}" if hint else "")
 
 
-def interrupted_line(command: Command | None) -> str:
+def interrupted_line(command: Command) -> str:
     """What Ctrl-C ended, what is kept of it, and the command that continues or begins anew."""
-    if command is None:
-        return "stopped by Ctrl-C"
     again = command_text(command.mode.name, command.given)
     if not command.mode.kept:
         return f"stopped by Ctrl-C; nothing was written. Again: {again}"

@@ -3,8 +3,10 @@
 import contextlib
 import fcntl
 import io
+import itertools
 import math
 import os
+import shlex
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from l2rm_jax.errors import ConfigError, DataError, first_line
+
+_FLAGS = {"directory": "out", "page": "html"}  # of the command line, by what they name
 
 
 def open_array(path: Path) -> np.ndarray:
@@ -160,7 +164,17 @@ def check_new(path: Path, what: str = "file") -> None:
       ConfigError: the path exists already.
     """
     if os.path.lexists(path):
-        raise ConfigError(f"{path}: already exists, expected the name of a new {what}")
+        flag = _FLAGS.get(what)
+        raise ConfigError(
+            f"{path}: already exists, expected the name of a new {what}",
+            hint=flag and f"--{flag}={shlex.quote(str(_free_name(path)))}",
+        )
+
+
+def _free_name(path: Path) -> Path:
+    """A path that does not exist: `page-2.html` for `page.html`."""
+    names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(2))
+    return next(name for name in names if not os.path.lexists(name))
 
 
 def replace_lines(path: Path, lines: Iterable[str]) -> None:

@@ -24,7 +24,9 @@ def find_directory(name: str | Path, files: Sequence[str]) -> Path:
     Raises:
       DataError: the Hub does not give the files, or its package is not installed.
     """
-    if Path(name).exists() or not _NAME.fullmatch(str(name)):
+    # Where there is a directory `runs`, runs/name is meant as a path.
+    is_name = _NAME.fullmatch(str(name)) and not Path(name).parent.is_dir()
+    if Path(name).exists() or not is_name:
         return Path(name)
     try:
         from huggingface_hub import snapshot_download

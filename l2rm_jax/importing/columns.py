@@ -1,5 +1,7 @@
 """Which columns of a source hold the images, the captions and the splits."""
 
+import difflib
+import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -73,7 +75,9 @@ def find_columns(
     def named(flag: str, name: str) -> str:
         found = name if name in names else by_name.get(name.strip().lower())
         if found is None:
-            raise _column_error(source, f"--{flag}_column: no column {name!r}", names)
+            near = difflib.get_close_matches(name.strip().lower(), by_name, n=1)
+            hint = f"--{flag}_column={shlex.quote(by_name[near[0]])}" if near else None
+            raise _column_error(source, f"--{flag}_column: no column {name!r}", names, hint)
         return found
 
     def usual(wanted: Sequence[str]) -> list[str]:
@@ -122,8 +126,11 @@ def _holds_folders(source: Source, name: str) -> bool:
     return not any(map(looks_like_picture, texts))
 
 
-def _column_error(source: Source, problem: str, names: Sequence[str]) -> ConfigError:
-    return ConfigError(f"{problem}, expected one of those of {source.path}: {', '.join(names)}")
+def _column_error(
+    source: Source, problem: str, names: Sequence[str], hint: str | None = None
+) -> ConfigError:
+    expected = f"expected one of those of {source.path}: {', '.join(names)}"
+    return ConfigError(f"{problem}, {expected}", hint=hint)
 
 
 def text_column(part: Part, name: str) -> pa.Array:

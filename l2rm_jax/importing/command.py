@@ -1,5 +1,6 @@
 """The modes that import the user's own data and write encoders: flags, and what runs them."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from l2rm_jax.executors import Place
 
 if TYPE_CHECKING:
     from l2rm_jax.data.encoders.encoder import Encoder
+
+_log = logging.getLogger(__name__)
 
 
 def _import(command: Command) -> None:
@@ -41,6 +44,7 @@ def _import(command: Command) -> None:
 
 
 def _encoder(name: str, tokens: str | None) -> "Encoder":
+    _log.info("loading the encoder %s", name)
     from l2rm_jax.run import encoders  # when the source has been read
 
     return encoders.make_encoder(name, tokens)

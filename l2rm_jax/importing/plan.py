@@ -49,9 +49,9 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
     """Read the source up to pairs; nothing is encoded."""
     image_vectors = caption_vectors = None
     if request.image_vectors:
-        image_vectors = open_vectors(request.image_vectors)
+        image_vectors = open_vectors(request.image_vectors, "image_vectors")
     if request.caption_vectors:
-        caption_vectors = open_vectors(request.caption_vectors)
+        caption_vectors = open_vectors(request.caption_vectors, "caption_vectors")
     if not request.source:
         pairs = pairs_of_arrays(len(image_vectors), len(caption_vectors))
         return Plan(pairs, None, None, None, image_vectors, caption_vectors)

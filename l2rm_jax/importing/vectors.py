@@ -9,19 +9,25 @@ from jaxtyping import Bool, Float, Int, UInt8
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.files import open_array
-from l2rm_jax.errors import DataError
+from l2rm_jax.errors import DataError, nearest_flag
 from l2rm_jax.importing.pictures import DIGEST_BYTES
 
 _BLOCK_BYTES = 1 << 25
 _KINDS = (np.float16, np.float32, np.float64)
 
 
-def open_vectors(path: str | Path) -> Float[np.ndarray, "rows ..."]:
+def open_vectors(path: str | Path, flag: str = "") -> Float[np.ndarray, "rows ..."]:
     """Open an array of vectors, memory-mapped.
+
+    Args:
+      path: the file.
+      flag: the flag that names it, for a hint; "" for none.
 
     Raises:
       DataError: it is not a `.npy` file of floats of rank 2 or 3.
     """
+    if not Path(path).exists():
+        raise DataError(f"{path}: no such file", hint=flag and nearest_flag(flag, path))
     array = open_array(Path(path))
     if array.ndim not in (2, 3) or array.dtype not in _KINDS:
         raise DataError(

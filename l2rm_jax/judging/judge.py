@@ -5,8 +5,7 @@ it; known mismatches, scored alike, turn scores into a rate and probabilities. N
 truth, even where it is known, and the order of the pairs changes nothing.
 """
 
-import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +14,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 from threadpoolctl import threadpool_limits
 
-from l2rm_jax.console import progress_bar
+from l2rm_jax.console import progress_bar, stage_lines
 from l2rm_jax.errors import DataError
 from l2rm_jax.executors import HERE, Executor
 from l2rm_jax.judging.detectors import LINEAR, Detector, Scorer, Task, linear
@@ -44,7 +43,6 @@ from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import TakenRows
 from l2rm_jax.version import __version__
 
-_log = logging.getLogger(__name__)
 _STAGES = "images alike", "models, each without a fold", "scores", "rate", "proposals"
 _CCA = Cca(0, 0, 0, 0, 0)
 
@@ -77,8 +75,24 @@ def judge_pairs(
       DataError: a fold has images of fewer than two groups.
       ConfigError: fewer than 3 folds.
     """
-    stages, keys = Stages(keep), content_keys(pairs, executor)
-    _say(0, top)
+    with stage_lines("judging", _STAGES if top else _STAGES[:-1]) as say:
+        return _judge(say, pairs, detector, name, folds, top, seed, Stages(keep), executor)
+
+
+def _judge(
+    say: Callable[[int], None],
+    pairs: Pairs,
+    detector: Detector,
+    name: str,
+    folds: int,
+    top: int,
+    seed: int,
+    stages: Stages,
+    executor: Executor,
+) -> Judgement:
+    """Call `say` where a stage begins; the rest is as in `judge_pairs`."""
+    say(0)
+    keys = content_keys(pairs, executor)
     placeholders = find_placeholders(keys.image, pairs.captions, pairs.pair_image)
     of_all = keys.of_all(pairs.pair_image)
     rows = _without(placeholders, first_of_equals(keys.image)[pairs.pair_image])
@@ -90,7 +104,7 @@ def judge_pairs(
     of = Folds(pairs.pair_image, image_fold, groups.of_image)
     check_folds(of)
     drawn = fold_pairs(of, keys, seed)
-    _say(1, top)
+    say(1)
     models = stages(
         "models",
         [_CCA] * of.count,
@@ -98,13 +112,14 @@ def judge_pairs(
     )
     models = [Cca(*map(np.asarray, model)) for model in models]
     scorer = detector(Task(pairs, of, drawn, models, rows))
-    _say(2, top)
+    say(2)
     evidence = _evidence(scorer, pairs, of, drawn, seed, stages, executor)
-    _say(3, top)
+    say(3)
     with threadpool_limits(1, "blas"):  # on its narrow columns, more threads only wait
         found = find_posterior(evidence, of, keys.of_pairs(pairs.pair_image), seed)
     doubted = found.posterior > DOUBTED
-    _say(4, top)
+    if top:
+        say(4)
     proposals = stages(
         "proposals",
         PROPOSALS,
@@ -120,12 +135,6 @@ def judge_pairs(
     return _judgement(
         every.pair_image, back, of, groups, evidence, found, proposals, shifts, placeholders, made
     )
-
-
-def _say(stage: int, top: int) -> None:
-    names = _STAGES if top else _STAGES[:-1]
-    if stage < len(names):
-        _log.info("judging, %d of %d: %s", stage + 1, len(names), names[stage])
 
 
 def _without(

@@ -120,6 +120,9 @@ class Judgement:
 
         return "\n".join(verdict(self))
 
+    def __repr__(self) -> str:
+        return str(self)  # a notebook shows this, and not a page of arrays
+
     def decided(self, fits: Int[np.ndarray, " n"], wrong: Int[np.ndarray, " m"]) -> "Judgement":
         """The judgement with what a person decided: what was computed counts less.
 

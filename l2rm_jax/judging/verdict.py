@@ -91,10 +91,8 @@ def _blind_sentence(judgement: Judgement) -> str:
     if judgement.cannot_tell:
         return "Captions of a similar image may not be seen."
     seen = ("not seen", "seen in part", "seen")[bisect(_SEEN, near.recall)]
-    return (
-        f"Captions of a similar image are {seen}: of such pairs made for a test, the list "
-        f"would hold {near.recall:.0%}."
-    )
+    # Without the share, which beside that of the list would look like another answer.
+    return f"Captions of a similar image are {seen}, by a test with such pairs."
 
 
 def _placeholder_sentence(found: Sequence[Placeholder], ids: Sequence[str] | None) -> str:

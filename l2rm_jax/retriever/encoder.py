@@ -9,6 +9,9 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pictures import upright_pictures
 from l2rm_jax.errors import DataError
 
+# What to do where captions are text, and nothing is known that encodes them.
+WITH_ENCODER = "l2rm import --source=pairs.csv --encoder=transformers:DIR --out=D"
+
 
 def check_encoder(gallery: str, record: Mapping[str, Any] | None, own: Any, run: str) -> None:
     """Check that a directory was encoded as the training data of a run, as far as both say how.
@@ -51,7 +54,7 @@ def encode_texts(encoder: Mapping[str, Any], texts: Sequence[str], run: str) -> 
       L2RMError: the encoder cannot be loaded.
     """
     if encoder.get("captions") is None:
-        raise DataError(f"captions: found text, expected vectors, for {run}")
+        raise DataError(f"captions: found text, expected vectors, for {run}", hint=WITH_ENCODER)
     made = _load(encoder, "captions", "tokens", run)
     vectors, lengths = made.encode_captions(list(texts))
     return RegionFeatures.from_array(vectors, "captions", lengths, vector="word")

@@ -26,6 +26,7 @@ from l2rm_jax.evaluation.codes import CodedCaptions, CodeScorer
 from l2rm_jax.evaluation.scoring import paired_similarities, vector_similarities
 from l2rm_jax.models import RetrievalModel
 from l2rm_jax.models.encoders import ImageCode
+from l2rm_jax.retriever.encoder import WITH_ENCODER
 from l2rm_jax.retriever.sources import row_numbers
 
 # Of each, one row an image or caption: vectors, or what a head without vectors compares.
@@ -183,7 +184,8 @@ class Network:
         if self.vocabulary is None:
             raise DataError(
                 "captions: found text, expected vectors, made by the encoder of its training "
-                f"captions, for {self.name}"
+                f"captions, for {self.name}",
+                hint=WITH_ENCODER,
             )
         if isinstance(self.vocabulary, Pieces):
             counts = self.vocabulary.counts(captions)

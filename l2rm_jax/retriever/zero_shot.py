@@ -14,6 +14,7 @@ from l2rm_jax.data.record import read_record
 from l2rm_jax.errors import DataError
 from l2rm_jax.evaluation.scoring import paired_similarities, vector_similarities
 from l2rm_jax.evaluation.zero_shot import unit_means
+from l2rm_jax.retriever.encoder import WITH_ENCODER
 from l2rm_jax.retriever.retriever import Retriever
 
 
@@ -62,7 +63,8 @@ class SharedSpace:
         """
         if not isinstance(captions, RegionFeatures):
             raise DataError(
-                f"captions: found text, expected vectors: {self.name} names no encoder of captions"
+                f"captions: found text, expected vectors: {self.name} names no encoder of captions",
+                hint=WITH_ENCODER,
             )
         return captions
 

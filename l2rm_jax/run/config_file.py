@@ -4,6 +4,7 @@ import difflib
 import json
 import re
 import runpy
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -158,11 +159,14 @@ def _renamed(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nearest_run(workdir: str | Path) -> str | None:
-    """The run beside `workdir` with the most similar name, as a flag; None if none is similar."""
-    files = Path(workdir).parent.glob(f"*/{CONFIG_FILE}")
+    """Flag with the run beside `workdir` of the nearest name, else the newest; None without."""
+    files = [*Path(workdir).parent.glob(f"*/{CONFIG_FILE}")]
     beside = {file.parent.name: file.parent for file in files}
     nearest = difflib.get_close_matches(Path(workdir).name, beside, n=1)
-    return f"--workdir={beside[nearest[0]]}" if nearest else None
+    if not files:
+        return None
+    newest = max(files, key=lambda file: file.stat().st_mtime).parent
+    return f"--workdir={shlex.quote(str(beside[nearest[0]] if nearest else newest))}"
 
 
 def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:

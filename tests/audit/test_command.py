@@ -53,8 +53,9 @@ def status(line: str) -> int:
     return 0
 
 
-def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
+def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys, caplog):
     [asked, _] = data
+    caplog.set_level("INFO", "l2rm_jax")
     line = "audit --data=data --out=out --config.audit.top=3 --config.seed=7"
     assert status(line) == 0
     [(pairs, settings)] = asked
@@ -64,14 +65,14 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == [
         "10.8% of the pairs fit no better than random ones (90%: 5.0 to 20.0).",
         "The first 4 hold 85% of them; 1 in 13 of these is a false alarm.",
-        "Captions of a similar image are not seen: of such pairs made for a test, the list "
-        "would hold 4%.",
+        "Captions of a similar image are not seen, by a test with such pairs.",
         "Rows 8 to 30: the captions fit the images of the row before.",
         "the report:       out/report.md",
         "look and decide:  out/gallery.html",
         "train on the rest: --config.data.filter=crossfit --config.data.filter_value=0.5 "
         "--config.judgement.path=out",
     ]
+    assert caplog.messages == ["writing the report, the table and the page"]
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"report.json", "judgement.npz"} <= names and not names & {"work", "audit.json"}
     assert not (tmp_path / "out.partial").exists()

@@ -24,14 +24,13 @@ def test_the_first_sentences():
     assert verdict(make_judgement()) == [
         "10.8% of the pairs fit no better than random ones (90%: 5.0 to 20.0).",
         "The first 4 hold 85% of them; 1 in 13 of these is a false alarm.",
-        "Captions of a similar image are not seen: of such pairs made for a test, the list "
-        "would hold 4%.",
+        "Captions of a similar image are not seen, by a test with such pairs.",
     ]
+    assert repr(make_judgement()) == "\n".join(verdict(make_judgement()))
     assert 3.70 / POSTERIOR.sum() > 0.845  # which is what the second sentence says
     seen = [Mechanism("near", 0.9, 0.62, 0.1, 0.9)]
     assert verdict(make_judgement(mechanisms=seen))[2] == (
-        "Captions of a similar image are seen in part: of such pairs made for a test, the list "
-        "would hold 62%."
+        "Captions of a similar image are seen in part, by a test with such pairs."
     )
     blind = [Mechanism("near", 0.9, np.nan, 0.1, 0.9)]
     assert verdict(make_judgement(mechanisms=blind))[2] == (
@@ -143,6 +142,8 @@ def test_decisions_and_truth_stand_in_the_page_and_in_the_numbers():
     rate = ReviewedRate(0.2, 0.1, 0.3, 2)
     page = report.page(audit, rate, [])
     assert "2 pairs were decided, 1 of them wrong and 0 unsure." in page
+    one = Decisions(np.array([1]), np.array(["wrong"], object), *np.zeros((3, 1), int))
+    assert report.by_eye(one, None) == "1 pair was decided: wrong."
     assert "20.0%, 90%: 10.0 to 30.0 of all pairs are wrong" in page
     assert "20.0% of the pairs were mismatched on purpose" in page
     found = report.values(audit, rate)["truth"]

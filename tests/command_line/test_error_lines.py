@@ -38,7 +38,6 @@ def test_an_error_of_the_system_names_its_file():
 
 
 def test_ctrl_c_says_what_is_kept_and_how_to_go_on():
-    assert interrupted_line(None) == "stopped by Ctrl-C"
     line = interrupted_line(parse(["import", "--source=a b.csv", "--out=D"], REAL_MODES))
     assert line == (
         "stopped by Ctrl-C; D.partial keeps all but the last 256 pictures or 2048 captions. "

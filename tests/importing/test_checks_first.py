@@ -1,11 +1,14 @@
 """What is wrong with flags, table or names of pictures is found before an encoder is loaded."""
 
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
+from l2rm_jax.data.encoders import make_encoder
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
@@ -34,6 +37,27 @@ def test_source_and_columns_are_checked_first(table):
     assert "no such file" in str(refused(Request(out, f"{table}x", encoder="pixels")))
     wrong = Request(out, str(table), encoder="pixels", caption_columns=("titel",))
     assert "no column 'titel'" in str(refused(wrong))
+
+
+def test_mistyped_names_are_corrected(table, tmp_path):
+    np.save(tmp_path / "images.npy", np.ones((3, 4), np.float32))
+    out = tmp_path / "out"
+    column = refused(Request(out, str(table), caption_columns=("titel",), encoder="pixels"))
+    assert column.hint == "--caption_column=title"
+    missing = refused(Request(out, str(table), image_vectors=str(tmp_path / "imags.npy")))
+    assert missing.hint == f"--image_vectors={tmp_path / 'images.npy'}"
+
+
+def test_a_mistyped_encoder_is_refused_before_its_library_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "encoders" / "minilm").mkdir(parents=True)
+    for library in ("torch", "transformers", "timm"):
+        monkeypatch.setitem(sys.modules, library, None)  # an import of it fails
+    for name in ("encoders/minilmm", f"{tmp_path}/encoders/minilmm"):
+        with pytest.raises(ConfigError, match=f"encoder: {name} is not a directory") as found:
+            make_encoder(f"timm:resnet50+transformers:{name}")
+        right = name.removesuffix("m")
+        assert found.value.hint == f"--encoder=timm:resnet50+transformers:{right}"
 
 
 def test_another_import_in_progress_is_found_first(table, monkeypatch):

@@ -94,6 +94,14 @@ def imported_arrays() -> None:
     main.main([*words.split(), "--out=mine"])
 
 
+def test_both_packages_of_pytorch_come_before_the_extras():
+    """`torchvision` by the extras would bring another `torch`."""
+    [line] = [line for line in PAGE.read_text().splitlines() if "--index-url" in line]
+    first, _, second = line.partition(" && ")
+    assert first.startswith("pip install torch torchvision --index-url ")
+    assert second == "pip install -e '.[import,encoders]'"
+
+
 def test_a_config_that_fits_is_chosen_and_said(place, caplog):
     imported_arrays()
     with caplog.at_level("INFO", "l2rm_jax"):

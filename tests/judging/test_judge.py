@@ -81,6 +81,18 @@ def test_near_duplicates_share_fold_and_group(pairs):
     assert len(set(found.group[rows])) == 1 and len(set(found.fold[rows])) == 1
 
 
+def test_the_first_stage_is_named_before_any_work(pairs, monkeypatch, caplog):
+    caplog.set_level("INFO", "l2rm_jax")
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("l2rm_jax.judging.judge.content_keys", stop)
+    with pytest.raises(KeyboardInterrupt):
+        l2rm_jax.audit_pairs(*pairs[:3])
+    assert caplog.messages == ["judging, 1 of 5: images alike"]
+
+
 @pytest.mark.slow
 def test_a_stopped_audit_goes_on(pairs, audit, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO", "l2rm_jax")

@@ -6,7 +6,7 @@ from PIL import Image
 
 from l2rm_jax.config import default
 from l2rm_jax.errors import DataError
-from l2rm_jax.retriever.encoder import encode_pictures
+from l2rm_jax.retriever.encoder import WITH_ENCODER, encode_pictures, encode_texts
 from l2rm_jax.retriever.sources import image_source
 from l2rm_jax.run import encoders
 from tests.importing.made import PixelEncoder, write_pictures
@@ -60,4 +60,7 @@ def test_other_weights_and_no_encoder_are_refused(tmp_path, asked):
         encode_pictures(RECORD, [tmp_path / "no.png"], "R")
     with pytest.raises(DataError, match="found pictures, expected features, as R does not know"):
         encode_pictures(None, [tmp_path / name], "R")
+    with pytest.raises(DataError, match="found text, expected vectors, for R") as found:
+        encode_texts({**RECORD, "captions": None}, ["a dog"], "R")
+    assert found.value.hint == WITH_ENCODER
     assert not asked  # found before an encoder is loaded

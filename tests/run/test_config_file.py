@@ -1,6 +1,7 @@
 """The config of a work directory: the same, another one, one of an older version, damaged."""
 
 import json
+import os
 
 import pytest
 
@@ -86,6 +87,17 @@ def test_an_invalid_config_file_is_refused(tmp_path, text, message):
         (tmp_path / "config.json").write_text(text)
     with pytest.raises(ConfigError, match=message):
         read_config(tmp_path)
+
+
+def test_the_nearest_run_is_the_hint_else_the_newest(tmp_path):
+    for age, name in enumerate(("first", "second", "third")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+        os.utime(tmp_path / name / "config.json", (age, age))
+    for name, near in (("secnd", "second"), ("nope", "third")):
+        with pytest.raises(ConfigError, match="no run was started") as found:
+            read_config(tmp_path / name)
+        assert found.value.hint == f"--workdir={tmp_path / near}"
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,16 @@ transformers. May import what `data` may.
 """
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float16, Int32, UInt8
 
 from l2rm_jax.data.encoders.encoder import Encoder
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, nearest_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -128,7 +130,9 @@ def make_encoder(
     if tokens not in (None, "patches"):
         raise ConfigError(f"tokens: {tokens!r} is not patches", hint="--tokens=patches")
     with_tokens, kinds = tokens == "patches", {**_KINDS, **more}
-    kind, name, *of_captions = _parts(spec, kinds)
+    kind, name, *of_captions = parts = _parts(spec, kinds)
+    for each in parts[1::2]:
+        _refuse_missing_directory(each, spec)
     images, captions = kinds[kind].load(name, with_tokens)
     if of_captions:
         other, name = of_captions
@@ -153,6 +157,31 @@ def _parts(spec: str, kinds: Mapping[str, Kind]) -> list[str]:
             "directory"
         )
     return [word for kind, _, name in pairs for word in (kind, name)]
+
+
+def _refuse_missing_directory(name: str, spec: str) -> None:
+    """Refuse a directory that does not exist, before libraries are loaded and the hub is asked.
+
+    `encoders/clip` may be a directory or a name on the hub. It is a mistyped directory if one of a
+    similar name exists, and the cache of the hub does not hold it.
+    """
+    if Path(name).exists():
+        return
+    nearest = nearest_path(name)
+    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name
+    if is_path or (name.count("/") == 1 and nearest is not None and not _is_cached(name)):
+        hint = None if nearest is None else spec.replace(f":{name}", f":{nearest}")
+        raise ConfigError(
+            f"encoder: {name} is not a directory", hint=hint and f"--encoder={shlex.quote(hint)}"
+        )
+
+
+def _is_cached(name: str) -> bool:
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return False
+    return isinstance(try_to_load_from_cache(name, "config.json"), str)
 
 
 # Each imports its libraries only when it is called.

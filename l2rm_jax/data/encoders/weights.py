@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Float, Float16
 
-from l2rm_jax.errors import ConfigError, DataError, StoppedError, first_line
+from l2rm_jax.errors import DataError, StoppedError, first_line
 
 _log = logging.getLogger(__name__)
 
@@ -62,8 +62,6 @@ def from_directory_cache_or_network(load: Callable[..., T], name: str, files: st
     Raises:
       DataError: the files are missing or cannot be read.
     """
-    if not Path(name).is_dir():
-        _refuse_path(name)
     is_directory = Path(name).is_dir()
     try:
         with _silence():
@@ -109,13 +107,6 @@ def _silence() -> Iterator[None]:
     finally:
         logging.set_verbosity(level)
         logging.enable_progress_bar()
-
-
-def _refuse_path(name: str) -> None:
-    """Refuse a path that does not exist before a library takes it for a name."""
-    looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name
-    if looks_like_path or Path(name).exists():
-        raise ConfigError(f"encoder: {name} is not a directory")
 
 
 def missing_weights(name: str, files: str, error: Exception, kind: str) -> DataError:
