@@ -15,6 +15,7 @@ import jax
 import pytest
 from ml_collections import ConfigDict
 
+from l2rm_jax.devices import parallel
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.methods import Method
 from l2rm_jax.methods.closed_form import FITTED_HEAD
@@ -46,11 +47,18 @@ def shared_programs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "make_method", make_method)
         patch.setattr(run, "skip_non_finite", functools.cache(guard))
-        patch.setattr(run, "Scorer", remember(scorer, lambda m, on, size: (m, *on.devices, size)))
+        patch.setattr(
+            run,
+            "Scorer",
+            remember(scorer, lambda m, on, size: (m, *on.devices, size, parallel.MAPPED_BY)),
+        )
         patch.setattr(
             Replicas,
             "map",
-            remember(map_step, lambda on, step, donate=False: (*on.devices, step, donate)),
+            remember(
+                map_step,
+                lambda on, step, donate=False: (*on.devices, step, donate, parallel.MAPPED_BY),
+            ),
         )
         yield
 

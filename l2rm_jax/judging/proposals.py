@@ -9,6 +9,7 @@ matched pairs and of known mismatches give it. The partners of some are not ther
 of those whose partner is there is estimated from the same densities.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -23,18 +24,26 @@ from l2rm_jax.judging.information import Model, compare_fold
 from l2rm_jax.judging.linear import cca_similarity, encode_rows, fitted_pairs, fold_moments
 from l2rm_jax.judging.pairs import Keys
 from l2rm_jax.judging.rate import Curve, density_ratio
-from l2rm_jax.judging.transport import divide, transport
+from l2rm_jax.judging.transport import (
+    divide,
+    forbid,
+    plan_blocks,
+    row_blocks,
+    transport,
+    transport_of,
+)
 from l2rm_jax.linear import cca
 from l2rm_jax.linear.cca import Cca, Ridge
 from l2rm_jax.linear.rows import Rows, unit_rows
 from l2rm_jax.linear.span import ridge_in, span, whole
 
-GROUP = 2048  # images and captions of one transport problem, their geometric mean
+# Size of a problem: the geometric mean of its numbers of images and captions. Up to `GROUP`, costs
+# are a matrix. Up to `WHOLE`, they are made block by block. A larger one is divided into groups.
+GROUP, WHOLE = 2048, 20_000
 _RIDGE, _POWER = Ridge(0.3, 0.3), 1.0
 _TEMPERATURE = 0.05  # of the cosines; also the entropy of the transport
 _MOVED = 0.7  # share of the doubted that is transported; 0.4 to 0.9 hardly differ
 _STEPS = 200
-_ROWS = 256  # images that are compared with the densities at once
 
 
 class Proposals(NamedTuple):
@@ -100,10 +109,13 @@ def propose(
     image_codes = np.asarray(encode_rows(model.encode_images, images, shown))
     caption_codes = np.asarray(encode_rows(model.encode_captions, captions, rows))
     caption_codes = _pooled(caption_codes, position, mass, foreign[rows])
-    groups = divide(image_codes, caption_codes, GROUP, seed)
-    shape = tuple(max(map(len, side)) for side in zip(*groups, strict=True))
+    size = math.sqrt(len(shown) * len(rows))
+    groups = divide(image_codes, caption_codes, WHOLE if size <= WHOLE else GROUP, seed)
+    shape = None
+    if size <= GROUP or len(groups) > 1:
+        shape = tuple(max(map(len, side)) for side in zip(*groups, strict=True))
     calls = (
-        (image_codes[i], caption_codes[c], mass[i], i[:, None] == position[c], curve, shape, top)
+        (image_codes[i], caption_codes[c], mass[i], _places(i, position[c]), curve, shape, top)
         for i, c in groups
     )
     results = zip(groups, executor.map(_best_within, calls), strict=True)
@@ -158,53 +170,94 @@ def _pooled(codes, position, mass, foreign) -> Float[np.ndarray, "n k"]:
     return unit_rows(codes + weight * others)
 
 
+def _places(among: Int[np.ndarray, " I"], image: Int[np.ndarray, " J"]) -> Int[np.ndarray, " J"]:
+    """Place of each caption's image in the sorted `among`; -1: it is not there."""
+    place = np.minimum(np.searchsorted(among, image), len(among) - 1)
+    return np.where(among[place] == image, place, -1)
+
+
 def _best_within(
     image_codes: Float[np.ndarray, "I k"],
     caption_codes: Float[np.ndarray, "J k"],
     mass: Int[np.ndarray, " I"],
-    own: Bool[np.ndarray, "I J"],
+    own: Int[np.ndarray, " J"],
     curve: Curve,
-    shape: tuple[int, int],
+    shape: tuple[int, int] | None,
     top: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The best captions of each image of a group, their probabilities, and that none fits."""
+    """Find the best captions of each image, their probabilities, and that none fits.
+
+    A caption goes to an image with the probability that its image is there at all, from the
+    densities, times the share of the caption that the transport moves there.
+
+    Args:
+      image_codes: unit vectors.
+      caption_codes: unit vectors.
+      mass: most captions that each image takes.
+      own: for each caption, the place of its image; -1: not here.
+      curve: density of matched to that of wrong pairs.
+      shape: rows and columns of the matrix of costs; None for costs made block by block.
+      top: captions for each image.
+    """
     with threadpool_limits(1, "blas"):  # the same bytes, however many threads there are
-        probability = _probabilities(image_codes, caption_codes, mass, own, curve, shape)
-    best = np.argsort(-probability, axis=1, kind="stable")[:, :top]
-    value = np.take_along_axis(probability, best, axis=1)
-    none = np.exp(np.log1p(-probability.clip(max=1 - 1e-6)).sum(axis=1))
+        is_there = _share_there(_mean_ratio(image_codes, caption_codes, own, curve))
+        if shape is None:
+            plan = transport_of(image_codes, caption_codes, mass, own, _MOVED, _TEMPERATURE)
+            moved = 0 if plan is None else np.asarray(plan.columns_moved)
+            blocks = () if plan is None else plan_blocks(plan)
+        else:
+            costs = 1 - image_codes @ caption_codes.T
+            allowed = own != np.arange(len(image_codes))[:, None]
+            plan = transport(costs, mass, allowed, _MOVED, _TEMPERATURE, shape)
+            moved = plan.sum(axis=0)
+            blocks = ((rows, plan[rows]) for rows in row_blocks(len(plan)))
+        scale = is_there / np.maximum(moved, 1e-12)
+        best = np.zeros((len(image_codes), min(top, len(caption_codes))), int)
+        value, none = np.zeros(best.shape), np.ones(len(best))
+        for rows, block in blocks:
+            best[rows], value[rows], none[rows] = _best_of(scale * block, best.shape[1])
     return best, value, none
 
 
-def _probabilities(
+def _best_of(
+    probability: Float[np.ndarray, "r J"], top: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The largest probabilities of each row and their columns, and that nothing happens."""
+    largest = np.sort(np.argpartition(-probability, top - 1, axis=1)[:, :top], axis=1)
+    value = np.take_along_axis(probability, largest, axis=1)
+    order = np.argsort(-value, axis=1, kind="stable")
+    none = np.exp(np.log1p(-probability.clip(max=1 - 1e-6)).sum(axis=1))
+    return *(np.take_along_axis(x, order, axis=1) for x in (largest, value)), none
+
+
+def _mean_ratio(
     image_codes: Float[np.ndarray, "I k"],
     caption_codes: Float[np.ndarray, "J k"],
-    mass: Int[np.ndarray, " I"],
-    own: Bool[np.ndarray, "I J"],
+    own: Int[np.ndarray, " J"],
     curve: Curve,
-    shape: tuple[int, int],
-) -> Float[np.ndarray, "I J"]:
-    """Probability that each caption belongs to each image.
-
-    The densities say how probable it is that the image of a caption is there; the transport, how
-    that is divided among the images.
-    """
-    cosines = image_codes @ caption_codes.T
-    likely = np.exp(cosines / _TEMPERATURE)  # at most exp(20)
-    likely[own] = 0
-    others = np.maximum((~own).sum(axis=0), 1), np.maximum((~own).sum(axis=1), 1)
+) -> Float[np.ndarray, " J"]:
+    """Mean, over the images but its own, of the density ratio of each caption."""
+    images, captions = len(image_codes), len(caption_codes)
+    forbidden = np.bincount(own[own >= 0], minlength=images)
+    of_captions, of_images = np.zeros(captions), np.zeros(images)
+    for rows in row_blocks(images):
+        likely = np.exp(image_codes[rows] @ caption_codes.T / _TEMPERATURE)  # at most exp(20)
+        forbid(likely, own, rows, 0)
+        of_captions += likely.sum(axis=0)
+        of_images[rows] = likely.sum(axis=1)
+    others = np.maximum(images - (own >= 0), 1), np.maximum(captions - forbidden, 1)
     of_captions, of_images = (
-        np.log(np.maximum(likely.sum(axis=axis) / others[axis], 1e-30)) for axis in range(2)
+        np.log(np.maximum(total / count, 1e-30)).astype(np.float32)
+        for total, count in zip((of_captions, of_images), others, strict=True)
     )
-    del likely
-    ratio = np.zeros(len(caption_codes))
-    for start in range(0, len(image_codes), _ROWS):
-        rows = slice(start, start + _ROWS)
-        information = cosines[rows] / _TEMPERATURE - (of_captions + of_images[rows, None]) / 2
-        ratio += np.where(own[rows], 0, curve.at(information)).sum(axis=0)
-    is_there = _share_there(ratio / others[0])
-    plan = transport(1 - cosines, mass, ~own, _MOVED, _TEMPERATURE, shape)
-    return is_there * plan / np.maximum(plan.sum(axis=0), 1e-12)
+    ratio = np.zeros(captions)
+    for rows in row_blocks(images):
+        cosines = image_codes[rows] @ caption_codes.T
+        information = cosines / _TEMPERATURE - (of_captions + of_images[rows, None]) / 2
+        found = curve.at(information)
+        forbid(found, own, rows, 0)
+        ratio += found.sum(axis=0)
+    return ratio / others[0]
 
 
 def _share_there(ratio: Float[np.ndarray, " J"]) -> Float[np.ndarray, " J"]:

@@ -8,16 +8,20 @@ References:
     Han et al., Learning to Rematch Mismatched Pairs for Robust Cross-Modal Retrieval, CVPR 2024.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from l2rm_jax.data.pairs import Rematched
 from l2rm_jax.judging.linear import encode_rows, fit_weighted
 from l2rm_jax.judging.pairs import Pairs
-from l2rm_jax.judging.transport import transport
+from l2rm_jax.judging.transport import plan_blocks, transport, transport_of
 
 DOUBTED = 0.5  # a unit with a higher posterior is rematched
-GROUP = 4096  # units of one transport problem: some 0.4 GB
+# Units of one problem. Up to `GROUP`, costs are a matrix (some 0.4 GB). Up to `WHOLE`, they are
+# made block by block. More units are divided into groups.
+GROUP, WHOLE = 4096, 20_000
 _EPSILON = 0.02  # entropy of the transport; the cost is 1 - cosine
 _SMALLEST_SHARE = 0.1  # of a unit: what goes to an image in smaller shares is dropped
 
@@ -33,8 +37,8 @@ def rematch(
 
     Units are captions, or where all captions of an image seem to be mismatched together, these,
     whose code is their mean. Each doubted unit is one unit of mass, and an image takes as much as
-    it had before. A transport plan is dense, so more than `GROUP` units are divided at random into
-    groups, each solved by itself: with k of them, a caption meets only one k-th of the images.
+    it had before. More than `WHOLE` units are divided at random into groups, each solved by itself:
+    with k of them, a caption meets only one k-th of the images.
 
     Args:
       pairs: all pairs.
@@ -67,15 +71,14 @@ def rematch(
     by_unit = np.argsort(position, kind="stable")
     starts = np.cumsum(sizes) - sizes
     unit_codes = np.add.reduceat(codes[by_unit], starts) / sizes[:, None]
-    parts, count = [], -(-len(units) // GROUP)
+    parts, count = [], 1 if len(units) <= WHOLE else -(-len(units) // GROUP)
     size = -(-len(units) // count)  # of all groups, so that they have one shape
     for group in np.array_split(np.random.default_rng(seed).permutation(len(units)), count):
         shown, mass = np.unique(unit_image[group], return_counts=True)
-        costs = 1 - image_codes[np.searchsorted(image_rows, shown)] @ unit_codes[group].T
-        everywhere = np.ones(costs.shape, bool)
-        shares = transport(costs, mass, everywhere, 1.0, _EPSILON, (size, size))
-        i, u = np.nonzero(shares > _SMALLEST_SHARE)
-        parts.append((shown[i], group[u], shares[i, u]))
+        codes_of_images = image_codes[np.searchsorted(image_rows, shown)]
+        for start, shares in _plan(codes_of_images, unit_codes[group], mass, size):
+            i, u = np.nonzero(shares > _SMALLEST_SHARE)
+            parts.append((shown[start + i], group[u], shares[i, u]))
     image, of_unit, share = map(np.concatenate, zip(*parts, strict=True))
     weight = np.minimum(share, 1) * doubt[units[of_unit]]
     members = np.split(rows[by_unit], starts[1:])
@@ -83,3 +86,21 @@ def rematch(
     image, weight = (np.repeat(x, sizes[of_unit]) for x in (image, weight))
     order = np.lexsort((caption, image))
     return Rematched(image[order], caption[order], weight[order])
+
+
+def _plan(
+    images: Float[np.ndarray, "I k"],
+    units: Float[np.ndarray, "U k"],
+    mass: Int[np.ndarray, " I"],
+    size: int,
+) -> Iterator[tuple[int, Float[np.ndarray, "r U"]]]:
+    """Yield the shares of the units that go to the images, in blocks, with a block's first row."""
+    if size <= GROUP:
+        costs = 1 - images @ units.T
+        everywhere = np.ones(costs.shape, bool)
+        yield 0, transport(costs, mass, everywhere, 1.0, _EPSILON, (size, size))
+        return
+    nowhere = np.full(len(units), -1)
+    plan = transport_of(images, units, mass, nowhere, 1.0, _EPSILON)
+    if plan is not None:
+        yield from ((rows.start, shares) for rows, shares in plan_blocks(plan))

@@ -2,15 +2,19 @@
 
 import logging
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from l2rm_jax.linear.set_features import cluster
-from l2rm_jax.ot import partial_sinkhorn
+from l2rm_jax.ot import partial_sinkhorn, partial_sinkhorn_of
+from l2rm_jax.ot.vectors import PlanOfVectors
 
 _ERROR = 1e-4  # of the marginals, as a share of the mass
 _ITERATIONS = 10_000
+_ERROR_OF_VECTORS, _ITERATIONS_OF_VECTORS = 1e-3, 200
+_ROWS = 256  # rows of a plan that are made at once
 _ROOM = 1.2  # a group is so much larger than the mean, at most
 _log = logging.getLogger(__name__)
 
@@ -33,7 +37,7 @@ def transport(
       epsilon: strength of the entropy.
       shape: numbers of rows and columns to fill up to, so that all groups have one shape.
     """
-    possible = movable(mass, allowed)
+    possible = movable(mass, (~allowed).sum(axis=1), allowed.shape[1])
     if possible == 0:
         return np.zeros(costs.shape)
     (images, captions), weights = costs.shape, [np.zeros(size, np.float32) for size in shape]
@@ -49,26 +53,100 @@ def transport(
         threshold=_ERROR,
         max_iterations=_ITERATIONS,
     )
+    _warn_unless_converged(result, captions, result.marginal_error)
+    return np.asarray(result.plan)[:images, :captions]
+
+
+def transport_of(
+    images: Float[np.ndarray, "I D"],
+    captions: Float[np.ndarray, "J D"],
+    mass: Int[np.ndarray, " I"],
+    own: Int[np.ndarray, " J"],
+    share: float,
+    epsilon: float,
+) -> PlanOfVectors | None:
+    """Solve the problem of `transport` without a matrix; costs are one minus the cosine.
+
+    Args:
+      images: unit vectors.
+      captions: unit vectors.
+      mass: most that each image can take, in captions.
+      own: for each caption, the image that it may not go to; -1: none.
+      share: share of the largest possible mass that moves, in (0, 1].
+      epsilon: strength of the entropy.
+
+    Returns:
+      The plan, which `plan_blocks` reads; None if nothing can move.
+    """
+    forbidden = np.bincount(own[own >= 0], minlength=len(images))
+    possible = movable(mass, forbidden, len(captions))
+    if possible == 0:
+        return None
+    result = partial_sinkhorn_of(
+        images,
+        captions,
+        share * possible,
+        epsilon=epsilon,
+        a=mass.astype(np.float32),
+        b=np.ones(len(captions), np.float32),
+        own=own.astype(np.int32),
+        threshold=_ERROR_OF_VECTORS,
+        max_iterations=_ITERATIONS_OF_VECTORS,
+    )
+    _warn_unless_converged(result, len(captions), result.error)
+    return result
+
+
+def plan_blocks(plan: PlanOfVectors) -> Iterator[tuple[slice, Float[np.ndarray, "r J"]]]:
+    """Yield rows of a plan between unit vectors, block by block."""
+    images, captions, own, epsilon = map(np.asarray, plan.vectors)
+    log_rows, log_columns = np.asarray(plan.log_rows), np.asarray(plan.log_columns)
+    for rows in row_blocks(len(images)):
+        log_plan = (images[rows] @ captions.T - 1) / epsilon
+        log_plan += log_columns
+        log_plan += log_rows[rows, None]
+        forbid(log_plan, own, rows, -np.inf)
+        yield rows, np.exp(log_plan)
+
+
+def row_blocks(count: int) -> Iterator[slice]:
+    """Yield slices of at most `_ROWS` rows."""
+    return (slice(start, min(start + _ROWS, count)) for start in range(0, count, _ROWS))
+
+
+def forbid(
+    block: Float[np.ndarray, "r J"], own: Int[np.ndarray, " J"], rows: slice, value: float
+) -> None:
+    """Write `value` where a caption meets its own image, in a block of rows of a matrix."""
+    captions = np.flatnonzero((own >= rows.start) & (own < rows.stop))
+    block[own[captions] - rows.start, captions] = value
+
+
+def _warn_unless_converged(result, captions: int, error: float) -> None:
     if not result.converged:
         _log.warning(
             "rematching %d captions: the transport did not converge in %d iterations; the "
             "marginals of its plan are off by %.1g of the mass",
             captions,
             int(result.iterations),
-            float(result.marginal_error),
+            float(error),
         )
-    return np.asarray(result.plan)[:images, :captions]
 
 
-def movable(mass: Int[np.ndarray, " I"], allowed: Bool[np.ndarray, "I J"]) -> int:
-    """The most mass that images can take from captions of one unit each.
+def movable(mass: Int[np.ndarray, " I"], forbidden: Int[np.ndarray, " I"], captions: int) -> int:
+    """Return the most mass that images can take from captions of one unit each.
 
     By Hall's theorem: a caption is forbidden for at most one image, so only all captions together,
     or those forbidden for the same image, can be more than the other images take.
+
+    Args:
+      mass: most that each image can take.
+      forbidden: number of captions that may not go to each image.
+      captions: number of captions.
     """
-    forbidden, total = (~allowed).sum(axis=1), int(mass.sum())
-    too_many = max(allowed.shape[1] - total, int((forbidden - (total - mass)).max()), 0)
-    return allowed.shape[1] - too_many
+    total = int(mass.sum())
+    too_many = max(captions - total, int((forbidden - (total - mass)).max()), 0)
+    return captions - too_many
 
 
 def divide(

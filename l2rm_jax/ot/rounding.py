@@ -19,7 +19,14 @@ from jaxtyping import Array, Bool, Float
 
 from l2rm_jax.ot.problem import FeasiblePart, replace_value
 from l2rm_jax.ot.result import Transport, plan_sums
-from l2rm_jax.ot.sums import exact_total, matrix_total, split_into_blocks, vector_matrix
+from l2rm_jax.ot.sums import (
+    exact_total,
+    matrix_total,
+    matrix_vector,
+    split_into_blocks,
+    vector_matrix,
+    vector_total,
+)
 
 # Rounds of filling at most; a plan that has nearly converged needs one or two.
 _ROUNDS = 100
@@ -68,10 +75,13 @@ def round_plan(
         allowed: True where transport is allowed.
     """
     tiny, eps = jnp.finfo(plan.dtype).tiny, jnp.finfo(plan.dtype).eps
-    share = jnp.where(allowed, jnp.maximum(plan / jnp.maximum(mass, tiny), tiny), 0.0)
-    likely = jnp.sqrt(jnp.sqrt(jnp.sqrt(share)))  # no pair is out of reach
 
-    def fill(state):
+    def fill_all(state):
+        share = jnp.where(allowed, jnp.maximum(plan / jnp.maximum(mass, tiny), tiny), 0.0)
+        likely = jnp.sqrt(jnp.sqrt(jnp.sqrt(share)))  # no pair is out of reach
+        return lax.while_loop(is_unfinished, lambda state: fill(likely, state), state)
+
+    def fill(likely, state):
         plan, missing, via, count = state
         columns = _column_sums(plan)
         room = jnp.maximum(b - columns, 0.0)
@@ -98,7 +108,8 @@ def round_plan(
         return (missing > eps / 2 * mass) & (count < _ROUNDS)
 
     start = *_scale_down(plan, mass, a, b), jnp.ones_like(b), jnp.int32(0)
-    return lax.while_loop(is_unfinished, fill, start)[0]
+    # A plan that has converged is usually done by now.
+    return lax.cond(is_unfinished(start), fill_all, lambda state: state, start)[0]
 
 
 def _scale_down(plan, mass, a, b):
@@ -107,11 +118,13 @@ def _scale_down(plan, mass, a, b):
     Returns:
         The plan and its missing mass.
     """
-    tiny = jnp.finfo(plan.dtype).tiny
-    plan = plan * jnp.minimum(a / jnp.maximum(plan.sum(1), tiny), 1.0)[:, None]
-    plan = plan * jnp.minimum(b / jnp.maximum(_column_sums(plan), tiny), 1.0)[None, :]
-    total = matrix_total(plan)
-    plan = plan * jnp.minimum(mass / jnp.maximum(total, tiny), 1.0)
+    tiny, n = jnp.finfo(plan.dtype).tiny, len(a)
+    blocks = split_into_blocks(plan)
+    u = jnp.minimum(a / jnp.maximum(plan.sum(1), tiny), 1.0)
+    v = jnp.minimum(b / jnp.maximum(vector_matrix(u, blocks), tiny), 1.0)
+    total = vector_total(u * matrix_vector(blocks, v, n))
+    u = u * jnp.minimum(mass / jnp.maximum(total, tiny), 1.0)
+    plan = plan * u[:, None] * v[None, :]
     total, error = exact_total(plan.sum(1))
     return plan, (mass - total) - error
 

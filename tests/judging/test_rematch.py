@@ -98,6 +98,7 @@ def test_swapped_images_are_found_again(data, together):
 @pytest.mark.slow
 def test_groups_are_solved_by_themselves(data, monkeypatch):
     monkeypatch.setattr(MODULE, "GROUP", 12)
+    monkeypatch.setattr(MODULE, "WHOLE", 12)
     found, again, other = (rematched(data, seed=seed) for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(found, again, strict=True))
     assert list(found.image) != list(other.image)
@@ -107,6 +108,17 @@ def test_groups_are_solved_by_themselves(data, monkeypatch):
         images = doubted[group]
         inside = np.isin(found.image, images)
         assert inside.any() and set(data.stored[found.caption[inside]]) <= set(images)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("together", [True, False])
+def test_in_blocks_the_same_pairs_are_rematched(data, monkeypatch, together):
+    expected = rematched(data, together)
+    monkeypatch.setattr(MODULE, "GROUP", 12)
+    found = rematched(data, together)
+    np.testing.assert_array_equal(found.image, expected.image)
+    np.testing.assert_array_equal(found.caption, expected.caption)
+    np.testing.assert_allclose(found.weight, expected.weight, atol=0.02)  # the error is 0.1%
 
 
 @pytest.mark.parametrize("doubted", [0, 1])

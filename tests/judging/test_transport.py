@@ -1,11 +1,13 @@
 """Transport of a whole set: against a naive solver, the mass that can move, and the groups."""
 
+import sys
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_flow
 
-from l2rm_jax.judging.transport import divide, movable, transport
+from l2rm_jax.judging.transport import divide, movable, plan_blocks, transport, transport_of
 
 
 def naive_shares(costs, mass, allowed, moved: float, epsilon: float) -> np.ndarray:
@@ -37,7 +39,23 @@ def test_shares_are_those_of_a_naive_solver(share):
     assert (shares.sum(axis=0) < 1.001).all() and (shares.sum(axis=1) < mass + 0.001).all()
 
 
+def test_blocks_are_rows_of_the_plan_of_a_matrix(monkeypatch):
+    """The last block has fewer rows than the others."""
+    monkeypatch.setattr(sys.modules[transport_of.__module__], "_ROWS", 4)
+    rng = np.random.default_rng(1)
+    images, captions = (unit(rng.normal(size=(size, 5))).astype(np.float32) for size in (6, 13))
+    own, mass = np.r_[np.repeat(np.arange(6), 2), -1], np.array([2, 2, 2, 2, 2, 4])
+    plan = transport_of(images, captions, mass, own, 0.7, 0.1)
+    blocks = {rows.start: block for rows, block in plan_blocks(plan)}
+    assert [len(block) for block in blocks.values()] == [4, 2]
+    allowed = own != np.arange(6)[:, None]
+    expected = transport(1 - images @ captions.T, mass, allowed, 0.7, 0.1, (6, 13))
+    np.testing.assert_allclose(np.concatenate([*blocks.values()]), expected, atol=2e-3)
+
+
 def test_a_single_image_can_take_nothing():
+    image, captions, own = np.ones((1, 1)), np.ones((4, 1)), np.zeros(4, int)
+    assert transport_of(image, captions, np.array([4]), own, 0.9, 0.1) is None
     assert not transport(
         np.ones((1, 4)), np.array([4]), np.zeros((1, 4), bool), 0.9, 0.1, (1, 4)
     ).any()
@@ -55,7 +73,8 @@ def test_the_mass_that_can_move_is_a_maximal_flow(seed):
     graph[source, images : images + captions] = 1
     graph[images : images + captions, :images] = allowed.T
     graph[:images, sink] = mass
-    assert movable(mass, allowed) == maximum_flow(csr_matrix(graph), source, sink).flow_value
+    most = maximum_flow(csr_matrix(graph), source, sink).flow_value
+    assert movable(mass, (~allowed).sum(axis=1), captions) == most
 
 
 def unit(vectors):

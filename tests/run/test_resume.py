@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pytest
 
+from l2rm_jax.devices import parallel
 from l2rm_jax.errors import StoppedError
 from l2rm_jax.models import naaf_threshold
 from l2rm_jax.run.config_file import read_config
@@ -161,6 +162,23 @@ def test_a_stopped_run_continues_with_the_threshold_of_naaf(tmp_path, monkeypatc
         results = run(workdir, **fields)
     assert thresholds["restore"][-1] == first
     assert_same(workdir, trace, results, whole)
+
+
+@pytest.mark.slow
+@shared_programs()
+def test_a_run_that_is_stopped_under_one_map_continues_under_the_other(tmp_path, monkeypatch):
+    """The whole run is mapped by `pmap`; the states after each step have the same bytes."""
+    fields = {"warmup_epochs": 0, "epochs": 2}
+    whole = run_whole(tmp_path, **fields)
+    for before, after in (("pmap", "shard_map"), ("shard_map", "pmap")):
+        workdir, trace = tmp_path / before, tmp_path / f"{before}.trace"
+        with traced(trace):
+            monkeypatch.setattr(parallel, "MAPPED_BY", before)
+            with asked_to_stop(signal.SIGTERM, "validate"), pytest.raises(StoppedError):
+                run(workdir, **fields)
+            monkeypatch.setattr(parallel, "MAPPED_BY", after)
+            results = run(workdir, **fields)
+        assert_same(workdir, trace, results, whole)
 
 
 def test_of_epochs_with_equal_recalls_the_latest_is_the_best():
