@@ -39,7 +39,7 @@ from l2rm_jax.linear.span import ridge_in, span, whole
 
 # Size of a problem: the geometric mean of its numbers of images and captions. Up to `GROUP`, costs
 # are a matrix. Up to `WHOLE`, they are made block by block. A larger one is divided into groups.
-GROUP, WHOLE = 2048, 20_000
+GROUP, WHOLE = 2048, 12_000
 _RIDGE, _POWER = Ridge(0.3, 0.3), 1.0
 _TEMPERATURE = 0.05  # of the cosines; also the entropy of the transport
 _MOVED = 0.7  # share of the doubted that is transported; 0.4 to 0.9 hardly differ

@@ -21,7 +21,7 @@ from l2rm_jax.judging.transport import plan_blocks, transport, transport_of
 DOUBTED = 0.5  # a unit with a higher posterior is rematched
 # Units of one problem. Up to `GROUP`, costs are a matrix (some 0.4 GB). Up to `WHOLE`, they are
 # made block by block. More units are divided into groups.
-GROUP, WHOLE = 4096, 20_000
+GROUP, WHOLE = 4096, 12_000
 _EPSILON = 0.02  # entropy of the transport; the cost is 1 - cosine
 _SMALLEST_SHARE = 0.1  # of a unit: what goes to an image in smaller shares is dropped
 
