@@ -32,6 +32,7 @@ PAGES = (
     "experiments/results/SMALLER.md",
     "experiments/bench/README.md",
     "l2rm_jax/audit/README.md",
+    "l2rm_jax/audit/SCALE.md",
     "l2rm_jax/judging/README.md",
     "l2rm_jax/devices/README.md",
     "l2rm_jax/models/pretrained/README.md",

@@ -19,7 +19,6 @@ from experiments.papers import (
     plot_rates,
     plot_rematched,
     plot_rho,
-    plot_similarities,
 )
 from experiments.papers.rematching import Alignment, Rematched
 from l2rm_jax import config as defaults
@@ -251,19 +250,3 @@ def test_plan_of_a_run(tmp_path):
 def test_save_writes_a_picture(tmp_path):
     figure.save(plot_rates.plot(rows_of(rsum=[300])), tmp_path / "new", "rates")
     assert Path(tmp_path / "new" / "rates.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_kinds_of_similarities():
-    """Pairs 0 and 1 are of image 0, 2 of image 1; the captions of images 0 and 1 are swapped."""
-    pairs = SimpleNamespace(caption_image=np.array([0, 0, 1]), stored_image=np.array([0, 1, 0]))
-    rows = np.array([[0, 1, 2], [1, 2, 0], [2, 0, 1]])  # the captions of each pair's batch
-    found = np.argmax(plot_similarities.kinds(pairs, rows), axis=0)
-    true_positive, false_positive, true_negative, false_negative = range(4)
-    np.testing.assert_array_equal(
-        found,
-        [
-            [true_positive, false_negative, true_negative],
-            [false_positive, false_negative, true_negative],
-            [false_positive, false_negative, false_negative],
-        ],
-    )
