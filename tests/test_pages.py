@@ -93,7 +93,9 @@ def test_broken_links_are_seen():
 # Commands.
 
 
-IMPORTS_ALL = ROOT / "experiments" / "README.md"  # its commands are those of all scripts
+# Their commands are those of all scripts, or of large suites.
+LONG = {ROOT / "experiments" / page for page in ("README.md", "RESULTS.md", "results/README.md")}
+LONG.add(ROOT / "l2rm_jax" / "ot" / "MEASURED.md")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ IMPORTS_ALL = ROOT / "experiments" / "README.md"  # its commands are those of al
         pytest.param(
             page,
             id=str(page.relative_to(ROOT)),
-            marks=pytest.mark.slow if page == IMPORTS_ALL else (),
+            marks=pytest.mark.slow if page in LONG else (),
         )
         for page in PAGES
     ],

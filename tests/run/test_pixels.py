@@ -232,6 +232,7 @@ def test_a_learned_scale_starts_at_that_of_the_model(tmp_path, kind, method, siz
     assert {name: float(value) for name, value in learned.items()} == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_check_describes_the_pictures(tmp_path):
     data = write_pixels(tmp_path / "data")
     pixels = np.load(data / "train_pixels.npy")
@@ -245,6 +246,7 @@ def test_check_describes_the_pictures(tmp_path):
     assert re.search(r"repeated images +1: 5 = 4", report)
 
 
+@pytest.mark.slow
 def test_data_that_do_not_fit_are_refused(tmp_path):
     data = write_pixels(tmp_path / "data")
     read = partial(read_data, workdir=tmp_path / "none")
