@@ -27,14 +27,13 @@ from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.errors import ConfigError, DataError, named_errors
 from l2rm_jax.executors import HERE, Executor
-from l2rm_jax.importing.importer import import_data
+from l2rm_jax.importing.importer import IDENTITY, WORK, check_identity, import_data
 from l2rm_jax.importing.rejected import FILE as REJECTED
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.version import __version__
 
 SPLIT = "train"  # a shard has no splits
-_WORK, _IDENTITY = "work", "import.json"
 LoadEncoder = Callable[[str, str | None], Encoder]
 
 
@@ -60,9 +59,11 @@ def import_by_file(
     _, files = find_files(Path(request.source))
     _check(request, files)
     out = request.partial
-    (out / _WORK).mkdir(parents=True, exist_ok=True)
+    (out / WORK).mkdir(parents=True, exist_ok=True)
     with locked_directory(out, "imports into"):
-        _check_identity(request, files)
+        identity = _identity(request, files)
+        check_identity(out, identity)
+        replace_file(out / WORK / IDENTITY, json.dumps(identity).encode())
         records = []
         calls = ((number, str(file), request, load_encoder) for number, file in enumerate(files))
         with progress_bar(len(files), "importing", unit="files") as bar:
@@ -72,7 +73,7 @@ def import_by_file(
         record = _summed(request, files, records)
         text = json.dumps(record, indent=2, ensure_ascii=False)
         replace_file(out / DATASET_FILE, f"{text}\n".encode())
-        shutil.rmtree(out / _WORK)
+        shutil.rmtree(out / WORK)
         out.rename(request.out)
     return record
 
@@ -82,11 +83,11 @@ def import_file(
 ) -> dict[str, Any]:
     """Import one file of a source as a shard, unless that is done; returns what is known of it."""
     out = request.partial
-    done = out / _WORK / f"{number:05}.json"
+    done = out / WORK / f"{number:05}.json"
     if done.exists():
         return json.loads(done.read_bytes())
     own = replace(
-        request, source=source, out=out / _WORK / f"{number:05}", split="1,0,0", max_rejected=1.0
+        request, source=source, out=out / WORK / f"{number:05}", split="1,0,0", max_rejected=1.0
     )
     own = replace(own, pictures=request.pictures or str(_base(request.source, source)))
     if not own.out.exists():
@@ -157,24 +158,15 @@ def _check(request: Request, files: Sequence[Path]) -> None:
         raise ConfigError("--shards: a shard holds vectors, expected no encoder of pixels")
 
 
-def _check_identity(request: Request, files: Sequence[Path]) -> None:
-    """Check that work in progress is of the same request and the same files."""
-    asked = {
+def _identity(request: Request, files: Sequence[Path]) -> dict[str, Any]:
+    """All that the shards depend on: work in progress goes on only if it is equal."""
+    return {
         "l2rm_jax": __version__,
         "files": [[str(file.absolute()), file.stat().st_size] for file in files],
         "pictures": request.pictures,
         "columns": [request.image_column, *request.caption_columns],
         "encoder": request.encoder,
     }
-    file = request.partial / _WORK / _IDENTITY
-    known = json.loads(file.read_bytes()) if file.exists() else asked
-    if names := [name for name in asked if known.get(name) != asked[name]]:
-        raise ConfigError(
-            f"{request.partial}: holds another import in progress (it differs in "
-            f"{', '.join(names)}), expected the same command again, or another --out",
-            hint=f"rm -r {request.partial}",
-        )
-    replace_file(file, json.dumps(asked).encode())
 
 
 def _summed(

@@ -31,7 +31,7 @@ from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.vectors import open_vectors
 from l2rm_jax.version import __version__
 
-_WORK, _IDENTITY = "work", "import.json"
+WORK, IDENTITY = "work", "import.json"
 
 
 def import_data(
@@ -54,14 +54,14 @@ def import_data(
       ConfigError: flags contradict each other or the source, or another import is in progress.
     """
     request.check()
-    work, is_new = request.partial / _WORK, not request.partial.exists()
+    work, is_new = request.partial / WORK, not request.partial.exists()
     work.mkdir(parents=True, exist_ok=True)
     with locked_directory(request.partial, "imports into"):
         rejected = Rejected(request.partial, request.max_rejected)
         with _removed_if_refused(request.partial, is_new):
             plan = read_plan(request, work, rejected)
             missing = find_missing(plan)
-            _check_identity(request.partial, _identity(request, plan))
+            check_identity(request.partial, _identity(request, plan))
         if not (request.partial / DATASET_FILE).exists():  # else `rejected.csv` is complete
             rejected.check(len(plan.pairs.row))
             check_missing(plan, missing, request)
@@ -70,8 +70,8 @@ def import_data(
         identity = {**_identity(request, plan), "encoder": encoder and encoder.describe()}
         record = _finished_record(request.partial, identity)
         if record is None:
-            _check_identity(request.partial, identity)
-            replace_file(work / _IDENTITY, json.dumps(identity).encode())
+            check_identity(request.partial, identity)
+            replace_file(work / IDENTITY, json.dumps(identity).encode())
             record = _write(request, plan, encoder, rejected, identity)
             # The last file: with it, only its name is missing.
             text = json.dumps(record, indent=2, ensure_ascii=False)
@@ -134,8 +134,13 @@ def _finished_record(partial: Path, identity: dict[str, Any]) -> dict[str, Any] 
     return record
 
 
-def _check_identity(partial: Path, identity: dict[str, Any]) -> None:
-    file = partial / _WORK / _IDENTITY
+def check_identity(partial: Path, identity: dict[str, Any]) -> None:
+    """Check that work in progress, if there is any, is of the same import.
+
+    Raises:
+      ConfigError: names what it differs in.
+    """
+    file = partial / WORK / IDENTITY
     known = json.loads(file.read_bytes()) if file.exists() else None
     now = json.loads(json.dumps(identity))
     names = [name for name in now if known is not None and known.get(name) != now[name]]
@@ -159,7 +164,7 @@ def _write(
     identity: dict[str, Any],
 ) -> dict[str, Any]:
     """Encode, split and write all files but `dataset.json`, whose content is returned."""
-    out, work, pairs = request.partial, request.partial / _WORK, plan.pairs
+    out, work, pairs = request.partial, request.partial / WORK, plan.pairs
     images = image_features(plan, encoder, work, rejected)
     pairs = pairs.take(images.is_right[pairs.image])
     if plan.caption_vectors is not None:

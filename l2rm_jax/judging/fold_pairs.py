@@ -4,6 +4,7 @@ Within a fold, images and captions stand in the order of the hashes of their con
 drawn does not depend on the order of the data.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -58,23 +59,31 @@ class Part(NamedTuple):
     wrong: Int[np.ndarray, "m k"]
 
 
-def part_of(here: FoldPairs, places: Int[np.ndarray, " m"]) -> tuple[Part, Int[np.ndarray, " n"]]:
-    """Return some images of a fold with all their pairs, and the places of these in the fold.
+def part_of(here: FoldPairs, places: Int[np.ndarray, " m"]) -> Part:
+    """Return some images of a fold with all their pairs; `places` are those in `here.images`."""
+    [(part, _)] = parts_of(here, [places])
+    return part
+
+
+def parts_of(
+    here: FoldPairs, pieces: Iterable[Int[np.ndarray, " m"]]
+) -> Iterator[tuple[Part, Int[np.ndarray, " n"]]]:
+    """Yield parts of a fold, each with the places of its pairs in the fold.
 
     Args:
       here: the fold.
-      places: of the images in `here.images`; no place twice.
+      pieces: places in `here.images` of the images of each part; no place twice.
     """
     counts = np.bincount(here.position, minlength=len(here.images))
-    first, count = (np.cumsum(counts) - counts)[places], counts[places]
-    position = np.repeat(np.arange(len(places)), count)
-    at = np.arange(len(position)) - (np.cumsum(count) - count)[position] + first[position]
+    starts = np.cumsum(counts) - counts
     reference = np.full(len(here.images), -1)
     reference[here.references] = np.arange(len(here.references))
-    part = Part(
-        here.pairs[at], here.images[places], position, reference[places], here.wrong[places]
-    )
-    return part, at
+    for places in pieces:
+        count = counts[places]
+        position = np.repeat(np.arange(len(places)), count)
+        at = np.arange(len(position)) + (starts[places] - np.cumsum(count) + count)[position]
+        images, wrong = here.images[places], here.wrong[places]
+        yield Part(here.pairs[at], images, position, reference[places], wrong), at
 
 
 def fold_pairs(

@@ -191,7 +191,7 @@ def compare_fold(
       model: one that has not seen these pairs.
       update: called with the number of pairs that a block has compared.
     """
-    part = part_of(here, np.arange(len(here.images)))[0]
+    part = part_of(here, np.arange(len(here.images)))
     return compare(part, compare_references(here, model), model, update)
 
 

@@ -109,13 +109,13 @@ def neighbour_references(
     caption_mean = [_mean(space, some.pairs) for space in spaces]
     of_image = _Centred(images, image_mean)
     of_caption = [_Centred(*each) for each in zip(spaces, caption_mean, strict=True)]
-    own = part_of(here, here.references)[0]
+    own = part_of(here, here.references)
     counts = np.bincount(own.position)
     group, vectors = image_group[own.images], of_image[own.images]
     image_trust = (np.bincount(own.position, trust(own)) / counts).astype(np.float32)
     sample = here.pairs[here.captions]
     of_sample = here.images[here.position[here.captions]]
-    with_sample = part_of(here, np.unique(here.position[here.captions]))[0]
+    with_sample = part_of(here, np.unique(here.position[here.captions]))
     order = np.argsort(with_sample.pairs)
     at = order[np.searchsorted(with_sample.pairs, sample, sorter=order)]
     sample_vectors = of_image[of_sample]

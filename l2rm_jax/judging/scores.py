@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float32, Int
 
-from l2rm_jax.judging.fold_pairs import FoldPairs, Part, part_of
+from l2rm_jax.judging.fold_pairs import FoldPairs, Part, parts_of
 from l2rm_jax.judging.information import (
     Information,
     Model,
@@ -149,11 +149,11 @@ def fold_tasks(
       Each task, and the places of its pairs in the fold.
     """
     order, ranks = np.argsort(here.images), similar_ranks(len(here.images), seed)
-    tasks = []
-    for places in np.array_split(order, -(-len(here.pairs) // _PAIRS)):
-        part, at = part_of(here, places)
-        tasks.append((ScoreTask(part, image_group[part.images], ranks[places]), at))
-    return tasks
+    pieces = np.array_split(order, -(-len(here.pairs) // _PAIRS))
+    return [
+        (ScoreTask(part, image_group[part.images], ranks[places]), at)
+        for places, (part, at) in zip(pieces, parts_of(here, pieces), strict=True)
+    ]
 
 
 def score_part(
