@@ -182,14 +182,13 @@ def _search(command: Command) -> None:
 def _audit(command: Command) -> None:
     from l2rm_jax.audit import command as audit
 
-    workdir, out = command["workdir"], command["out"]
+    workdir, out, place = command["workdir"], command["out"], place_of(command)
     if not out:
         raise missing_flag_error("out", command.mode)
     if workdir and command.config_name is not None:
         raise ConfigError("--config: found with a run, which is audited with its own config")
     if command.is_built_in and not workdir:
         _log.info("no config, no data: auditing scenes, the built-in data set")
-    place = place_of(command)
     if workdir:
         found = audit.audit_run(workdir, out, command.changes, place)
     else:

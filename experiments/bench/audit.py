@@ -6,8 +6,8 @@ python -m experiments.bench.audit --pairs=100000 --executor=local,ray --workers=
 
 Each size is audited in a process of its own. A fifth of the pairs is mismatched. The row has the
 seconds of the audit and of writing its files, the processor time of both, a hash of all that was
-found, and the most memory of the process, without the pages of files that it maps; time and memory
-are without those of the workers of Ray. --csv writes the rows.
+found, and the peak memory of the process, without the pages of files that it maps. Ray's workers
+are not counted. --csv writes the rows.
 """
 
 import argparse

@@ -2,12 +2,11 @@
 
 python -m experiments.machines.judging --measured=audit_cost.csv --csv=audit_scale.csv
 
-`experiments.bench.audit` measures two sizes of 512 dimensions. The processor time of the stages
-that look at each row once, and the memory of the process that joins the parts, grow in proportion;
-what remains is constant. The search for near duplicates compares an image with as many others as
-the square root of all: its time beyond that of the larger size measured is operations over --rate,
-those of a matrix product in float32 on one core, which is measured here. The
-first row is the larger size as it was measured, the second as many pairs as the memory allows.
+`experiments.bench.audit` measures two sizes of 512 dimensions. A straight line through them gives
+processor time and memory at other sizes. Only the search for near duplicates grows faster: it
+compares each image with about √pairs others. That extra time is its operations divided by --rate,
+the speed of a float32 matrix product on one core, which this script measures. The first row is the
+larger size as it was measured, the second the number of pairs that fit in memory.
 
     processor time = constant + slope * pairs + 4 * dimensions * pairs * (√pairs - √measured) / rate
 """

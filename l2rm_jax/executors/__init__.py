@@ -4,7 +4,7 @@ A part is a call of a pure function of arrays or files. Its size depends on the 
 gives the same bytes wherever it runs, and again after a worker has died.
 
 * `executor` says what computes parts; `HERE` is this process.
-* `workers` are those of Ray; `place` opens the executor that a user asks for.
+* `workers` runs parts on Ray; `place` opens the executor that a user asks for.
 
 May import `errors`.
 """
