@@ -4,6 +4,7 @@ Python's own `KeyboardInterrupt` is not enough: raised within a callback of a li
 and lost, or aborts the process; and while a library computes, it is not raised at all.
 """
 
+import atexit
 import contextlib
 import os
 import shlex
@@ -66,6 +67,9 @@ def begin_work(line: str) -> None:
       line: what the program ends with; it says what is kept, and what to do next.
     """
     _State.line, _State.is_working = line, True
+    # While Python ends, nothing is left to stop; it would hand the signal back to the system, which
+    # ends a process whose work is done without a word and with another status.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 def end_work() -> str:

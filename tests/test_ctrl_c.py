@@ -83,6 +83,19 @@ def test_work_removes_its_unfinished_files():
     assert (output, errors) == ("removed\n", "stopped by Ctrl-C; all is kept\n")
 
 
+def test_a_program_whose_work_is_done_ends_as_it_would():
+    """Python gives the signal back to the system before it deletes the modules."""
+    code = (
+        "import os, signal; from l2rm_jax import ctrl_c\n"
+        "ctrl_c.handle_ctrl_c(); ctrl_c.begin_work('stopped by Ctrl-C; all is kept')\n"
+        "class Last:\n"
+        "    def __del__(self, kill=os.kill, process=os.getpid()): kill(process, 2)\n"
+        "last = Last(); print('done')"
+    )
+    process = start(code)
+    assert process.communicate() == ("done\n", "") and process.returncode == 0
+
+
 def test_a_program_in_the_background_goes_on_ignoring_it():
     code = (
         "import os, signal; from l2rm_jax.ctrl_c import handle_ctrl_c\n"

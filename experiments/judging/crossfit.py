@@ -208,11 +208,8 @@ def judge_in_sample(config: ConfigDict, train: PairDataset) -> Judgement:
     def detect(task: Task) -> Scorer:
         images, captions, stored, *_ = task.pairs
         model = fit_weighted(images, captions, stored, np.ones(len(stored), np.float32))
-
-        def model_of(fold: int) -> Model:
-            return Model(cca_similarity(model, images, captions, task.drawn[fold]))
-
-        return Scorer("in sample", model_of)
+        similarity = cca_similarity(model, images, captions)
+        return Scorer("in sample", lambda _: Model(similarity))
 
     return judge_pairs(judged_pairs(config.data, train), detect, name="in sample", folds=FOLDS)
 
