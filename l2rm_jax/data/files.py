@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from l2rm_jax.errors import ConfigError, DataError, first_line
+from l2rm_jax.errors import ConfigError, DataError, L2RMError, first_line
 
 _FLAGS = {"directory": "out", "page": "html"}  # of the command line, by what they name
 
@@ -134,6 +134,17 @@ def new_directory(path: Path) -> Iterator[Path]:
     unfinished.mkdir(parents=True)
     yield unfinished
     os.replace(unfinished, path)
+
+
+@contextlib.contextmanager
+def removed_if_refused(partial: Path, is_new: bool) -> Iterator[None]:
+    """Remove the directory of work, if it is new, where an error of this library ends the block."""
+    try:
+        yield
+    except L2RMError:
+        if is_new:
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 @contextlib.contextmanager

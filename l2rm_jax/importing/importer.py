@@ -1,11 +1,10 @@
 """The import: read the source, encode, split, write, and give the directory its name."""
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,14 @@ import numpy as np
 
 from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.encoders.pixels import PIXELS
-from l2rm_jax.data.files import locked_directory, open_array, replace_file
+from l2rm_jax.data.files import (
+    locked_directory,
+    open_array,
+    removed_if_refused,
+    replace_file,
+)
 from l2rm_jax.data.record import DATASET_FILE
-from l2rm_jax.errors import ConfigError, DataError, L2RMError
+from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import splits, writing
 from l2rm_jax.importing.features import (
     finite_captions,
@@ -58,14 +62,14 @@ def import_data(
     work.mkdir(parents=True, exist_ok=True)
     with locked_directory(request.partial, "imports into"):
         rejected = Rejected(request.partial, request.max_rejected)
-        with _removed_if_refused(request.partial, is_new):
+        with removed_if_refused(request.partial, is_new):
             plan = read_plan(request, work, rejected)
             missing = find_missing(plan)
             check_identity(request.partial, _identity(request, plan))
         if not (request.partial / DATASET_FILE).exists():  # else `rejected.csv` is complete
             rejected.check(len(plan.pairs.row))
             check_missing(plan, missing, request)
-        with _removed_if_refused(request.partial, is_new):
+        with removed_if_refused(request.partial, is_new):
             encoder = (load_encoder or _load_encoder)(request) if request.is_encoded else None
         identity = {**_identity(request, plan), "encoder": encoder and encoder.describe()}
         record = _finished_record(request.partial, identity)
@@ -81,17 +85,6 @@ def import_data(
         shutil.rmtree(work)
         request.partial.rename(request.out)
     return record
-
-
-@contextlib.contextmanager
-def _removed_if_refused(partial: Path, is_new: bool) -> Iterator[None]:
-    """Remove the directory of work, if it is new, where an error of this library ends the block."""
-    try:
-        yield
-    except L2RMError:
-        if is_new:
-            shutil.rmtree(partial)
-        raise
 
 
 def _load_encoder(request: Request) -> Encoder:

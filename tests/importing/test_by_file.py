@@ -55,7 +55,7 @@ def test_each_file_becomes_a_shard_and_no_row_is_lost(request_of_tars, tmp_path)
     record = import_by_file(request_of_tars, load)
     assert record["rows"] == {"read": 15, "captions": 15, "written": 14, "rejected": 1}
     assert json.loads((tmp_path / "out" / "dataset.json").read_text()) == record
-    inputs = inputs_of_shards(tmp_path / "out")
+    inputs = inputs_of_shards(tmp_path / "out", tmp_path / "copies")
     kept = [number for number in range(TARS * EACH) if number != 7]
     assert inputs.ids == [f"{number:03}.png" for number in kept]
     assert inputs.pairs.texts == [captions_of(number)[0] for number in kept]
@@ -79,7 +79,7 @@ def test_shards_hold_what_an_import_of_all_files_at_once_holds(request_of_tars, 
     import_by_file(request_of_tars, load)
     whole = replace(request_of_tars, out=tmp_path / "whole", split="1,0,0")
     import_data(whole, lambda request: PixelEncoder())
-    inputs, rows = inputs_of_shards(tmp_path / "out"), np.arange(14)
+    inputs, rows = inputs_of_shards(tmp_path / "out", tmp_path / "copies"), np.arange(14)
     np.testing.assert_array_equal(
         inputs.pairs.images[rows], np.load(tmp_path / "whole" / "train_ims.npy")
     )
