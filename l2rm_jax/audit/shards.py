@@ -52,7 +52,8 @@ def inputs_of_shards(directory: str | Path, copies: Path) -> Inputs:
     texts = columns.get(CAPTION) and [text or "" for text in columns[CAPTION]]
     name = name_column(list(columns))
     names = list(map(str, columns[name] if name else range(rows_of(shards.images).shape[0])))
-    pair_image, first = _images_of(columns.get(DIGEST, names))
+    keys = [key or name for key, name in zip(columns.get(DIGEST, names), names, strict=True)]
+    pair_image, first = _images_of(keys)
     ids = [names[row] for row in first] if name else list(map(str, range(len(first))))
     hash_names(digest, pair_image, texts, ids, None)
     images = rows_of(shards.images, first if len(first) < len(names) else None)

@@ -137,6 +137,8 @@ def open_shards(directory: str | Path, copies: Path) -> Shards:
                 f"{caption.name}: found {len(caption.array):,} rows, expected "
                 f"{len(image.array):,}, as {Path(image.name).name} has",
             )
+    for file, image in zip(metadata.values(), images, strict=bool(metadata)):
+        problems.attempt(_check_rows, file, image)
     problems.raise_all()
     return Shards(images, captions, tuple(metadata.values()))
 
@@ -161,8 +163,7 @@ def read_columns(shards: Shards) -> dict[str, list[Any]]:
       `[rows]` each, by the name of the column.
 
     Raises:
-      DataError: a file lacks a column of the first one, or has another number of rows than vectors;
-        lists every problem.
+      DataError: a file lacks a column of the first one; lists every problem.
       ConfigError: the package pyarrow is missing.
     """
     if not shards.metadata:
@@ -171,12 +172,11 @@ def read_columns(shards: Shards) -> dict[str, list[Any]]:
     names = open_parquet(shards.metadata[0]).schema_arrow.names
     wanted = [each for each in (CAPTION, name_column(names), DIGEST) if each in names]
     found: dict[str, list[Any]] = {name: [] for name in wanted}
-    for file, shard in zip(shards.metadata, shards.images, strict=True):
+    for file in shards.metadata:
         table = open_parquet(file)
         if lost := set(wanted) - set(table.schema_arrow.names):
             problems.attempt(_refuse, f"{file}: no column {', '.join(sorted(lost))}")
             continue
-        problems.attempt(check_rows, file, table.metadata.num_rows, shard)
         columns = table.read(wanted)
         for name in wanted:
             found[name] += columns[name].to_pylist()
@@ -184,12 +184,8 @@ def read_columns(shards: Shards) -> dict[str, list[Any]]:
     return found
 
 
-def check_rows(file: Path, rows: int, shard: Shard) -> None:
-    """Check that metadata have as many rows as the vectors beside them.
-
-    Raises:
-      DataError: they do not.
-    """
+def _check_rows(file: Path, shard: Shard) -> None:
+    rows = open_parquet(file).metadata.num_rows
     if rows != len(shard.array):
         raise DataError(f"{file}: found {rows:,} rows, expected {len(shard.array):,}, as vectors")
 

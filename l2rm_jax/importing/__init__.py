@@ -2,7 +2,8 @@
 
 * `request` is what the flags ask for, `importer` does it, `command` is the mode of the
   command line.
-* `plan` reads a source up to pairs, with `sources`, `columns`, `pairs` and `rejected`.
+* `plan` reads a source up to pairs, with `sources`, `columns`, `pairs` and `rejected`; `of_shards`
+  does so for vectors in shards.
 * `sources` opens what the user has: `records` and `delimited` read tables of text, `json_rows`
   JSON, `samples` archives and directories of files; `texts` knows encodings, `names` usual names.
 * `cells` says what captions a cell holds, `pictures` what name or bytes, `splits` which split.

@@ -1,6 +1,6 @@
 """Import file by file: each file of the source becomes a shard of vectors, wherever it is encoded.
 
-The layout is that of clip-retrieval, which `l2rm audit` reads (`audit/shards.py`). A shard that is
+The layout is that of clip-retrieval, which `l2rm audit` reads (`data/shards.py`). A shard that is
 done is never computed again; one that was stopped goes on where its import was.
 """
 
@@ -25,6 +25,7 @@ from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.files import locked_directory, replace_array, replace_file
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.record import DATASET_FILE
+from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.errors import ConfigError, DataError, named_errors
 from l2rm_jax.executors import HERE, Executor
 from l2rm_jax.importing.importer import IDENTITY, WORK, check_identity, import_data
@@ -56,6 +57,8 @@ def import_by_file(
       ConfigError: flags contradict each other or the source, or another import is in progress.
     """
     request.check()
+    if request.has_shards:
+        raise ConfigError(f"--shards: {request.source} has vectors in shards already")
     _, files = find_files(Path(request.source))
     _check(request, files)
     out = request.partial
@@ -117,11 +120,13 @@ def _write_shard(imported: Path, out: Path, number: int, source: str) -> None:
         folder.mkdir(exist_ok=True)
         replace_array(folder / f"{name}_{number:05}.npy", array)
     names = np.array(read_image_ids(imported, SPLIT, len(images)), object)[image]
+    digests = [each.tobytes().hex() for each in np.load(imported / f"{SPLIT}_digests.npy")]
     columns = {
         "image_path": names.tolist(),
         "caption": read_captions(imported, SPLIT),
         "file": [Path(source).name] * len(image),
         "row": np.load(imported / f"{SPLIT}_rows.npy"),
+        DIGEST: [digests[row] for row in image],
     }
     written = io.BytesIO()
     parquet.write_table(pa.table(columns), written)

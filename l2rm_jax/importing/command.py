@@ -51,7 +51,11 @@ def _encoder(name: str, tokens: str | None) -> "Encoder":
 
 
 _FLAGS = (
-    Flag("source", "PATH", "a .csv, .tsv, .txt, .json, .parquet or .tar file, or a directory"),
+    Flag(
+        "source",
+        "PATH",
+        "a .csv, .tsv, .txt, .json, .parquet or .tar file, or a directory, also of shards",
+    ),
     Flag(
         "pictures",
         "DIR",

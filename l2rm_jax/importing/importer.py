@@ -27,6 +27,7 @@ from l2rm_jax.importing.features import (
     reject_pairs,
     write_caption_vectors,
 )
+from l2rm_jax.importing.of_shards import plan_of_shards
 from l2rm_jax.importing.pairs import Pairs
 from l2rm_jax.importing.plan import Plan, check_missing, find_missing, hash_pairs, read_plan
 from l2rm_jax.importing.rejected import Rejected
@@ -63,7 +64,8 @@ def import_data(
     with locked_directory(request.partial, "imports into"):
         rejected = Rejected(request.partial, request.max_rejected)
         with removed_if_refused(request.partial, is_new):
-            plan = read_plan(request, work, rejected)
+            read = plan_of_shards if request.has_shards else read_plan
+            plan = read(request, work, rejected)
             missing = find_missing(plan)
             check_identity(request.partial, _identity(request, plan))
         if not (request.partial / DATASET_FILE).exists():  # else `rejected.csv` is complete
@@ -71,7 +73,8 @@ def import_data(
             check_missing(plan, missing, request)
         with removed_if_refused(request.partial, is_new):
             encoder = (load_encoder or _load_encoder)(request) if request.is_encoded else None
-        identity = {**_identity(request, plan), "encoder": encoder and encoder.describe()}
+        described = encoder.describe() if encoder else plan.encoder
+        identity = {**_identity(request, plan), "encoder": described}
         record = _finished_record(request.partial, identity)
         if record is None:
             check_identity(request.partial, identity)
@@ -109,6 +112,7 @@ def _identity(request: Request, plan: Plan) -> dict[str, Any]:
         "pictures": os.path.abspath(request.pictures) if request.pictures else None,
         "rows": hash_pairs(plan.pairs),
         **arrays,
+        **({"shards": plan.files} if plan.files else {}),
         "split": request.split,
         "seed": request.seed,
     }
@@ -177,6 +181,7 @@ def _write(
     with_captions = not plan.is_gallery
     with_rows = plan.source is not None
     writing.write_texts(out, pairs, layout, with_rows=with_rows, with_captions=with_captions)
+    writing.write_digests(out, images.digest, layout)
     return {
         "l2rm_jax": __version__,
         "fingerprint": _fingerprint(identity),
