@@ -23,6 +23,7 @@ from l2rm_jax.audit.review import read_decisions
 from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.data.files import (
     check_new,
+    check_work,
     locked_directory,
     removed_if_refused,
     replace_file,
@@ -164,7 +165,9 @@ def _audit(config: ConfigDict, workdir: str | Path | None, out: Path, place: Pla
         inputs = _read(config, workdir, settings, place, work)
     work.mkdir(parents=True, exist_ok=True)
     with locked_directory(partial_out, "audits into"):
-        _check_identity(work, _identity(inputs, config))
+        identity = _identity(inputs, config)
+        check_work(work / _IDENTITY, identity, "audit")
+        replace_file(work / _IDENTITY, json.dumps(identity).encode())
         judgement = _of_run(inputs, workdir) or _judge(config, inputs, work, place)
         for leftover in partial_out.iterdir():  # files of an audit that was stopped while it wrote
             if leftover != work:
@@ -276,19 +279,3 @@ def _identity(inputs: Inputs, config: ConfigDict) -> dict[str, Any]:
     judged = config.judgement.to_dict()
     settings = {"top": config.audit.top, "seed": config.seed}
     return {"l2rm_jax": __version__, "inputs": inputs.digest, **judged, **settings}
-
-
-def _check_identity(work: Path, identity: dict[str, Any]) -> None:
-    file = work / _IDENTITY
-    try:
-        known = json.loads(file.read_bytes()) if file.exists() else identity
-    except ValueError:
-        known = {}
-    if known != identity:
-        names = [name for name in identity if known.get(name) != identity[name]]
-        raise ConfigError(
-            f"{work.parent}: holds another audit in progress (it differs in {', '.join(names)}), "
-            "expected the same command again, or another --out",
-            hint=f"rm -r {work.parent}",
-        )
-    replace_file(file, json.dumps(identity).encode())

@@ -6,18 +6,15 @@ it, are captions of one image, whose vector is that of the first.
 """
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int
 
 from l2rm_jax.audit.inputs import Inputs, hash_names
 from l2rm_jax.data.shards import (
     CAPTION,
-    DIGEST,
     Shard,
-    name_column,
+    images_of_rows,
     open_shards,
     read_columns,
     rows_of,
@@ -48,15 +45,11 @@ def inputs_of_shards(directory: str | Path, copies: Path) -> Inputs:
         for shard in side:
             problems.attempt(_hash_shard, digest, shard)
     problems.raise_all()
-    columns = read_columns(shards)
+    columns, count = read_columns(shards.metadata), rows_of(shards.images).shape[0]
     texts = columns.get(CAPTION) and [text or "" for text in columns[CAPTION]]
-    name = name_column(list(columns))
-    names = list(map(str, columns[name] if name else range(rows_of(shards.images).shape[0])))
-    keys = [key or name for key, name in zip(columns.get(DIGEST, names), names, strict=True)]
-    pair_image, first = _images_of(keys)
-    ids = [names[row] for row in first] if name else list(map(str, range(len(first))))
+    ids, pair_image, first = images_of_rows(columns, count)
     hash_names(digest, pair_image, texts, ids, None)
-    images = rows_of(shards.images, first if len(first) < len(names) else None)
+    images = rows_of(shards.images, first if len(first) < count else None)
     return Inputs(
         name=str(directory),
         pairs=Pairs(
@@ -72,15 +65,6 @@ def inputs_of_shards(directory: str | Path, copies: Path) -> Inputs:
         truth=None,
         digest=digest.hexdigest(),
     )
-
-
-def _images_of(
-    keys: Sequence[str],
-) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " images"]]:
-    """The image of each row, counted in the order of the rows, and the first row of each image."""
-    number: dict[str, int] = {}
-    pair_image = np.array([number.setdefault(key, len(number)) for key in keys])
-    return pair_image, np.unique(pair_image, return_index=True)[1]
 
 
 def _hash_shard(digest: "hashlib.blake2b", shard: Shard) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import io
 import itertools
+import json
 import math
 import os
 import shlex
@@ -11,6 +12,7 @@ import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -145,6 +147,35 @@ def removed_if_refused(partial: Path, is_new: bool) -> Iterator[None]:
         if is_new:
             shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def check_work(file: Path, identity: Mapping[str, Any], what: str) -> None:
+    """Check that work in progress, if there is any, is of the same command.
+
+    Args:
+      file: where the identity of the work is kept, in a directory of `NAME.partial`.
+      identity: all that the result depends on.
+      what: what is in progress, for the message: "import".
+
+    Raises:
+      ConfigError: names what it differs in.
+    """
+    now = json.loads(json.dumps(identity))
+    try:
+        known = json.loads(file.read_bytes()) if file.exists() else now
+    except ValueError:
+        known = {}
+    if names := [name for name in now if known.get(name) != now[name]]:
+        raise other_work_error(file.parent.parent, what, f"it differs in {', '.join(names)}")
+
+
+def other_work_error(partial: Path, what: str, how: str) -> ConfigError:
+    """The error that a directory holds work in progress of another command."""
+    return ConfigError(
+        f"{partial}: holds another {what} in progress ({how}), expected the same command again, "
+        "or another --out",
+        hint=f"rm -r {partial}",
+    )
 
 
 @contextlib.contextmanager

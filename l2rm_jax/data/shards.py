@@ -10,7 +10,7 @@ numbers in the names of their files.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -156,8 +156,17 @@ def name_column(names: Sequence[str]) -> str | None:
     return next((each for each in _NAMES if each in names), None)
 
 
-def read_columns(shards: Shards) -> dict[str, list[Any]]:
+def metadata_files(directory: Path) -> list[Path]:
+    """The files of metadata beside vectors in `.npy` files, in the order of the shards."""
+    return list(_numbered(directory, METADATA, "parquet").values())
+
+
+def read_columns(files: Sequence[Path], *, with_captions: bool = True) -> dict[str, list[Any]]:
     """Read caption, name and digest of each row, as far as the metadata has these columns.
+
+    Args:
+      files: the metadata of each shard; may be none.
+      with_captions: whether to read captions.
 
     Returns:
       `[rows]` each, by the name of the column.
@@ -166,13 +175,14 @@ def read_columns(shards: Shards) -> dict[str, list[Any]]:
       DataError: a file lacks a column of the first one; lists every problem.
       ConfigError: the package pyarrow is missing.
     """
-    if not shards.metadata:
+    if not files:
         return {}
     problems = Problems()
-    names = open_parquet(shards.metadata[0]).schema_arrow.names
-    wanted = [each for each in (CAPTION, name_column(names), DIGEST) if each in names]
+    names = open_parquet(files[0]).schema_arrow.names
+    usual = [*([CAPTION] if with_captions else []), name_column(names), DIGEST]
+    wanted = [each for each in usual if each in names]
     found: dict[str, list[Any]] = {name: [] for name in wanted}
-    for file in shards.metadata:
+    for file in files:
         table = open_parquet(file)
         if lost := set(wanted) - set(table.schema_arrow.names):
             problems.attempt(_refuse, f"{file}: no column {', '.join(sorted(lost))}")
@@ -182,6 +192,24 @@ def read_columns(shards: Shards) -> dict[str, list[Any]]:
             found[name] += columns[name].to_pylist()
     problems.raise_all()
     return found
+
+
+def images_of_rows(
+    columns: Mapping[str, Sequence[Any]], count: int
+) -> tuple[list[str], Int[np.ndarray, " pairs"], Int[np.ndarray, " images"]]:
+    """Find the rows that show the same image, by the columns that the metadata have.
+
+    Returns:
+      What each image is called, the image of each row, counted in the order of the rows, and the
+      first row of each image.
+    """
+    name = name_column(list(columns))
+    names = list(map(str, columns[name] if name else range(count)))
+    number: dict[str, int] = {}
+    keys = (key or name for key, name in zip(columns.get(DIGEST, names), names, strict=True))
+    pair_image = np.array([number.setdefault(key, len(number)) for key in keys])
+    first = np.unique(pair_image, return_index=True)[1]
+    return [names[row] for row in first], pair_image, first
 
 
 def _check_rows(file: Path, shard: Shard) -> None:

@@ -9,6 +9,7 @@
 * `cells` says what captions a cell holds, `pictures` what name or bytes, `splits` which split.
 * `features` encodes or copies, with `pictures`, `shards` and `vectors`; `splits` and `writing`
   make the directory; `by_file` makes a shard of each file of the source instead.
+* `kept` copies the samples of archives that an audit keeps.
 
 What turns photographs and captions into features is in `data.encoders`. May import `command_line`,
 `run`, `data` and what is below them.

@@ -22,13 +22,13 @@ from pyarrow import parquet
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.encoders.encoder import Encoder
-from l2rm_jax.data.files import locked_directory, replace_array, replace_file
+from l2rm_jax.data.files import check_work, locked_directory, replace_array, replace_file
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.errors import ConfigError, DataError, named_errors
 from l2rm_jax.executors import HERE, Executor
-from l2rm_jax.importing.importer import IDENTITY, WORK, check_identity, import_data
+from l2rm_jax.importing.importer import IDENTITY, WHAT, WORK, import_data
 from l2rm_jax.importing.rejected import FILE as REJECTED
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import find_files
@@ -65,7 +65,7 @@ def import_by_file(
     (out / WORK).mkdir(parents=True, exist_ok=True)
     with locked_directory(out, "imports into"):
         identity = _identity(request, files)
-        check_identity(out, identity)
+        check_work(out / WORK / IDENTITY, identity, WHAT)
         replace_file(out / WORK / IDENTITY, json.dumps(identity).encode())
         records = []
         calls = ((number, str(file), request, load_encoder) for number, file in enumerate(files))
@@ -199,7 +199,11 @@ def _summed(
         )
     return {
         "l2rm_jax": __version__,
-        "source": {"path": str(Path(request.source).absolute()), "files": len(files)},
+        "source": {
+            "path": str(Path(request.source).absolute()),
+            "files": len(files),
+            "bytes": sum(file.stat().st_size for file in files),
+        },
         "encoder": first["encoder"],
         "columns": first["columns"],
         "shards": len(files),

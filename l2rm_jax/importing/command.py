@@ -106,6 +106,32 @@ IMPORT = Mode(
 )
 
 
+def _keep(command: Command) -> None:
+    from l2rm_jax.importing.kept import describe_kept, keep_samples
+
+    for name in ("data", "audit", "out"):
+        if not command[name]:
+            raise missing_flag_error(name, command.mode)
+    out = Path(command["out"])
+    with place_of(command).open() as executor:
+        print(describe_kept(keep_samples(command["data"], command["audit"], out, executor), out))
+
+
+KEEP = Mode(
+    "keep",
+    "archives without doubted pairs",
+    "l2rm keep --data=D --audit=A --out=K",
+    (
+        Flag("data", "DIR", "shards, or a directory, that l2rm import made of .tar files"),
+        Flag("audit", "DIR", "what l2rm audit wrote of them"),
+        Flag("out", "DIR", "the new directory of .tar files"),
+        *PLACE,
+    ),
+    _keep,
+    "{out}.partial keeps the finished archives",
+)
+
+
 def _weights(command: Command) -> None:
     from l2rm_jax.data.encoders.packaged import write_packaged
 

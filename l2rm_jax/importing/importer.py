@@ -13,13 +13,15 @@ import numpy as np
 from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.encoders.pixels import PIXELS
 from l2rm_jax.data.files import (
+    check_work,
     locked_directory,
     open_array,
+    other_work_error,
     removed_if_refused,
     replace_file,
 )
 from l2rm_jax.data.record import DATASET_FILE
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import DataError
 from l2rm_jax.importing import splits, writing
 from l2rm_jax.importing.features import (
     finite_captions,
@@ -36,7 +38,7 @@ from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.vectors import open_vectors
 from l2rm_jax.version import __version__
 
-WORK, IDENTITY = "work", "import.json"
+WORK, IDENTITY, WHAT = "work", "import.json", "import"
 
 
 def import_data(
@@ -67,7 +69,7 @@ def import_data(
             read = plan_of_shards if request.has_shards else read_plan
             plan = read(request, work, rejected)
             missing = find_missing(plan)
-            check_identity(request.partial, _identity(request, plan))
+            check_work(work / IDENTITY, _identity(request, plan), WHAT)
         if not (request.partial / DATASET_FILE).exists():  # else `rejected.csv` is complete
             rejected.check(len(plan.pairs.row))
             check_missing(plan, missing, request)
@@ -77,7 +79,7 @@ def import_data(
         identity = {**_identity(request, plan), "encoder": described}
         record = _finished_record(request.partial, identity)
         if record is None:
-            check_identity(request.partial, identity)
+            check_work(work / IDENTITY, identity, WHAT)
             replace_file(work / IDENTITY, json.dumps(identity).encode())
             record = _write(request, plan, encoder, rejected, identity)
             # The last file: with it, only its name is missing.
@@ -127,30 +129,8 @@ def _finished_record(partial: Path, identity: dict[str, Any]) -> dict[str, Any] 
     file = partial / DATASET_FILE
     record = json.loads(file.read_bytes()) if file.exists() else None
     if record is not None and record["fingerprint"] != _fingerprint(identity):
-        raise _other_import_error(partial, "all is imported")
+        raise other_work_error(partial, WHAT, "all is imported")
     return record
-
-
-def check_identity(partial: Path, identity: dict[str, Any]) -> None:
-    """Check that work in progress, if there is any, is of the same import.
-
-    Raises:
-      ConfigError: names what it differs in.
-    """
-    file = partial / WORK / IDENTITY
-    known = json.loads(file.read_bytes()) if file.exists() else None
-    now = json.loads(json.dumps(identity))
-    names = [name for name in now if known is not None and known.get(name) != now[name]]
-    if names:
-        raise _other_import_error(partial, f"it differs in {', '.join(names)}")
-
-
-def _other_import_error(partial: Path, how: str) -> ConfigError:
-    return ConfigError(
-        f"{partial}: holds another import in progress ({how}), expected the same command again, "
-        "or another --out",
-        hint=f"rm -r {partial}",
-    )
 
 
 def _write(
