@@ -179,19 +179,20 @@ def other_work_error(partial: Path, what: str, how: str) -> ConfigError:
 
 
 @contextlib.contextmanager
-def locked_directory(path: Path, use: str) -> Iterator[None]:
+def locked_directory(path: Path, use: str, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock of a directory; the system releases it when the process ends in any way.
 
     Args:
       path: the directory.
       use: what another process that holds the lock does with it, for the message: "imports into".
+      shared: whether others may hold it too, if they share it as well.
 
     Raises:
       ConfigError: another process holds the lock.
     """
     handle = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
         raise ConfigError(f"{path}: another process {use} it") from None

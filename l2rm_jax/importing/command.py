@@ -28,10 +28,18 @@ def _import(command: Command) -> None:
     request.check()  # before libraries are loaded
     place.check()
     if command["shards"]:
-        from l2rm_jax.importing.by_file import describe_shards, import_by_file
+        from l2rm_jax.importing.by_file import (
+            describe_shards,
+            describe_unfinished,
+            import_by_file,
+            parse_share,
+        )
 
+        share = parse_share(command["shards"])
         with place.open() as executor:
-            print(describe_shards(import_by_file(request, _encoder, executor), request.out))
+            record = import_by_file(request, _encoder, executor, share)
+        done = describe_shards(record, request.out) if record else describe_unfinished(request)
+        print(done)
         return
     if place != Place():
         raise ConfigError(f"--executor={place.executor}: expected --shards too")
@@ -92,7 +100,12 @@ _FLAGS = (
     Flag("seed", "N", "seed of the split", kind=int, default="0"),
     Flag("max_rejected", "SHARE", "rows that may be rejected", kind=float, default="0.01"),
     Flag("out", "DIR", "the new directory, which every mode reads as --data=DIR"),
-    Flag("shards", "", "a shard of vectors for each file of the source", kind=bool),
+    Flag(
+        "shards",
+        "I/N",
+        "a shard of vectors for each file of the source; with I/N, process I of N makes its own",
+        bare="1/1",
+    ),
     *PLACE,
 )
 
