@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,35 +138,47 @@ def _copy_name(file: Path, column: str) -> str:
 
 def _copy(file: Path, copies: dict[str, Path]) -> None:
     """Copy columns, unless their copies are there."""
-    import pyarrow
-
     copies = {column: copy for column, copy in copies.items() if not copy.exists()}
+    if not copies:
+        return
     table = open_parquet(file)
-    rows, problems = table.metadata.num_rows, []
+    rows, start, problems = table.metadata.num_rows, 0, []
     if not rows:
         raise DataError(f"{file}: found no rows, expected at least one")
     with contextlib.ExitStack() as stack:
-        unfinished = {name: stack.enter_context(new_file(copy)) for name, copy in copies.items()}
-        arrays: dict[str, np.ndarray] = {}
+        outs = {
+            name: stack.enter_context(stack.enter_context(new_file(copy)).open("wb"))
+            for name, copy in copies.items()
+        }
         sizes: dict[str, int] = {}
-        start = 0
-        try:
-            for batch in table.iter_batches(_ROWS, columns=list(copies)):
-                for name, path in unfinished.items():
-                    block = _block(f"{file}: {name}", batch[name], start, sizes, problems)
-                    if block is not None and name not in arrays:
-                        arrays[name] = np.lib.format.open_memmap(
-                            path, "w+", block.dtype, (rows, block.shape[1])
-                        )
-                    if block is not None:
-                        arrays[name][start : start + len(block)] = block
-                start += len(batch)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise DataError(f"{file}: cannot be read ({first_line(error, 200)})") from error
+        for batch in _batches(file, table, list(copies)):
+            for name, out in outs.items():
+                block = _block(f"{file}: {name}", batch[name], start, sizes, problems)
+                if block is None:
+                    continue
+                if start == 0:
+                    header = np.lib.format.header_data_from_array_1_0(block)
+                    header["shape"] = (rows, block.shape[1])
+                    np.lib.format.write_array_header_1_0(out, header)
+                out.write(np.ascontiguousarray(block))
+            start += len(batch)
         if problems:
             raise DataError(*problems)
-        for array in arrays.values():
-            array.flush()
+
+
+def _batches(file: Path, table: Any, columns: list[str]) -> Iterator[Any]:
+    """Rows of a file, in blocks."""
+    import pyarrow
+
+    batches = table.iter_batches(_ROWS, columns=columns)
+    while True:
+        try:
+            batch = next(batches, None)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise DataError(f"{file}: cannot be read ({first_line(error, 200)})") from error
+        if batch is None:
+            return
+        yield batch
 
 
 def _block(

@@ -22,7 +22,8 @@ from l2rm_jax.errors import DataError, Problems
 
 SIDES = IMAGES, CAPTIONS = "img_emb", "text_emb"
 METADATA = "metadata"
-CAPTION, DIGEST = "caption", "digest"  # columns; the second is the hash of a picture's bytes
+CAPTION = "caption"  # columns of the metadata
+DIGEST = "picture_digest"  # BLAKE2b hash of the bytes of the picture, in hexadecimal
 _NAMES = "image_path", "key", "url"  # the first that is there names the images
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from jaxtyping import UInt8
 
 from l2rm_jax.data.parquet_vectors import open_parquet
@@ -106,8 +107,9 @@ def _digests(source: Source) -> pa.Array | None:
     if DIGEST not in source.parts[0].table.column_names:
         return None
     digests = joined([text_column(part, DIGEST) for part in source.parts])
-    sizes = np.array([len(each or "") for each in digests.to_pylist()])
-    if len(wrong := np.flatnonzero(sizes != 2 * DIGEST_BYTES)):
+    is_right = pc.match_substring_regex(digests, rf"^[0-9a-f]{{{2 * DIGEST_BYTES}}}$")
+    is_right = is_right.fill_null(False).to_numpy(zero_copy_only=False)
+    if len(wrong := np.flatnonzero(~is_right)):
         raise DataError(
             f"{source.path}: row {wrong[0] + 1}: found {digests[int(wrong[0])].as_py()!r} as "
             f"{DIGEST}, expected {2 * DIGEST_BYTES} hexadecimal digits"
@@ -146,7 +148,14 @@ def _pairs(
 
 
 def _pairs_without_text(keys: pa.Array, names: pa.Array) -> Pairs:
-    """The pairs of rows of which there are vectors alone."""
+    """The pairs of rows of which there are vectors alone.
+
+    Raises:
+      DataError: a row names no image.
+    """
+    if keys.null_count:
+        row = keys.is_null().to_pylist().index(True)
+        raise DataError(f"row {row + 1} of the metadata: found no name of an image, expected one")
     image = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
     first, rows = np.unique(image, return_index=True)[1] + 1, np.arange(len(keys))
     own = distinct_names(names.take(pa.array(first - 1)).to_pylist(), first)

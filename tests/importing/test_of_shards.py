@@ -142,8 +142,12 @@ def test_rows_without_a_caption_or_with_a_damaged_vector_are_rejected(imported, 
     ("change", "message"),
     [
         (lambda c, v: [each.pop() for each in c.values()], "found 7 rows, expected 8, as vectors"),
-        (lambda c, v: c["digest"].__setitem__(3, "ab"), "row 12: found 'ab' as digest"),
+        (lambda c, v: c["picture_digest"].__setitem__(3, "ab"), "row 12: found 'ab' as pic"),
         (lambda c, v: c.update(caption=[["one", "two"]] * 8), "row 9: found several captions"),
+        (
+            lambda c, v: c.update(picture_digest=["g" * 32] * 8),
+            "row 9: found .g.* as picture_digest",
+        ),
     ],
 )
 def test_metadata_that_do_not_fit_are_an_error(imported, tmp_path, change, message):
@@ -151,6 +155,24 @@ def test_metadata_that_do_not_fit_are_an_error(imported, tmp_path, change, messa
     with pytest.raises(DataError, match=message):
         import_data(Request(tmp_path / "out", source))
     assert not (tmp_path / "out.partial").exists()
+
+
+def test_rows_of_vectors_alone_need_names_where_some_have_them(tmp_path):
+    def imported_keys(keys, name):
+        vectors = {"image_emb": list(np.eye(4)), "text_emb": list(np.eye(4)[::-1])}
+        (tmp_path / name).mkdir()
+        parquet.write_table(pa.table({"key": keys, **vectors}), tmp_path / name / "0.parquet")
+        request = Request(tmp_path / f"{name}_out", str(tmp_path / name), split="1,0,0")
+        import_data(request)
+        return read_directory(request.out)
+
+    found = imported_keys(["a", "b", "a", "c"], "named")
+    assert found["train_ids.txt"] == ["a", "b", "c"]
+    np.testing.assert_array_equal(found["train_pairs.npy"], [0, 0, 1, 2])
+    np.testing.assert_array_equal(found["train_ims.npy"], np.eye(4)[[0, 1, 3]])
+    np.testing.assert_array_equal(found["train_caps.npy"], np.eye(4)[::-1][[0, 2, 1, 3]])
+    with pytest.raises(DataError, match="row 4 of the metadata: found no name of an image"):
+        imported_keys(["a", "b", "a", None], "unnamed")
 
 
 def test_what_shards_cannot_give_is_refused(imported, tmp_path):
