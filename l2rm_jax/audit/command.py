@@ -225,7 +225,7 @@ def _read(
         problems.attempt(check_detector_of_audit, config)
         problems.attempt(_check_place, config, place)
     valid = with_valid_fields(config)  # wrong fields must not add errors about the data
-    if workdir is None and are_shards(config.data.path):
+    if workdir is None and config.data.path and are_shards(config.data.path):
         problems.attempt(_check_shards, config)
         inputs = problems.attempt(inputs_of_shards, config.data.path, work / _COPIES)
     else:

@@ -45,26 +45,30 @@ def natural_order(file: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
-def vector_column(table: Any, side: str) -> str | None:
+def vector_column(file: Path, side: str) -> str | None:
     """Name of the column with the vectors of a side; None without one.
 
     It holds lists of floats, and its name says `image` or `img`; for captions `text`, `txt` or
     `caption`: `image_embedding`, `img_emb`, `clip_text_features`.
 
     Args:
-      table: the opened Parquet file.
+      file: the Parquet file.
       side: `img_emb` or `text_emb`.
 
     Raises:
       DataError: there are several.
     """
+    words = _WORDS[side]
     found = [
         field.name
-        for field in table.schema_arrow
-        if _is_vector(field.type) and any(word in field.name.lower() for word in _WORDS[side])
+        for field in open_parquet(file).schema_arrow
+        if _is_vector(field.type) and any(word in field.name.lower() for word in words)
     ]
     if len(found) > 1:
-        raise DataError(f"found the columns {', '.join(found)}, expected one with {side}")
+        raise DataError(
+            f"{file}: found the columns {', '.join(found)}, expected one with "
+            f"{' or '.join(words)} in its name"
+        )
     return found[0] if found else None
 
 
@@ -113,15 +117,12 @@ def _is_vector(kind: Any) -> bool:
 
 def _columns(file: Path, sides: Sequence[str]) -> dict[str, str]:
     """The column of each side."""
-    table = open_parquet(file)
     found = {}
     for side in sides:
-        try:
-            column = vector_column(table, side)
-        except DataError as error:
-            raise DataError(f"{file}: {error}") from None
+        column = vector_column(file, side)
         if column is None:
-            names = ", ".join(f"{field.name} ({field.type})" for field in table.schema_arrow)
+            fields = open_parquet(file).schema_arrow
+            names = ", ".join(f"{field.name} ({field.type})" for field in fields)
             raise DataError(
                 f"{file}: found no column of lists of floats with {' or '.join(_WORDS[side])} in "
                 f"its name, among {names}"

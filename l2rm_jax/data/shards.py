@@ -102,7 +102,7 @@ def have_vectors(directory: str | Path) -> bool:
     if _numbered(directory, IMAGES, "npy"):
         return True
     tables = _tables(directory)
-    return bool(tables) and vector_column(open_parquet(tables[0]), IMAGES) is not None
+    return bool(tables) and vector_column(tables[0], IMAGES) is not None
 
 
 def open_shards(directory: str | Path, copies: Path) -> Shards:

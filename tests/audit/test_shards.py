@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax import main
+from l2rm_jax.audit import command
 from l2rm_jax.audit.command import audit_directory
 from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.config import get_config
@@ -166,6 +167,18 @@ def test_what_is_no_parquet_is_named(vectors, tmp_path):
     with pytest.raises(DataError, match="not a Parquet file"):
         audit_directory(config, tmp_path / "audit")
     assert not (tmp_path / "audit.partial").exists()
+
+
+def test_data_without_a_directory_are_not_looked_for_in_the_current_one(
+    vectors, tmp_path, monkeypatch
+):
+    def read(*arguments, **settings):
+        raise DataError("the built-in data")
+
+    monkeypatch.chdir(write_tables(tmp_path / "data", vectors, []))
+    monkeypatch.setattr(command, "read_inputs", read)
+    with pytest.raises(DataError, match="the built-in data"):
+        audit_directory(get_config(), tmp_path / "audit")
 
 
 def test_rows_of_shards():
