@@ -26,7 +26,7 @@ from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks
 COMPONENTS = 128
 POWER = 1.5  # of the correlation that weights a coordinate
 _ONE_THREAD = 2048  # dimensions, up to which several threads wait more than they work
-_SMALLEST = 1e-6  # relative to the mean variance: the rounding error of a sum in float32
+_SMALLEST = 4e-6  # more than the rounding error of a sum of squares in float32, relative to it
 
 
 class Ridge(NamedTuple):
@@ -134,11 +134,11 @@ def _fit(
 def _whitening(covariance: np.ndarray, ridge: float, squares: np.ndarray) -> np.ndarray:
     """Inverse Cholesky factor W of a covariance with its ridge: W (C + ridge) Wᵀ is the identity.
 
-    A mean variance below the rounding error of the mean squares counts as that error.
+    The ridge is relative to the mean variance. It is no less than the rounding error of the squares,
+    which may lie along one direction, so that vectors far from 0 keep a factor.
     """
-    average = max(np.trace(covariance) / len(covariance), _SMALLEST * squares.mean()) or 1.0
-    full = covariance + max(ridge, _SMALLEST) * average * np.eye(len(covariance))
-    return np.linalg.inv(np.linalg.cholesky(full))
+    added = max(ridge * np.trace(covariance) / len(covariance), _SMALLEST * squares.sum()) or 1.0
+    return np.linalg.inv(np.linalg.cholesky(covariance + added * np.eye(len(covariance))))
 
 
 @jax.jit

@@ -68,3 +68,13 @@ def test_components_beyond_the_dimensions_and_constant_sides():
     model = fit(z.T @ z, 3, Ridge(1, 1))
     assert model.image_map.shape == (3, 2) and np.isfinite(model.caption_map).all()
     assert model.correlations.max() < 1e-3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_vectors_far_from_zero_along_one_direction(seed):
+    """What float32 rounds of their squares is more than all their variance, and may be below 0."""
+    rng = np.random.default_rng(seed)
+    images, captions = (1e2 + 1e-4 * rng.standard_normal((2, 24, 512))).astype(np.float32)
+    rows = np.arange(24)
+    model = fit(moments(images, captions, rows, rows, np.ones((1, 24)))[0], 512, Ridge(1, 1))
+    assert np.isfinite(model.image_map).all() and np.isfinite(model.caption_map).all()
