@@ -8,11 +8,11 @@ there may be: captions moved to random images, and to images that are hard to te
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.judging.rate import LAMBDAS, Rate
+from l2rm_jax.judging.rate import Rate
 
 # Shares of the hard known mismatches above a threshold. With fewer, the few most doubtful ones
 # decide, and real mismatches may have fewer of these.
-_TAILS = 0.2, 0.3, 0.5
+_TAILS = 0.1, 0.2, 0.3, 0.5
 _ERRORS = 1.645  # standard errors from an estimate to the upper end of its 90% interval
 
 
@@ -26,12 +26,12 @@ def most_mismatched(
 ) -> float:
     """Return the largest share of mismatched pairs that agrees with the doubts.
 
-    A share `rate` of the pairs is mismatched at random, and so is known how many of these are above
-    a threshold. All others there are put down to captions of similar images: their share, divided
-    by that of the hard known mismatches above the threshold, is how many such pairs there may be in
-    all. It is Storey's estimator with another null. As matched pairs are above the threshold too,
-    this is too high, so the least of several thresholds is taken, each with its standard error.
-    That is of sums over groups, which are independent of each other.
+    All pairs above two limits are put down to captions of random and of similar images. One limit
+    is the median of the null, the other is lower: a share of the hard known mismatches is above.
+    The share of each kind above each limit is known, so two equations say how many there are of
+    both kinds. It is Storey's estimator with two nulls. As matched pairs are above the lower limit
+    too, the sum is too high; the least of several limits is taken, each with its standard error, as
+    groups are independent.
 
     It holds if captions were swapped among images that are as hard to tell from the caption's own
     as those of `hard`, or easier.
@@ -50,23 +50,20 @@ def most_mismatched(
     References:
         Storey, A Direct Approach to False Discovery Rates, JRSS B 2002.
     """
-    levels, position = np.array(LAMBDAS), np.unique(group, return_inverse=True)[1]
-    is_random = (doubt[:, None] > np.quantile(null, levels)) / (1 - levels)
-    random_share = is_random.mean(axis=0)
-    used = np.argmin(np.abs(random_share - rate.estimate))  # by `estimate_rate`
-    is_random, random_share = is_random[:, used], random_share[used]
-    trust = trust / trust.sum()
+    trust, position = trust / trust.sum(), np.unique(group, return_inverse=True)[1]
     order = np.argsort(hard, kind="stable")
     place = np.searchsorted(np.cumsum(trust[order]), 1 - np.array(_TAILS))
-    ends = []
-    for threshold in hard[order[np.minimum(place, len(order) - 1)]]:
-        above, hard_above = doubt > threshold, hard > threshold
-        share, of_hard = above.mean(), max(float(trust @ hard_above), 1e-9)
-        of_null = float((null > threshold).mean())
-        more = max(share - random_share * of_null, 0.0) / of_hard
-        # How much each pair adds to the errors of the three shares, and these to the sum.
-        error = (above - share + (of_hard - of_null) * (is_random - random_share)) / len(doubt)
-        error -= more * trust * (hard_above - of_hard)
-        deviation = np.sqrt(np.sum(np.bincount(position, error) ** 2)) / of_hard
-        ends.append(random_share + more + _ERRORS * deviation)
+    ends = [1.0]
+    for lower in hard[order[np.minimum(place, len(order) - 1)]]:
+        limits = np.array([np.median(null), lower])
+        above, hard_above = doubt[:, None] > limits, hard[:, None] > limits
+        share, of_hard = above.mean(axis=0), trust @ hard_above
+        known = np.column_stack([[(null > limit).mean() for limit in limits], of_hard])
+        if np.linalg.det(known) <= 0:
+            continue  # the hard ones are as doubtful as random ones
+        both = np.linalg.solve(known.T, [1, 1])  # what each share above a limit adds to the sum
+        similar = np.linalg.solve(known, share)[1]
+        error = (above - share) / len(doubt) - similar * trust[:, None] * (hard_above - of_hard)
+        deviation = np.sqrt(np.sum(np.bincount(position, error @ both) ** 2))
+        ends.append(share @ both + _ERRORS * deviation)
     return float(np.clip(min(ends), rate.high, 1))
