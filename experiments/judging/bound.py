@@ -1,13 +1,12 @@
 """How often an audit's bounds hold the truth, where captions were swapped among similar images.
 
-python -m experiments.judging.bound --path=DIR --csv=near_bound.csv
-python -m experiments.judging.bound --csv=near_bound.csv --summary=near_bound_summary.csv
+python -m experiments.judging.bound --path=DIR --csv=near_bound.csv --summary=near_bound_summary.csv
 
 Sixty audits of Flickr8k, whose DIR has train_minilm.npy: other images for each seed, one or five
 captions each, mismatched by four protocols (`experiments.judging.mismatches`). The bounds are the
 low end of the rate's interval and `Judgement.at_most`. --csv keeps the audits that it has, so the
-command goes on where it stopped. --summary audits nothing and writes a row for each protocol: the
-share of audits whose bounds, and whose interval of the rate, hold the truth, and means.
+command goes on where it stopped. --summary has a row for each protocol: the share of audits whose
+interval of the rate, and whose bounds, hold the truth, and means. Without --path it audits nothing.
 """
 
 import argparse
@@ -47,22 +46,24 @@ def main() -> None:
     )
     parser.add_argument("--path", type=Path, help="directory of Flickr8k")
     parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")
-    parser.add_argument("--summary", type=Path, help="audit nothing, write a row for each protocol")
+    parser.add_argument("--summary", type=Path, help="also a row for each protocol")
     flags = parser.parse_args()
     rows = read_rows(flags.csv)
+    if flags.path:
+        audit(flags.path, flags.csv, rows)
     if flags.summary:
         write_rows(flags.summary, summary(rows))
-        return
-    if not flags.path:
-        parser.error("--path: found none, expected the directory of Flickr8k")
-    done = {tuple(row[name] for name in Cell._fields) for row in rows}
-    vectors = load_vectors(flags.path, 0)
+
+
+def audit(path: Path, csv: Path, rows: list[dict[str, object]]) -> None:
+    """Add the audits that are not among the rows yet."""
+    done = {tuple(str(row[name]) for name in Cell._fields) for row in rows}
+    vectors = load_vectors(path, 0)
     for cell in cells():
-        if tuple(map(str, cell)) in done:
-            continue
-        rows.append(measure(cell, vectors))
-        write_rows(flags.csv, rows)
-        print(*rows[-1].values(), flush=True)
+        if tuple(map(str, cell)) not in done:
+            rows.append(measure(cell, vectors))
+            write_rows(csv, rows)
+            print(*rows[-1].values(), flush=True)
 
 
 def cells() -> list[Cell]:
@@ -104,18 +105,18 @@ def bounds(found: Judgement, true: float) -> dict[str, object]:
     }
 
 
-def summary(rows: list[dict[str, str]]) -> list[dict[str, object]]:
+def summary(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     """A row for each protocol, and one for all: of the audits that tell the number."""
-    told = [row for row in rows if row["told"] == "True"]
+    told = [row for row in rows if str(row["told"]) == "True"]
     kinds = [
         (name, [row for row in told if row["protocol"] == name]) for name in (CLEAN, *PROTOCOLS)
     ]
 
-    def mean(same: list[dict[str, str]], name: str) -> str:
+    def mean(same: list[dict[str, object]], name: str) -> str:
         return f"{np.mean([float(row[name]) for row in same]):.3f}"
 
-    def share(same: list[dict[str, str]], name: str) -> str:
-        return f"{np.mean([row[name] == 'True' for row in same]):.2f}"
+    def share(same: list[dict[str, object]], name: str) -> str:
+        return f"{np.mean([str(row[name]) == 'True' for row in same]):.2f}"
 
     return [
         {
@@ -124,6 +125,7 @@ def summary(rows: list[dict[str, str]]) -> list[dict[str, object]]:
             "rate_holds": share(same, "rate_held"),
             "bounds_hold": share(same, "held"),
             **{name: mean(same, name) for name in ("true", "rate", "at_least", "at_most")},
+            "width": f"{float(mean(same, 'at_most')) - float(mean(same, 'at_least')):.3f}",
         }
         for protocol, same in (*kinds, ("all", told))
         if same
