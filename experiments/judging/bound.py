@@ -2,7 +2,7 @@
 
 python -m experiments.judging.bound --path=DIR --csv=near_bound.csv --summary=near_bound_summary.csv
 
-Sixty audits of Flickr8k, whose DIR has train_minilm.npy: other images for each seed, one or five
+66 audits of Flickr8k, whose DIR has train_minilm.npy: other images for each seed, one or five
 captions each, mismatched by four protocols (`experiments.judging.mismatches`). The bounds are the
 low end of the rate's interval and `Judgement.at_most`. --csv keeps the audits that it has, so the
 command goes on where it stopped. --summary has a row for each protocol: the share of audits whose
@@ -25,7 +25,7 @@ from l2rm_jax.judging import Judgement, Pairs, judge_pairs
 PROTOCOLS = "image", "caption", "noun", "hard"
 RATES = 0.1, 0.2, 0.4
 KINDS = (1000, 5), (2000, 5), (2000, 1)  # images, captions of each
-SEEDS = {(1000, 5): (0, 1), (2000, 5): (0,), (2000, 1): (1,)}
+SEEDS = {(1000, 5): (0, 1), (2000, 5): (0,), (2000, 1): (1, 2)}
 CLEAN_SEEDS = {(1000, 5): range(6), (2000, 5): range(3), (2000, 1): range(3)}
 CLEAN = "none"
 
@@ -67,12 +67,14 @@ def audit(path: Path, csv: Path, rows: list[dict[str, object]]) -> None:
 
 
 def cells() -> list[Cell]:
-    """The audits, whose protocols come in turns."""
+    """The audits, whose protocols come in turns; `image` is `caption` for one caption an image."""
     clean = [Cell(*kind, CLEAN, 0.0, seed) for kind in KINDS for seed in CLEAN_SEEDS[kind]]
     swapped = [
         Cell(*kind, protocol, rate, seed)
         for kind in KINDS
-        for seed, rate, protocol in product(SEEDS[kind], RATES, PROTOCOLS)
+        for seed, rate, protocol in product(
+            SEEDS[kind], RATES, PROTOCOLS if kind[1] > 1 else PROTOCOLS[1:]
+        )
     ]
     return clean + swapped
 

@@ -82,8 +82,8 @@ def noun_mismatch(
 ) -> Int[np.ndarray, " pairs"]:
     """Exchange captions that share a noun, two at a time, until a share `rate` has moved.
 
-    A caption at random looks for another one of another image that has not moved and has a noun in
-    common with it, which is drawn first. Where fewer captions than asked for find one, fewer move.
+    Each caption, in random order, draws one of its nouns, and then a caption of another image that
+    has this noun and has not moved. Where fewer captions than asked for find one, fewer move.
 
     Args:
       rate: share of the captions that move, in [0, 1); one less where the number is odd.
