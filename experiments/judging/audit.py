@@ -12,8 +12,8 @@ seeds of what is in it.
 
 --text: tfidf (words alone), or minilm, where DIR has train_minilm.npy, sentence vectors of the
 training captions; words are then the second space of captions.
---protocol: image and caption as `mismatch.protocol`; mixed is half of the rate of each; hard stores
-a caption with one of the images ranked 2 to 20 by its likeness to the mean of their own captions.
+--protocol: see `experiments.judging.mismatches`. The protocol noun takes a tagger of words
+(pip install 'l2rm_jax[peers]').
 --captions: of an image, 5 or 1.
 """
 
@@ -31,16 +31,14 @@ from jaxtyping import Bool, Float, Int
 from experiments.csv_rows import write_rows
 from experiments.judging.audit_peers import cleanlab_score, lemon_score
 from experiments.judging.crossfit import calibration_error, load_train, make_config, values_of
+from experiments.judging.mismatches import mismatched
 from experiments.papers.sweep import start
-from l2rm_jax.data import mismatch
 from l2rm_jax.data.vectors import caption_vectors, image_vectors
 from l2rm_jax.evaluation.auroc import auroc
 from l2rm_jax.judging import Judgement, Pairs, judge_pairs, make_detector
-from l2rm_jax.linear.rows import unit_rows
 from l2rm_jax.run.config_file import load_config, with_changes
 
 PLUGINS = "tests.plugins"
-HARD_RANKS = 2, 20
 FOUND = 0.9
 SUMMARY_OF = "text", "captions", "protocol", "asked"
 BESIDE = "cosine", "lemon", "cleanlab"
@@ -54,11 +52,13 @@ class Vectors(NamedTuple):
       images: [images, di].
       captions: [pairs, dc], by name of --text.
       caption_image: [pairs] row of the image that each caption was written for.
+      texts: [pairs] the captions.
     """
 
     images: Float[np.ndarray, "images di"]
     captions: dict[str, Float[np.ndarray, "pairs dc"]]
     caption_image: Int[np.ndarray, " pairs"]
+    texts: list[str]
 
 
 class Cell(NamedTuple):
@@ -145,7 +145,7 @@ def load_vectors(path: Path, images: int) -> Vectors:
     if sentences.is_file():
         captions["minilm"] = np.load(sentences)[rows].astype(np.float32)
     pooled = np.asarray(image_vectors(train).rows, np.float32)
-    return Vectors(pooled, captions, train.caption_image)
+    return Vectors(pooled, captions, train.caption_image, train.captions)
 
 
 def measure(
@@ -154,7 +154,8 @@ def measure(
     """Audit one cell; return a row for each score."""
     chosen = np.arange(0, len(vectors.caption_image), 5 // cell.captions)
     own, captions = vectors.caption_image[chosen], vectors.captions[cell.text][chosen]
-    stored = mismatched(cell, own, captions, len(vectors.images))
+    texts = [vectors.texts[row] for row in chosen]
+    stored = mismatched(cell.protocol, cell.asked, cell.seed, own, captions, texts)
     words = None if cell.text == "tfidf" else vectors.captions["tfidf"][chosen]
     pairs = Pairs(vectors.images, captions, stored, words)
     begin = time.perf_counter()
@@ -195,41 +196,6 @@ def doubt(judgement: Judgement) -> Int[np.ndarray, " pairs"]:
     score = np.empty(len(judgement), int)
     score[judgement.order] = np.arange(len(judgement), 0, -1)
     return score
-
-
-def mismatched(
-    cell: Cell, own: np.ndarray, captions: np.ndarray, images: int
-) -> Int[np.ndarray, " pairs"]:
-    """Return the image that each caption is stored with."""
-    if cell.protocol == "hard":
-        return hard_mismatch(cell.asked, cell.seed, own, captions, images)
-    if cell.protocol == "mixed":
-        half, rng = cell.asked / 2, np.random.default_rng(cell.seed)
-        stored = mismatch.generate("image", half, cell.seed, own, images).stored_image
-        moved = rng.permutation(len(own))[: int(half * len(own))]
-        stored[moved] = stored[rng.permutation(moved)]
-        return stored
-    return mismatch.generate(cell.protocol, cell.asked, cell.seed, own, images).stored_image
-
-
-def hard_mismatch(
-    rate: float, seed: int, own: np.ndarray, captions: np.ndarray, images: int
-) -> Int[np.ndarray, " pairs"]:
-    """Store some captions with images whose own captions say something similar."""
-    rng = np.random.default_rng(seed)
-    unit = unit_rows(captions)
-    means = np.zeros((images, unit.shape[1]), np.float32)
-    np.add.at(means, own, unit)
-    means = unit_rows(means)
-    chosen = rng.permutation(len(own))[: int(rate * len(own))]
-    stored = own.copy()
-    first, last = HARD_RANKS
-    for rows in np.array_split(chosen, len(chosen) // 1024 + 1):
-        likeness = unit[rows] @ means.T
-        likeness[np.arange(len(rows)), own[rows]] = -np.inf
-        ranked = np.argsort(-likeness, axis=1)[:, first - 1 : last]
-        stored[rows] = ranked[np.arange(len(rows)), rng.integers(0, ranked.shape[1], len(rows))]
-    return stored
 
 
 def ranked(score: Float[np.ndarray, " pairs"], wrong: Bool[np.ndarray, " pairs"]) -> dict[str, Any]:

@@ -29,9 +29,10 @@ from typing import Any
 import numpy as np
 
 from experiments.csv_rows import write_rows
-from experiments.judging.audit import Cell, load_vectors, mismatched
+from experiments.judging.audit import load_vectors
 from experiments.judging.crossfit import make_config, train_with_judgement, values_of
 from experiments.papers.sweep import start
+from l2rm_jax.data.mismatch import generate
 from l2rm_jax.judging import Judgement, Pairs, judge_pairs, proposals, rematch
 from l2rm_jax.judging.folds import Folds, assign_folds
 from l2rm_jax.judging.pairs import content_keys
@@ -87,8 +88,7 @@ def data_sets(flags: argparse.Namespace):
         for text in flags.text.split(","):
             for rate in flags.rate:
                 captions = vectors.captions[text]
-                cell = Cell(text, 5, "caption", rate, 0)
-                stored = mismatched(cell, own, captions, len(vectors.images))
+                stored = generate("caption", rate, 0, own, len(vectors.images)).stored_image
                 words = None if text == "tfidf" else vectors.captions["tfidf"]
                 pairs = Pairs(vectors.images, captions, stored, words)
                 yield f"flickr8k {text} {rate}", pairs, own

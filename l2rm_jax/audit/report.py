@@ -32,6 +32,12 @@ _MECHANISMS = {
     "near": "one caption moved to an image with similar captions",
 }
 
+_ASSUMED = (
+    "How many captions of similar images there may be at most follows from a test: each caption "
+    "stands with the image whose captions are the second most like it, among at most 1,000 of its "
+    "fold. Captions that fit an image better than these do would not be counted."
+)
+
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]  # title, header, rows
 
 
@@ -128,7 +134,7 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
       notes: sentences about the files that were written.
     """
     inputs, settings, decisions = audit.inputs, audit.settings, audit.decisions
-    made = audit.judgement.made
+    found, made = audit.judgement, audit.judgement.made
     pairs, images = len(audit.judgement.image), inputs.pairs.images.shape[0]
     parts = [
         f"# Audit of {_escaped(inputs.name)}",
@@ -152,7 +158,8 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
     parts += [
         "## What cannot be seen\n\nPairs mismatched on purpose are random. A caption of a similar "
         "image, a caption that is half right and a text about something else than the picture may "
-        "pass as matched. Only the review by eye counts them.",
+        "pass as matched. Only the review by eye counts them."
+        + (f" {_ASSUMED}" if math.isfinite(found.at_most) and not found.cannot_tell else ""),
         "## Files\n\n" + "\n".join(f"* {_escaped(note)}" for note in notes),
         f"## How it was judged\n\nDetector: {made.by}, {made.folds} folds, seed {made.seed}. "
         f"Settings: {seen}. Inputs: `{inputs.digest}`. Versions: l2rm_jax {__version__}, "
@@ -231,6 +238,7 @@ def values(audit: Audit, reviewed: ReviewedRate | None) -> dict[str, Any]:
             "placeholders": [each._asdict() for each in audit.judgement.placeholders],
             "detector": found.made.by,
             "rate": audit.judgement.rate._asdict(),
+            "at_most": audit.judgement.at_most,
             "list": doubted_list(audit.judgement)._asdict(),
             "kinds": dict(zip(KINDS, counts, strict=True)),
             "mechanisms": [each._asdict() for each in audit.judgement.mechanisms],

@@ -49,14 +49,14 @@ class Part(NamedTuple):
       images: [m] rows of the images.
       position: [n] place of the image of each pair in `images`, ascending.
       reference: [m] place of each image in the references of the fold, or -1.
-      wrong: [m, k] places in the references of the wrong images of each image.
+      wrong: [n, k] places in the references of the wrong images of each pair.
     """
 
     pairs: Int[np.ndarray, " n"]
     images: Int[np.ndarray, " m"]
     position: Int[np.ndarray, " n"]
     reference: Int[np.ndarray, " m"]
-    wrong: Int[np.ndarray, "m k"]
+    wrong: Int[np.ndarray, "n k"]
 
 
 def part_of(here: FoldPairs, places: Int[np.ndarray, " m"]) -> Part:
@@ -82,7 +82,7 @@ def parts_of(
         count = counts[places]
         position = np.repeat(np.arange(len(places)), count)
         at = np.arange(len(position)) + (starts[places] - np.cumsum(count) + count)[position]
-        images, wrong = here.images[places], here.wrong[places]
+        images, wrong = here.images[places], here.wrong[places][position]
         yield Part(here.pairs[at], images, position, reference[places], wrong), at
 
 

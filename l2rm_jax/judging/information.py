@@ -230,7 +230,7 @@ def compare(
     wrong = np.empty((len(pairs), part.wrong.shape[1]), np.float32)
     for at, filled in padded_blocks(np.arange(len(pairs)), _CAPTIONS):
         scores, image = model.similarity(of.images, pairs[at]), position[at]
-        values = _compare(scores, part.wrong[image], part.reference[image], temperature)
+        values = _compare(scores, part.wrong[at], part.reference[image], temperature)
         targets = c_mean, c_mean_elsewhere, contrast, wrong
         for array, value in zip(targets, values, strict=True):
             array[at[:filled]] = np.asarray(value)[:filled]
@@ -238,7 +238,7 @@ def compare(
     stored = Information(own - c_mean, own - i_mean[position], own * np.float32(temperature))
     moved = Information(
         wrong - c_mean_elsewhere[:, None],
-        wrong - of.elsewhere[part.wrong[position]],
+        wrong - of.elsewhere[part.wrong],
         wrong * np.float32(temperature),
     )
     return Compared(stored, moved, contrast)

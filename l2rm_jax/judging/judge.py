@@ -260,6 +260,7 @@ def _judgement(
         auroc=found.auroc,
         ranks=found.ranks,
         made=made,
+        at_most=found.at_most,
     )
 
 

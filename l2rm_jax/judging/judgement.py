@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,6 +84,8 @@ class Judgement:
       auroc: share of (random, matched) pairs that are told apart, less its standard error.
       ranks: whether the order of the pairs can be used, even where the rate is doubtful.
       made: what made the judgement.
+      at_most: largest share of mismatched pairs if captions were swapped among similar images; NaN
+        in a judgement of an older version.
     """
 
     image: Int[np.ndarray, " pairs"]
@@ -111,6 +114,7 @@ class Judgement:
     auroc: float
     ranks: bool
     made: Made
+    at_most: float = math.nan
 
     def __len__(self) -> int:
         return len(self.image)
@@ -147,7 +151,7 @@ _LISTS = {
     "repeated": Repeated,
     "placeholders": Placeholder,
 }
-_ABOUT = ("rate", *_LISTS, "listed", "cannot_tell", "auroc", "ranks", "made")
+_ABOUT = ("rate", *_LISTS, "listed", "cannot_tell", "auroc", "ranks", "made", "at_most")
 _ARRAYS = tuple(f.name for f in dataclasses.fields(Judgement) if f.name not in _ABOUT)
 
 

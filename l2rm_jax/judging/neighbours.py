@@ -170,7 +170,7 @@ def neighbour_scores(
             part.reference[image],
             [vectors[part.pairs[at]] for vectors in of_caption],
             part.pairs[at],
-            part.wrong[image],
+            part.wrong[at],
         )
         found = _block_scores(block, of)
         parts.append(jax.tree.map(lambda x, n=filled: np.asarray(x)[:n], found))
@@ -189,7 +189,7 @@ def with_near_images(
     groups: Int[np.ndarray, " m"],
     ranks: Int[np.ndarray, " m"],
 ) -> Part:
-    """Add one more wrong image to each image: one whose captions say something similar.
+    """Add one more wrong image to each pair: one whose captions are similar to those of its own.
 
     Similar is a reference of another group, by the cosine of the mean vectors of the captions. The
     most similar one is left out, as it may in truth fit.
@@ -206,16 +206,54 @@ def with_near_images(
     for at, filled in padded_blocks(np.arange(len(total)), _PAIRS):
         found = _ranked(total[at], of.total[0], groups[at][:, None] == of.group, ranks[at])
         near[at[:filled]] = np.asarray(found)[:filled]
-    return part._replace(wrong=np.concatenate([part.wrong, near[:, None]], axis=1))
+    near = near[part.position, None]
+    return part._replace(wrong=np.concatenate([part.wrong, near], axis=1))
+
+
+def with_hard_images(
+    part: Part, of: NeighbourReferences, captions: Rows, groups: Int[np.ndarray, " m"]
+) -> Part:
+    """Add one more wrong image to each pair: one whose captions are similar to its caption.
+
+    It is the reference of another group that is the second most similar, by the cosine of the
+    caption's vector with the mean vectors of their captions; the most similar one may in truth fit.
+
+    Args:
+      part: the pairs.
+      of: the references.
+      captions: [pairs, dt] vectors of the captions, of the first kind.
+      groups: group of each of `part.images`.
+    """
+    vectors, hard = _Centred(captions, of.caption_mean[0]), np.empty((len(part.pairs), 1), np.int64)
+    for at, filled in padded_blocks(np.arange(len(part.pairs)), _PAIRS):
+        same = groups[part.position[at]][:, None] == of.group
+        found = _second(vectors[part.pairs[at]], of.total[0], same)
+        hard[at[:filled], 0] = np.asarray(found)[:filled]
+    return part._replace(wrong=np.concatenate([part.wrong, hard], axis=1))
+
+
+@jax.jit
+def _second(vectors: jax.Array, others: jax.Array, same: jax.Array) -> jax.Array:
+    """The other vector that is the second most similar, those of `same` last."""
+    likeness = _likeness(vectors, others, same)
+    first = jnp.argmax(likeness, axis=1)
+    rest = likeness.at[jnp.arange(len(first)), first].set(-jnp.inf)
+    # Where all others are of the same group but one, that one.
+    return jnp.where(jnp.isneginf(rest).all(axis=1), first, jnp.argmax(rest, axis=1))
 
 
 @jax.jit
 def _ranked(vectors: jax.Array, others: jax.Array, same: jax.Array, rank: jax.Array) -> jax.Array:
     """The other vector that is the most similar but `rank`, in place 0, those of `same` last."""
-    others = others / jnp.maximum(jnp.linalg.norm(others, axis=1, keepdims=True), 1e-12)
-    likeness = jnp.where(same, -jnp.inf, _product(vectors, others))
+    likeness = _likeness(vectors, others, same)
     at = jax.lax.top_k(likeness, min(_RANKS, likeness.shape[1]))[1]
     return jnp.take_along_axis(at, rank[:, None], axis=1)[:, 0]
+
+
+def _likeness(vectors: jax.Array, others: jax.Array, same: jax.Array) -> jax.Array:
+    """Cosines of [n] vectors with [m] others, but for the lengths of the first; -inf for `same`."""
+    others = others / jnp.maximum(jnp.linalg.norm(others, axis=1, keepdims=True), 1e-12)
+    return jnp.where(same, -jnp.inf, _product(vectors, others))
 
 
 class _Centred(NamedTuple):

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, UInt64
 
+from l2rm_jax.judging.bound import most_mismatched
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.histogram import separation
 from l2rm_jax.judging.levels import doubts
@@ -66,6 +67,7 @@ class Posterior(NamedTuple):
     cannot_tell: str
     auroc: float
     ranks: bool
+    at_most: float
 
 
 def find_posterior(
@@ -129,7 +131,19 @@ def find_posterior(
         cannot_tell=_why_not(rate, auroc),
         auroc=auroc,
         ranks=rate.high <= MAX_RATE and auroc >= RANKING_AUROC,
+        at_most=most_mismatched(
+            *(-stored.information, -wrong.information, -evidence.hard.information),
+            *(_trust(posterior, pair_image)[evidence.hard.image], pair_group, rate),
+        ),
     )
+
+
+def _trust(
+    posterior: Float[np.ndarray, " pairs"], pair_image: Int[np.ndarray, " pairs"]
+) -> Float[np.ndarray, " images"]:
+    """Mean probability that the captions of each image are its own; images without any have 0."""
+    counts = np.bincount(pair_image)
+    return np.bincount(pair_image, 1 - posterior) / np.maximum(counts, 1)
 
 
 class _Scale(NamedTuple):

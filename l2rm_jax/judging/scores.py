@@ -24,6 +24,7 @@ from l2rm_jax.judging.neighbours import (
     neighbour_references,
     neighbour_scores,
     similar_ranks,
+    with_hard_images,
     with_near_images,
 )
 from l2rm_jax.linear.rows import Rows
@@ -57,13 +58,26 @@ class Moved(NamedTuple):
     replaced: Int[np.ndarray, "pairs k"]
 
 
+class Hard(NamedTuple):
+    """Known mismatches that are hard to tell: each caption with an image of similar captions.
+
+    Attributes:
+      information: [pairs] in nats.
+      image: [pairs] rows of these images.
+    """
+
+    information: Float32[np.ndarray, " pairs"]
+    image: Int[np.ndarray, " pairs"]
+
+
 class Evidence(NamedTuple):
     """Scores of all pairs and of known mismatches.
 
     Attributes:
       stored: scores of the pairs.
       wrong: captions moved to random images.
-      near: captions moved to one image whose captions say something similar.
+      near: captions moved to one image whose captions say something similar to those of their own.
+      hard: captions moved to one image whose captions say something similar to themselves.
       contrast: [pairs] how differently the images of the fold fit the caption, in nats; 0 if they
         fit it all alike.
     """
@@ -71,12 +85,13 @@ class Evidence(NamedTuple):
     stored: Scores
     wrong: Moved
     near: Moved
+    hard: Hard
     contrast: Float32[np.ndarray, " pairs"]
 
 
 _SCORES = Scores(Information(0, 0, 0), Neighbours(0, 0, 0))
 _MOVED = Moved(_SCORES, 0, 0)
-LIKE = Evidence(_SCORES, _MOVED, _MOVED, 0)  # the structure, for `stages`
+LIKE = Evidence(_SCORES, _MOVED, _MOVED, Hard(0, 0), 0)  # the structure, for `stages`
 
 
 class FoldReferences(NamedTuple):
@@ -172,14 +187,17 @@ def score_part(
     """
     groups, near = task.groups, of.neighbours
     part = with_near_images(task.part, near, spaces[0], groups, task.ranks)
-    found = compare(part, of.pairs, of.model)
+    with_hard = with_hard_images(part, near, spaces[0], groups)
+    found = compare(with_hard, of.pairs, of.model)
     stored, wrong = neighbour_scores(part, near, images, spaces, groups)
-    chosen = part.wrong[part.position]
-    moved = Moved(Scores(found.wrong, wrong), of.pairs.images[chosen], of.replaced[chosen])
+    of_wrong = jax.tree.map(lambda x: x[:, :-1], found.wrong)
+    images_of_wrong = of.pairs.images[with_hard.wrong]
+    moved = Moved(Scores(of_wrong, wrong), images_of_wrong[:, :-1], of.replaced[part.wrong])
     return Evidence(
         Scores(found.stored, stored),
         jax.tree.map(lambda x: x[:, :-1], moved),
         jax.tree.map(lambda x: x[:, -1:], moved),
+        Hard(found.wrong.mean[:, -1], images_of_wrong[:, -1]),
         found.contrast,
     )
 

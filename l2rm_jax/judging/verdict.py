@@ -41,7 +41,7 @@ def doubted_list(judgement: Judgement) -> DoubtedList:
 
 
 def verdict(judgement: Judgement, ids: Sequence[str] | None = None) -> list[str]:
-    """How many pairs are mismatched, what the list holds, what is not seen.
+    """How many pairs are mismatched, what the list holds, what is not seen and how much it may be.
 
     Args:
       judgement: of the pairs.
@@ -62,6 +62,8 @@ def verdict(judgement: Judgement, ids: Sequence[str] | None = None) -> list[str]
         first = [rate_sentence(judgement), _list_sentence(judgement)]
     if judgement.mechanisms and (not judgement.cannot_tell or judgement.ranks):
         first.append(_blind_sentence(judgement))
+    if not judgement.cannot_tell and judgement.rate.high < judgement.at_most < 1:
+        first.append(_bounds_sentence(judgement))
     if judgement.placeholders:
         first.append(_placeholder_sentence(judgement.placeholders, ids))
     return first
@@ -93,6 +95,13 @@ def _blind_sentence(judgement: Judgement) -> str:
     seen = ("not seen", "seen in part", "seen")[bisect(_SEEN, near.recall)]
     # Without the share, which beside that of the list would look like another answer.
     return f"Captions of a similar image are {seen}, by a test with such pairs."
+
+
+def _bounds_sentence(judgement: Judgement) -> str:
+    return (
+        f"At least {100 * judgement.rate.low:.1f}% of the pairs are mismatched, and at most "
+        f"{100 * judgement.at_most:.1f}% if captions were swapped among similar images."
+    )
 
 
 def _placeholder_sentence(found: Sequence[Placeholder], ids: Sequence[str] | None) -> str:

@@ -80,6 +80,7 @@ def make_judgement(**changes) -> Judgement:
         auroc=0.93,
         ranks=True,
         made=Made("linear", "linear (CCA, nested)", 5, 0, "0" * 16, "0.1.0"),
+        at_most=0.35,
     )
     return dataclasses.replace(judgement, **changes)
 

@@ -66,6 +66,8 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys, 
         "10.8% of the pairs fit no better than random ones (90%: 5.0 to 20.0).",
         "The first 4 hold 85% of them; 1 in 13 of these is a false alarm.",
         "Captions of a similar image are not seen, by a test with such pairs.",
+        "At least 5.0% of the pairs are mismatched, and at most 35.0% if captions were swapped "
+        "among similar images.",
         "Rows 8 to 30: the captions fit the images of the row before.",
         "the report:       out/report.md",
         "look and decide:  out/gallery.html",

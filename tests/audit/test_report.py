@@ -25,6 +25,8 @@ def test_the_first_sentences():
         "10.8% of the pairs fit no better than random ones (90%: 5.0 to 20.0).",
         "The first 4 hold 85% of them; 1 in 13 of these is a false alarm.",
         "Captions of a similar image are not seen, by a test with such pairs.",
+        "At least 5.0% of the pairs are mismatched, and at most 35.0% if captions were swapped "
+        "among similar images.",
     ]
     assert repr(make_judgement()) == "\n".join(verdict(make_judgement()))
     assert 3.70 / POSTERIOR.sum() > 0.845  # which is what the second sentence says
@@ -36,6 +38,19 @@ def test_the_first_sentences():
     assert verdict(make_judgement(mechanisms=blind))[2] == (
         "Captions of a similar image are not seen."
     )
+
+
+def test_bounds_are_said_where_they_say_more_than_the_interval():
+    said = verdict(make_judgement())[3]
+    for at_most in (0.2, 1.0, np.nan):
+        assert said not in verdict(make_judgement(at_most=at_most))
+        assert len(verdict(make_judgement(at_most=at_most))) == 3
+    page = report.page(make_audit(), None, [])
+    assert said in page and "the second most like it" in page
+    older = make_audit(at_most=np.nan)
+    assert "the second most like it" not in report.page(older, None, [])
+    assert report.values(make_audit(), None)["at_most"] == 0.35
+    assert report.values(older, None)["at_most"] is None
 
 
 def test_a_list_without_doubt_and_one_without_false_alarms():
@@ -116,7 +131,7 @@ def test_the_page_starts_with_the_verdict_and_shows_texts_as_they_are():
     audit = make_audit()
     page = report.page(audit, None, ["kept.npy: rows"])
     parts = page.split("\n\n")
-    assert parts[0] == "# Audit of data/mine" and parts[2:5] == verdict(audit.judgement)
+    assert parts[0] == "# Audit of data/mine" and parts[2:6] == verdict(audit.judgement)
     assert (
         r"| photos/0.jpg | 0: a \<b\>\|dog\|\</b\> \`on\` \*a\* \[beach\](x) | 1: caption 1 |"
         in page

@@ -12,31 +12,7 @@ from tests.judging.synthetic import make_pairs
 @pytest.fixture(scope="module")
 def vectors():
     images, captions, stored, _ = make_pairs(150, 5, 0.0)
-    return Vectors(images, {"tfidf": captions}, stored)
-
-
-def test_hard_mismatch_is_among_the_similar_images(vectors):
-    own, captions = vectors.caption_image, vectors.captions["tfidf"]
-    stored = audit.hard_mismatch(0.2, 0, own, captions, 150)
-    moved = np.flatnonzero(stored != own)
-    assert len(moved) == 150
-    unit = captions / np.linalg.norm(captions, axis=1, keepdims=True)
-    means = np.array([unit[own == image].mean(axis=0) for image in range(150)])
-    means /= np.linalg.norm(means, axis=1, keepdims=True)
-    for caption in moved[:20]:
-        likeness = means @ unit[caption]
-        likeness[own[caption]] = -np.inf
-        rank = 1 + np.sum(likeness > likeness[stored[caption]])
-        assert 2 <= rank <= 20
-
-
-def test_mixed_mismatch_has_both_kinds(vectors):
-    own = vectors.caption_image
-    cell = Cell("tfidf", 5, "mixed", 0.4, 0)
-    stored = audit.mismatched(cell, own, vectors.captions["tfidf"], 150)
-    wrong = (stored != own).reshape(150, 5).sum(axis=1)
-    assert 0.3 < (stored != own).mean() < 0.4
-    assert (wrong == 5).sum() > 20 and (wrong == 1).sum() > 20
+    return Vectors(images, {"tfidf": captions}, stored, [""] * len(stored))
 
 
 def test_ranked_against_plain_counts():

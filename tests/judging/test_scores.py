@@ -44,6 +44,27 @@ def test_wrong_images_are_of_the_fold_and_not_the_own(scored):
     assert (found.near.image != stored[here.pairs][:, None]).all()
 
 
+def test_hard_images_against_loops(scored):
+    here, found, _, captions, stored, similarity = scored
+    said = unit(captions - captions[here.pairs].mean(axis=0))
+    references = here.images[here.references]
+    means = unit(np.array([said[here.pairs[stored[here.pairs] == i]].mean(0) for i in references]))
+    compared = here.pairs[here.captions]
+    for n in range(0, len(here.pairs), 7):
+        caption = here.pairs[n]
+        likeness = np.where(references == stored[caption], -np.inf, means @ said[caption])
+        hard = references[np.argsort(-likeness)[1]]
+        assert found.hard.image[n] == hard
+        gone = here.pairs[here.replaced[references == hard]]
+        others = references[references != stored[caption]]
+        of_captions = np.log(np.mean(np.exp(similarity(others, caption[None]) / TEMPERATURE)))
+        rest = compared[compared != gone]
+        of_images = np.log(np.mean(np.exp(similarity(hard[None], rest) / TEMPERATURE)))
+        value = similarity(hard[None], caption[None])[0, 0] / TEMPERATURE
+        expected = value - (of_captions + of_images) / 2
+        assert found.hard.information[n] == pytest.approx(expected, abs=1e-4)
+
+
 def test_agreement_against_loops(scored):
     here, found, _, captions, stored, _ = scored
     centred = unit(captions - captions[here.pairs].mean(axis=0))
