@@ -1,6 +1,5 @@
 """What `l2rm audit` does: check, read, judge, write. An audit that was stopped goes on."""
 
-import json
 import logging
 import shutil
 from collections.abc import Mapping
@@ -21,7 +20,8 @@ from l2rm_jax.audit.outputs import GALLERY, write_files
 from l2rm_jax.audit.report import by_eye, warnings
 from l2rm_jax.audit.review import read_decisions
 from l2rm_jax.audit.shards import are_shards, inputs_of_shards
-from l2rm_jax.data.files import check_new, locked_directory, replace_file
+from l2rm_jax.data.files import check_new, locked_directory
+from l2rm_jax.data.in_progress import WORK, keep_identity
 from l2rm_jax.data.loading import open_pairs, split_names
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.devices.parallel import Replicas
@@ -51,7 +51,6 @@ from l2rm_jax.version import __version__
 _log = logging.getLogger(__name__)
 
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
-_IDENTITY, _WORK = "audit.json", "work"
 _HERE = Place()
 _NO_LIMIT = 1.0  # of `max_share`
 _ALL_PAIRS = {  # of the runs that judge: nothing is filtered or drawn
@@ -154,10 +153,10 @@ def _audit(config: ConfigDict, workdir: str | Path | None, out: Path, place: Pla
     settings = Settings(**config.audit, seed=config.seed)
     inputs = _read(config, workdir, settings, place)
     partial_out = out.with_name(f"{out.name}.partial")
-    work = partial_out / _WORK
+    work = partial_out / WORK
     work.mkdir(parents=True, exist_ok=True)
     with locked_directory(partial_out, "audits into"):
-        _check_identity(work, _identity(inputs, config))
+        keep_identity(partial_out, _identity(inputs, config), "audit")
         judgement = _of_run(inputs, workdir) or _judge(config, inputs, work, place)
         for leftover in partial_out.iterdir():  # files of an audit that was stopped while it wrote
             if leftover != work:
@@ -269,19 +268,3 @@ def _identity(inputs: Inputs, config: ConfigDict) -> dict[str, Any]:
     judged = config.judgement.to_dict()
     settings = {"top": config.audit.top, "seed": config.seed}
     return {"l2rm_jax": __version__, "inputs": inputs.digest, **judged, **settings}
-
-
-def _check_identity(work: Path, identity: dict[str, Any]) -> None:
-    file = work / _IDENTITY
-    try:
-        known = json.loads(file.read_bytes()) if file.exists() else identity
-    except ValueError:
-        known = {}
-    if known != identity:
-        names = [name for name in identity if known.get(name) != identity[name]]
-        raise ConfigError(
-            f"{work.parent}: holds another audit in progress (it differs in {', '.join(names)}), "
-            "expected the same command again, or another --out",
-            hint=f"rm -r {work.parent}",
-        )
-    replace_file(file, json.dumps(identity).encode())

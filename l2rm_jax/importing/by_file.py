@@ -24,10 +24,11 @@ from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.files import locked_directory, replace_array, replace_file
 from l2rm_jax.data.ids import read_image_ids
+from l2rm_jax.data.in_progress import WORK, keep_identity
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.errors import ConfigError, DataError, named_errors
 from l2rm_jax.executors import HERE, Executor
-from l2rm_jax.importing.importer import IDENTITY, WORK, check_identity, import_data
+from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.rejected import FILE as REJECTED
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import find_files
@@ -62,8 +63,7 @@ def import_by_file(
     (out / WORK).mkdir(parents=True, exist_ok=True)
     with locked_directory(out, "imports into"):
         identity = _identity(request, files)
-        check_identity(out, identity)
-        replace_file(out / WORK / IDENTITY, json.dumps(identity).encode())
+        keep_identity(out, identity, "import")
         records = []
         calls = ((number, str(file), request, load_encoder) for number, file in enumerate(files))
         with progress_bar(len(files), "importing", unit="files") as bar:

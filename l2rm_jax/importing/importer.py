@@ -14,8 +14,9 @@ import numpy as np
 from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.encoders.pixels import PIXELS
 from l2rm_jax.data.files import locked_directory, open_array, replace_file
+from l2rm_jax.data.in_progress import WORK, check_identity, keep_identity, other_work_error
 from l2rm_jax.data.record import DATASET_FILE
-from l2rm_jax.errors import ConfigError, DataError, L2RMError
+from l2rm_jax.errors import DataError, L2RMError
 from l2rm_jax.importing import splits, writing
 from l2rm_jax.importing.features import (
     finite_captions,
@@ -30,8 +31,6 @@ from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.vectors import open_vectors
 from l2rm_jax.version import __version__
-
-WORK, IDENTITY = "work", "import.json"
 
 
 def import_data(
@@ -61,7 +60,7 @@ def import_data(
         with _removed_if_refused(request.partial, is_new):
             plan = read_plan(request, work, rejected)
             missing = find_missing(plan)
-            check_identity(request.partial, _identity(request, plan))
+            check_identity(request.partial, _identity(request, plan), "import")
         if not (request.partial / DATASET_FILE).exists():  # else `rejected.csv` is complete
             rejected.check(len(plan.pairs.row))
             check_missing(plan, missing, request)
@@ -70,8 +69,7 @@ def import_data(
         identity = {**_identity(request, plan), "encoder": encoder and encoder.describe()}
         record = _finished_record(request.partial, identity)
         if record is None:
-            check_identity(request.partial, identity)
-            replace_file(work / IDENTITY, json.dumps(identity).encode())
+            keep_identity(request.partial, identity, "import")
             record = _write(request, plan, encoder, rejected, identity)
             # The last file: with it, only its name is missing.
             text = json.dumps(record, indent=2, ensure_ascii=False)
@@ -130,30 +128,8 @@ def _finished_record(partial: Path, identity: dict[str, Any]) -> dict[str, Any] 
     file = partial / DATASET_FILE
     record = json.loads(file.read_bytes()) if file.exists() else None
     if record is not None and record["fingerprint"] != _fingerprint(identity):
-        raise _other_import_error(partial, "all is imported")
+        raise other_work_error(partial, "all is imported", "import")
     return record
-
-
-def check_identity(partial: Path, identity: dict[str, Any]) -> None:
-    """Check that work in progress, if there is any, is of the same import.
-
-    Raises:
-      ConfigError: names what it differs in.
-    """
-    file = partial / WORK / IDENTITY
-    known = json.loads(file.read_bytes()) if file.exists() else None
-    now = json.loads(json.dumps(identity))
-    names = [name for name in now if known is not None and known.get(name) != now[name]]
-    if names:
-        raise _other_import_error(partial, f"it differs in {', '.join(names)}")
-
-
-def _other_import_error(partial: Path, how: str) -> ConfigError:
-    return ConfigError(
-        f"{partial}: holds another import in progress ({how}), expected the same command again, "
-        "or another --out",
-        hint=f"rm -r {partial}",
-    )
 
 
 def _write(
