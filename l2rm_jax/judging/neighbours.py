@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from l2rm_jax.judging.fold_pairs import FoldPairs, Part, first_pairs, part_of
+from l2rm_jax.judging.fold_pairs import FoldPairs, Part, first_pairs, part_of, parts_of
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
 
 NEIGHBOURS = 30
@@ -110,19 +110,19 @@ def neighbour_references(
     of_image = _Centred(images, image_mean)
     of_caption = [_Centred(*each) for each in zip(spaces, caption_mean, strict=True)]
     own = part_of(here, here.references)
-    counts = np.bincount(own.position)
     group, vectors = image_group[own.images], of_image[own.images]
-    image_trust = (np.bincount(own.position, trust(own)) / counts).astype(np.float32)
-    sample = here.pairs[here.captions]
-    of_sample = here.images[here.position[here.captions]]
-    with_sample = part_of(here, np.unique(here.position[here.captions]))
-    order = np.argsort(with_sample.pairs)
-    at = order[np.searchsorted(with_sample.pairs, sample, sorter=order)]
+    sampled = here.position[here.captions]
+    places = np.union1d(here.references, sampled)
+    [(both, at)] = parts_of(here, [places])
+    trusted, counts = trust(both), np.bincount(both.position)
+    of_reference = np.searchsorted(places, here.references)
+    image_trust = (np.bincount(both.position, trusted) / counts)[of_reference].astype(np.float32)
+    sample, of_sample = here.pairs[here.captions], here.images[sampled]
     sample_vectors = of_image[of_sample]
     references = NeighbourReferences(
         vectors,
         group,
-        counts.astype(np.float32),
+        counts[of_reference].astype(np.float32),
         [_totals(vectors, own) for vectors in of_caption],
         image_trust,
         [vectors[here.pairs[here.replaced]] for vectors in of_caption],
@@ -132,7 +132,7 @@ def neighbour_references(
         image_group[of_sample],
         sample_vectors,
         _product(sample_vectors, vectors),
-        trust(with_sample)[at].astype(np.float32),
+        trusted[np.searchsorted(at, here.captions)].astype(np.float32),
         image_mean,
         caption_mean,
     )
