@@ -53,8 +53,8 @@ def write_files(audit: Audit, directory: Path) -> None:
         check_sample(decisions, rows, weight)
         decided = judgement.decided(decisions.rows(FITS), decisions.rows(WRONG))
     reviewed = audit.reviewed()
-    table = f"pairs{_table_ending()}"
-    write_table(directory / table, _table_ending(), pair_columns(audit))
+    table = "pairs.parquet" if importlib.util.find_spec("pyarrow") else "pairs.csv"
+    write_table(directory / table, pair_columns(audit))
     write_judgement(directory / JUDGEMENT_FILE, decided)
     kept = np.isin(decided.kind, (MATCHED, ALTERNATE))
     replace_array(directory / "kept.npy", np.flatnonzero(kept))
@@ -131,10 +131,6 @@ def _texts(texts: list[str] | None, pairs: int) -> Column:
 def _numbers(values: np.ndarray) -> Column:
     """A column of numbers; those that are not known are NaN and become empty cells."""
     return Column(values, ~np.isnan(values))
-
-
-def _table_ending() -> str:
-    return ".parquet" if importlib.util.find_spec("pyarrow") else ".csv"
 
 
 def _write_ids(audit: Audit, kept: np.ndarray, directory: Path) -> list[str]:
