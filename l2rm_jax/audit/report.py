@@ -17,6 +17,7 @@ from l2rm_jax.judging.verdict import doubted_list, shift_sentence, verdict
 from l2rm_jax.version import __version__
 
 _SHOWN = 20  # rows of a table
+_WIDTH = 80  # characters of a text in it
 _MEANINGS = {
     "matched": "nothing speaks against it",
     "alternate": "stored with an image whose near image has the same caption: fits as well",
@@ -275,10 +276,10 @@ def _number(value: float) -> str:
     return f"{value:.3f}" if math.isfinite(value) else "-"
 
 
-def _short(text: str, most: int = 80) -> str:
-    """A text on one line, cut."""
+def _short(text: str) -> str:
+    """Collapse white space, and truncate to `_WIDTH` characters."""
     text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
 def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -10,7 +10,7 @@ _ITERATIONS = 8
 
 
 def leading_directions(
-    multiply: Callable[[np.ndarray], np.ndarray], dimensions: int, count: int, seed: int = 0
+    multiply: Callable[[np.ndarray], np.ndarray], dimensions: int, count: int
 ) -> Float[np.ndarray, "dimensions kept"]:
     """Return an orthonormal basis of the leading eigenvectors, by orthogonal iteration.
 
@@ -22,14 +22,13 @@ def leading_directions(
         of some columns.
       dimensions: size of the matrix.
       count: number of directions; at most `dimensions` are there.
-      seed: seed of the random start.
 
     References:
         Halko, Martinsson and Tropp, Finding Structure with Randomness, SIAM Review 2011,
         algorithm 4.4.
     """
     width = min(dimensions, count + _OVERSAMPLING)
-    basis = np.random.default_rng(seed).standard_normal((dimensions, width))
+    basis = np.random.default_rng(0).standard_normal((dimensions, width))
     for _ in range(_ITERATIONS):
         basis = np.linalg.qr(multiply(np.linalg.qr(basis)[0]))[0]
     values, vectors = np.linalg.eigh(basis.T @ multiply(basis))
