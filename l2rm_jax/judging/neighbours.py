@@ -95,14 +95,19 @@ def neighbour_references(
     image_group: Int[np.ndarray, " images"],
     trust: Callable[[Part], Float32[np.ndarray, " n"]],
 ) -> NeighbourReferences:
-    """Return what the neighbours of the pairs of a fold are chosen from.
+    """Read the sampled images and captions of a fold, among which neighbours are looked for.
+
+    Vectors are centred by their mean in the fold and scaled to unit length, so that their products
+    are cosines.
 
     Args:
-      here: the pairs.
-      images: [images, di] vectors.
-      spaces: [pairs, dt] vectors of the captions; neighbours are sought in the first kind.
-      image_group: group of each image; neighbours are of another one.
-      trust: probability that each pair of a part is matched, by the model alone.
+      here: the fold with its sample.
+      images: [images, di] vectors of all images.
+      spaces: [pairs, dt] vectors of all captions, one array per embedding; neighbours are looked
+        for in the first.
+      image_group: [images] group of each image; an image is no neighbour of its own group.
+      trust: maps n pairs to the `[n]` probabilities, by the model alone, that they are matched.
+        Neighbours are weighted by it.
     """
     some = first_pairs(here, _OF_MEANS)
     image_mean = _mean(images, some.images)
@@ -189,17 +194,21 @@ def with_near_images(
     groups: Int[np.ndarray, " m"],
     ranks: Int[np.ndarray, " m"],
 ) -> Part:
-    """Add one more wrong image to each image: one whose captions say something similar.
+    """Add a hard negative to the wrong images of each image: one whose captions are similar.
 
-    Similar is a reference of another group, by the cosine of the mean vectors of the captions. The
-    most similar one is left out, as it may in truth fit.
+    The sampled images of other groups are sorted by the cosine between the mean caption vectors.
+    The first is never taken, as its captions may well fit.
 
     Args:
-      part: the pairs.
-      of: the references.
-      captions: [pairs, dt] vectors of the captions, of the first kind.
-      groups: group of each of `part.images`.
-      ranks: which one is taken (`similar_ranks`).
+      part: n pairs of m images.
+      of: the sample of the fold.
+      captions: [pairs, dt] vectors of all captions, in the first embedding.
+      groups: [m] group of each image of `part`.
+      ranks: [m] which image is taken, 1 for the second (`similar_ranks`); the last one, where there
+        are fewer.
+
+    Returns:
+      The part whose `wrong`, `[m, k + 1]`, has the hard negative in its last column.
     """
     total = _totals(_Centred(captions, of.caption_mean[0]), part)
     ranks, near = np.minimum(ranks, len(of.group) - 2), np.empty(len(total), np.int64)
