@@ -89,7 +89,7 @@ def pair_columns(audit: Audit) -> dict[str, Column]:
         "id": _texts(inputs.caption_ids or list(map(str, range(pairs))), pairs),
         "image": Column(np.array(inputs.ids, object)[found.image], everywhere),
         "image_row": Column(found.image, everywhere),
-        "caption": _texts(inputs.pairs.texts, pairs),
+        "caption": _texts(inputs.texts, pairs),
         "fold": Column(found.fold, everywhere),
         "group": Column(found.group, everywhere),
         "similarity": _numbers(found.similarity),
@@ -160,9 +160,7 @@ def _write_page(
 ) -> None:
     inputs, judgement, settings = audit.inputs, audit.judgement, audit.settings
     pairs, images = len(judgement), len(inputs.ids)
-    captions = (
-        inputs.pairs.texts or inputs.caption_ids or [f"caption {row}" for row in range(pairs)]
-    )
+    captions = inputs.texts or inputs.caption_ids or [f"caption {row}" for row in range(pairs)]
     gallery = Gallery(
         title=f"{inputs.name}: {pairs:,} pairs, {images:,} images; seed {settings.seed}",
         key=inputs.digest,

@@ -58,7 +58,7 @@ def tables(audit: Audit) -> list[Table]:
     ]
     words = inputs.words.examples if inputs.words else ()
     shifts = [(shift_sentence(each),) for each in audit.judgement.shifts[:_SHOWN]]
-    texts = inputs.pairs.texts or [""] * len(found.image)
+    texts = inputs.texts or [""] * len(found.image)
     repeated = [
         (f"{each.images:,}", f"{each.row:,}", _short(texts[each.row]))
         for each in audit.judgement.repeated[:_SHOWN]
@@ -130,7 +130,7 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
     """
     inputs, settings, decisions = audit.inputs, audit.settings, audit.decisions
     made = audit.judgement.made
-    pairs, images = len(audit.judgement.image), inputs.pairs.images.shape[0]
+    pairs, images = len(audit.judgement.image), len(inputs.ids)
     parts = [
         f"# Audit of {_escaped(inputs.name)}",
         f"{pairs:,} pairs, {images:,} images.",
@@ -220,7 +220,7 @@ def values(audit: Audit, reviewed: ReviewedRate | None) -> dict[str, Any]:
                 "name": inputs.name,
                 "digest": inputs.digest,
                 "pairs": len(found.image),
-                "images": inputs.pairs.images.shape[0],
+                "images": len(inputs.ids),
             },
             "settings": audit.settings._asdict(),
             "versions": {"l2rm_jax": __version__, **_versions()},

@@ -93,7 +93,9 @@ def inputs_of_shards(directory: str | Path) -> Inputs:
     text_rows = texts and rows_of_texts(texts)
     return Inputs(
         name=str(directory),
-        pairs=Pairs(images, captions, pair_image, text_rows=text_rows, texts=texts),
+        pair_image=pair_image,
+        texts=texts,
+        read_pairs=lambda: Pairs(images, captions, pair_image, text_rows, texts),
         ids=ids,
         caption_ids=None,
         pictures=None,
