@@ -38,7 +38,7 @@ class Inputs(NamedTuple):
       name: directory of the data, or of the run.
       pair_image: [pairs] row of the image that each caption is stored with.
       texts: [pairs] the captions as texts; None where only vectors are there.
-      read_pairs: returns the pairs as they are judged; makes their vectors when it is first called.
+      read_pairs: returns the pairs as they are judged; the first call may compute their vectors.
       ids: [images] what the user calls each image.
       caption_ids: [pairs] what the user calls each caption; None if the data do not say it.
       pictures: [images] picture files; None if the data do not name them.
@@ -72,8 +72,8 @@ def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs
     """Read the training pairs that a config describes, with its mismatch; nothing is filtered.
 
     All features are read once, to check and to hash them. Pretrained encoders that the config names
-    make the vectors of captions, and of pictures, as they were pretrained. Vectors that are made of
-    regions or words wait until they are asked for: where a run has judged the pairs, nobody does.
+    make the vectors of captions, and of pictures, as they were pretrained. Vectors of regions and
+    words are computed when `Inputs.pairs` is first read, which only judging does.
 
     Args:
       config: config of a run.
