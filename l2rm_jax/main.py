@@ -38,7 +38,7 @@ from l2rm_jax.devices.hosts import (
 )
 from l2rm_jax.devices.programs import prepare_process
 from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
-from l2rm_jax.importing.command import IMPORT, WEIGHTS
+from l2rm_jax.importing.command import IMPORT, KEEP, WEIGHTS
 
 _log = logging.getLogger(__name__)
 
@@ -219,8 +219,7 @@ def _checkpoint_config(command: Command) -> ConfigDict:
 
 # In the order of the work. A new mode is an entry here, and the function that the entry names.
 MODES = (
-    IMPORT,
-    WEIGHTS,
+    *(IMPORT, WEIGHTS),
     Mode(
         "check",
         "what the data hold",
@@ -245,6 +244,7 @@ MODES = (
         _audit,
         "{out}.partial keeps the finished parts",
     ),
+    KEEP,
     Mode(
         "train",
         "train or continue a run",

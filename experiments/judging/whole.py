@@ -1,6 +1,7 @@
 """Proposals and rematching of doubted pairs: one problem over all of them, or groups.
 
 python -m experiments.judging.whole --path=DIR --doubted=4000,10000 --csv=FILE
+python -m experiments.judging.whole --path=DIR --train=0,1,2 --csv=FILE
 
 --path takes Flickr8k, a tenth or two fifths of whose captions are swapped. --doubted takes made-up
 pairs, of which this many are swapped, two fifths of all. Their images and captions share 64
@@ -11,12 +12,17 @@ A row of `proposals` says how often a doubted image's true caption is proposed f
 among the first five (`found`), counting images one of whose captions is doubted. A row of
 `rematching` says which share of the weight goes to true partners (`right`), and which share of the
 doubted captions that were swapped has a true partner among them (`found`).
+
+With --train, for each of its seeds the linear model is fitted to all training images of --path, two
+fifths of whose captions are swapped, with the pairs rematched in each way; a row has its rSum on
+validation and test images.
 """
 
 import argparse
 import sys
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +30,7 @@ import numpy as np
 
 from experiments.csv_rows import write_rows
 from experiments.judging.audit import Cell, load_vectors, mismatched
-from experiments.judging.crossfit import values_of
+from experiments.judging.crossfit import make_config, train_with_judgement, values_of
 from experiments.papers.sweep import start
 from l2rm_jax.judging import Judgement, Pairs, judge_pairs, proposals, rematch
 from l2rm_jax.judging.folds import Folds, assign_folds
@@ -44,13 +50,31 @@ def main() -> None:
     parser.add_argument("--rate", type=values_of(float), default=[0.1, 0.4])
     parser.add_argument("--doubted", default="", help="numbers of swapped pairs, between commas")
     parser.add_argument("--noise", type=float, default=NOISE)
+    parser.add_argument("--train", type=values_of(int), help="seeds of fits to rematched pairs")
+    parser.add_argument("--workdir", type=Path, default=Path("runs/whole"), help="of --train")
     parser.add_argument("--csv", type=Path, help="also write the rows to this file")
     flags = parser.parse_args()
+    if flags.train:
+        rows = [trained(flags, *cell) for cell in product(flags.train, WAYS)]
+        if flags.csv:
+            write_rows(flags.csv, rows)
+        return
     rows = []
     for data, pairs, own in data_sets(flags):
         rows += [{"data": data, **row} for row in measure(pairs, own)]
         if flags.csv:
             write_rows(flags.csv, rows)
+
+
+def trained(flags: argparse.Namespace, seed: int, way: str) -> dict[str, object]:
+    """Fit the linear model with the pairs rematched in this way."""
+    sys.modules[rematch.__module__].WHOLE = WAYS[way]
+    config = make_config(flags.path, 0, "caption", RATE, seed)
+    config.train.draw = "rematched"
+    rsum = train_with_judgement(config, "cca", "linear", RATE, flags.workdir / way)
+    row = {"seed": seed, "way": way, **{name: round(value, 1) for name, value in rsum.items()}}
+    print(*row.values(), flush=True)
+    return row
 
 
 def data_sets(flags: argparse.Namespace):

@@ -1,5 +1,6 @@
 """What `l2rm audit` does: check, read, judge, write. An audit that was stopped goes on."""
 
+import json
 import logging
 import shutil
 from collections.abc import Mapping
@@ -19,11 +20,17 @@ from l2rm_jax.audit.of_run import read_of_run
 from l2rm_jax.audit.outputs import GALLERY, write_files
 from l2rm_jax.audit.report import by_eye, warnings
 from l2rm_jax.audit.review import read_decisions
-from l2rm_jax.audit.shards import are_shards, inputs_of_shards
-from l2rm_jax.data.files import check_new, locked_directory
-from l2rm_jax.data.in_progress import WORK, keep_identity
+from l2rm_jax.audit.shards import inputs_of_shards
+from l2rm_jax.data.files import (
+    check_new,
+    check_work,
+    locked_directory,
+    removed_if_refused,
+    replace_file,
+)
 from l2rm_jax.data.loading import open_pairs, split_names
 from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.shards import are_shards
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import (
     ConfigError,
@@ -51,6 +58,7 @@ from l2rm_jax.version import __version__
 _log = logging.getLogger(__name__)
 
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
+_IDENTITY, _WORK, _COPIES = "audit.json", "work", "vectors"
 _HERE = Place()
 _NO_LIMIT = 1.0  # of `max_share`
 _ALL_PAIRS = {  # of the runs that judge: nothing is filtered or drawn
@@ -151,12 +159,15 @@ def exit_status(audit: Audit) -> int:
 def _audit(config: ConfigDict, workdir: str | Path | None, out: Path, place: Place) -> Audit:
     check_new(out, "directory")
     settings = Settings(**config.audit, seed=config.seed)
-    inputs = _read(config, workdir, settings, place)
     partial_out = out.with_name(f"{out.name}.partial")
-    work = partial_out / WORK
+    work, is_new = partial_out / _WORK, not partial_out.exists()
+    with removed_if_refused(partial_out, is_new):
+        inputs = _read(config, workdir, settings, place, work)
     work.mkdir(parents=True, exist_ok=True)
     with locked_directory(partial_out, "audits into"):
-        keep_identity(partial_out, _identity(inputs, config), "audit")
+        identity = _identity(inputs, config)
+        check_work(work / _IDENTITY, identity, "audit")
+        replace_file(work / _IDENTITY, json.dumps(identity).encode())
         judgement = _of_run(inputs, workdir) or _judge(config, inputs, work, place)
         for leftover in partial_out.iterdir():  # files of an audit that was stopped while it wrote
             if leftover != work:
@@ -203,7 +214,7 @@ def _judge(config: ConfigDict, inputs: Inputs, work: Path, place: Place) -> Judg
 
 
 def _read(
-    config: ConfigDict, workdir: str | Path | None, settings: Settings, place: Place
+    config: ConfigDict, workdir: str | Path | None, settings: Settings, place: Place, work: Path
 ) -> Inputs:
     """Read the inputs; all that is wrong with fields and files is one message."""
     problems = Problems()
@@ -213,9 +224,9 @@ def _read(
         problems.attempt(check_detector_of_audit, config)
         problems.attempt(_check_place, config, place)
     valid = with_valid_fields(config)  # wrong fields must not add errors about the data
-    if workdir is None and are_shards(config.data.path):
+    if workdir is None and config.data.path and are_shards(config.data.path):
         problems.attempt(_check_shards, config)
-        inputs = problems.attempt(inputs_of_shards, config.data.path)
+        inputs = problems.attempt(inputs_of_shards, config.data.path, work / _COPIES)
     else:
         inputs = problems.attempt(read_inputs, valid, workdir=workdir)
     if settings.review and inputs is not None:

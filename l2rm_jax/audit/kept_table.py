@@ -12,10 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Int
 from ml_collections import ConfigDict
 
-from l2rm_jax.data.files import open_array
 from l2rm_jax.data.record import read_record
 from l2rm_jax.importing.records import find_dialect
-from l2rm_jax.importing.splits import SPLITS
+from l2rm_jax.importing.splits import rows_of_splits
 from l2rm_jax.importing.texts import open_text
 
 
@@ -39,7 +38,7 @@ def write_kept_table(
     record = read_record(data.path) if data is not None and data.path else None
     if record is None:
         return reason
-    source, rows = record["source"], _rows(Path(data.path))
+    source, rows = record["source"], rows_of_splits(Path(data.path))
     if not rows or source["kind"] not in _COPIERS or source.get("bytes") is None:
         return f"{reason} of one file (.csv, .tsv, .txt, .jsonl, .parquet)"
     path = Path(source["path"])
@@ -57,13 +56,6 @@ def write_kept_table(
     if mixed:
         note += f"; they hold {mixed:,} doubted captions, as another one of the row is kept"
     return note
-
-
-def _rows(directory: Path) -> dict[str, Int[np.ndarray, " captions"]]:
-    """The row of each caption, from 1, by split; empty without the training split."""
-    files = {split: directory / f"{split}_rows.npy" for split in SPLITS}
-    found = {split: np.array(open_array(file)) for split, file in files.items() if file.is_file()}
-    return found if "train" in found else {}
 
 
 def _copy_lines(

@@ -6,7 +6,7 @@
   what the user calls the images and captions.
 * `text` turns captions into word indices, `pieces` into those of a pretrained tokenizer;
   `pretrained` reads a directory of pretrained weights.
-* `in_progress` lets only the same command go on with what was stopped.
+* `shards` opens vectors in shards, with `parquet_vectors`, for audits and imports.
 * `record` says what an import wrote; `encoders/` turn photographs and captions into features.
 * `mismatch` swaps training pairs, `filters` drops them.
 * `streams` builds the batches of training, `batches` those of scoring and evaluation.

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import io
 import itertools
+import json
 import math
 import os
 import shlex
@@ -11,10 +12,11 @@ import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from l2rm_jax.errors import ConfigError, DataError, first_line
+from l2rm_jax.errors import ConfigError, DataError, L2RMError, first_line
 
 _FLAGS = {"directory": "out", "page": "html"}  # of the command line, by what they name
 
@@ -137,19 +139,60 @@ def new_directory(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def locked_directory(path: Path, use: str) -> Iterator[None]:
+def removed_if_refused(partial: Path, is_new: bool) -> Iterator[None]:
+    """Remove the directory of work, if it is new, where an error of this library ends the block."""
+    try:
+        yield
+    except L2RMError:
+        if is_new:
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def check_work(file: Path, identity: Mapping[str, Any], what: str) -> None:
+    """Check that work in progress, if there is any, is of the same command.
+
+    Args:
+      file: where the identity of the work is kept, in a directory of `NAME.partial`.
+      identity: all that the result depends on.
+      what: what is in progress, for the message: "import".
+
+    Raises:
+      ConfigError: names what it differs in.
+    """
+    now = json.loads(json.dumps(identity))
+    try:
+        known = json.loads(file.read_bytes()) if file.exists() else now
+    except ValueError:
+        known = {}
+    if names := [name for name in now if known.get(name) != now[name]]:
+        raise other_work_error(file.parent.parent, what, f"it differs in {', '.join(names)}")
+
+
+def other_work_error(partial: Path, what: str, how: str) -> ConfigError:
+    """The error that a directory holds work in progress of another command."""
+    return ConfigError(
+        f"{partial}: holds another {what} in progress ({how}), expected the same command again, "
+        "or another --out",
+        hint=f"rm -r {partial}",
+    )
+
+
+@contextlib.contextmanager
+def locked_directory(path: Path, use: str, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock of a directory; the system releases it when the process ends in any way.
 
     Args:
       path: the directory.
       use: what another process that holds the lock does with it, for the message: "imports into".
+      shared: whether others may hold it too, if they share it as well.
 
     Raises:
       ConfigError: another process holds the lock.
     """
     handle = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
         raise ConfigError(f"{path}: another process {use} it") from None

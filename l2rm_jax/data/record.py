@@ -12,7 +12,7 @@ DATASET_FILE = "dataset.json"
 
 
 def read_record(directory: str | Path) -> dict[str, Any] | None:
-    """What `dataset.json` says of an imported directory; None for other directories.
+    """What `dataset.json` says of an imported directory; None for shards and other directories.
 
     Raises:
       DataError: the file is damaged.
@@ -22,6 +22,8 @@ def read_record(directory: str | Path) -> dict[str, Any] | None:
         return None
     try:
         record = json.loads(file.read_bytes())
+        if "shards" in record:
+            return None
         images = record["images"]
         size = images["size"] if images.get("kind") == PIXELS else images["dimensions"]
         if record["splits"]["train"]["captions"] >= 0 and size > 0:

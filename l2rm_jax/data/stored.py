@@ -1,5 +1,6 @@
 """Open the images and captions of one split, in any layout, before captions are tokenized."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import open_array
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.repeats import undo_repeats
+from l2rm_jax.data.shards import have_vectors
 from l2rm_jax.errors import ConfigError, DataError, Problems, nearest_flag
 
 Images = RegionFeatures | Pixels
@@ -253,6 +255,11 @@ def _check_directory(path: str | Path) -> Path:
         raise ConfigError(f"data.path: empty; {expected}", hint="--data=DIR")
     if not Path(path).is_dir():
         raise DataError(f"{path}: no such directory; {expected}", hint=nearest_flag("data", path))
+    if have_vectors(path):
+        raise DataError(
+            f"{path}: has vectors in shards; {expected}",
+            hint=f"l2rm import --source={shlex.quote(str(path))} --out=DATA",
+        )
     return Path(path)
 
 

@@ -1,19 +1,21 @@
 """Import file by file: each file of the source becomes a shard of vectors, wherever it is encoded.
 
-The layout is that of clip-retrieval, which `l2rm audit` reads (`audit/shards.py`). A shard that is
+The layout is that of clip-retrieval, which `l2rm audit` reads (`data/shards.py`). A shard that is
 done is never computed again; one that was stopped goes on where its import was.
 """
 
+import contextlib
 import csv
 import io
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,81 +24,149 @@ from pyarrow import parquet
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.encoders.encoder import Encoder
-from l2rm_jax.data.files import locked_directory, replace_array, replace_file
+from l2rm_jax.data.files import check_work, locked_directory, replace_array, replace_file
 from l2rm_jax.data.ids import read_image_ids
-from l2rm_jax.data.in_progress import WORK, keep_identity
 from l2rm_jax.data.record import DATASET_FILE
+from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.errors import ConfigError, DataError, named_errors
 from l2rm_jax.executors import HERE, Executor
-from l2rm_jax.importing.importer import import_data
+from l2rm_jax.importing.importer import IDENTITY, WHAT, WORK, import_data
 from l2rm_jax.importing.rejected import FILE as REJECTED
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.version import __version__
 
 SPLIT = "train"  # a shard has no splits
+_NAMED = 5  # missing files that are named
 LoadEncoder = Callable[[str, str | None], Encoder]
 
 
+class Share(NamedTuple):
+    """The share of the files that a process imports: every `count`-th, from `number` on."""
+
+    number: int = 1
+    count: int = 1
+
+
+_ALL = Share()
+
+
+def parse_share(text: str) -> Share:
+    """The share that `--shards=2/8` names.
+
+    Raises:
+      ConfigError: it is not a number from 1 to N and N.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    share = Share(*map(int, match.groups())) if match else Share(0, 0)
+    if not 1 <= share.number <= share.count:
+        raise ConfigError(
+            f"--shards={text}: expected I/N, process I of N, counted from 1", hint="--shards=1/2"
+        )
+    return share
+
+
 def import_by_file(
-    request: Request, load_encoder: LoadEncoder, executor: Executor = HERE
-) -> dict[str, Any]:
+    request: Request, load_encoder: LoadEncoder, executor: Executor = HERE, share: Share = _ALL
+) -> dict[str, Any] | None:
     """Import each file of the source as a shard; an import that was stopped is continued.
+
+    Several processes may each import a share of the files. The one that finds all shards done adds
+    them up and gives the directory its name.
 
     Args:
       request: what to import. Its source has several files.
       load_encoder: loads an encoder by its name and what tokens to take of it; a function of a
         module, as other processes call it, too.
       executor: computes the shards.
+      share: which of them.
 
     Returns:
-      The content of `dataset.json`: rows and rejections of all shards, added up.
+      The content of `dataset.json`: rows and rejections of all shards, added up; None if shards are
+      missing, or another process is at work.
 
     Raises:
       DataError: a file cannot be read, or too many rows are rejected.
       ConfigError: flags contradict each other or the source, or another import is in progress.
     """
     request.check()
+    if request.has_shards:
+        raise ConfigError(f"--shards: {request.source} has vectors in shards already")
     _, files = find_files(Path(request.source))
     _check(request, files)
-    out = request.partial
+    out, is_shared = request.partial, share.count > 1
     (out / WORK).mkdir(parents=True, exist_ok=True)
-    with locked_directory(out, "imports into"):
+    with locked_directory(out, "imports into", shared=is_shared):
         identity = _identity(request, files)
-        keep_identity(out, identity, "import")
-        records = []
-        calls = ((number, str(file), request, load_encoder) for number, file in enumerate(files))
-        with progress_bar(len(files), "importing", unit="files") as bar:
-            for record in executor.map(import_file, calls, on_gpu=True):
-                records.append(record)
+        check_work(out / WORK / IDENTITY, identity, WHAT)
+        replace_file(out / WORK / IDENTITY, json.dumps(identity).encode())
+        own = range(share.number - 1, len(files), share.count)
+        calls = ((number, str(files[number]), request, load_encoder) for number in own)
+        with progress_bar(len(own), "importing", unit="files") as bar:
+            for _ in executor.map(import_file, calls, on_gpu=True):
                 bar.update(1)
-        record = _summed(request, files, records)
-        text = json.dumps(record, indent=2, ensure_ascii=False)
-        replace_file(out / DATASET_FILE, f"{text}\n".encode())
-        shutil.rmtree(out / WORK)
-        out.rename(request.out)
-    return record
+        if not is_shared:
+            return _close(request, files)
+    return _close_if_last(request, files)
 
 
 def import_file(
     number: int, source: str, request: Request, load_encoder: LoadEncoder
 ) -> dict[str, Any]:
     """Import one file of a source as a shard, unless that is done; returns what is known of it."""
-    out = request.partial
-    done = out / WORK / f"{number:05}.json"
+    out, done = request.partial, _done(request, number)
     if done.exists():
         return json.loads(done.read_bytes())
-    own = replace(
-        request, source=source, out=out / WORK / f"{number:05}", split="1,0,0", max_rejected=1.0
-    )
-    own = replace(own, pictures=request.pictures or str(_base(request.source, source)))
-    if not own.out.exists():
-        with named_errors(source):
-            import_data(own, lambda each: _encoder(load_encoder, each.encoder, each.tokens or None))
-    record = json.loads((own.out / DATASET_FILE).read_bytes())
-    _write_shard(own.out, out, number, source)
-    replace_file(done, json.dumps(record).encode())
-    shutil.rmtree(own.out)
+    place = out / WORK / f"{number:05}"
+    place.mkdir(exist_ok=True)
+    with locked_directory(place, "imports into"):
+        own = replace(
+            request, source=source, out=place / "imported", split="1,0,0", max_rejected=1.0
+        )
+        own = replace(own, pictures=request.pictures or str(_base(request.source, source)))
+        if not own.out.exists():
+            with named_errors(source):
+                import_data(
+                    own, lambda each: _encoder(load_encoder, each.encoder, each.tokens or None)
+                )
+        record = json.loads((own.out / DATASET_FILE).read_bytes())
+        _write_shard(own.out, out, number, source)
+        replace_file(done, json.dumps(record).encode())
+        shutil.rmtree(place)
+    return record
+
+
+def _done(request: Request, number: int) -> Path:
+    """The file that says that a shard is complete, and what is known of it."""
+    return request.partial / WORK / f"{number:05}.json"
+
+
+def _missing(request: Request, files: Sequence[Path]) -> list[Path]:
+    """The files whose shards are not complete."""
+    return [file for number, file in enumerate(files) if not _done(request, number).exists()]
+
+
+def _close_if_last(request: Request, files: Sequence[Path]) -> dict[str, Any] | None:
+    """Close the directory, unless shards are missing or another process is at work."""
+    if _missing(request, files):
+        return None
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked_directory(request.partial, "imports into"))
+        except (ConfigError, FileNotFoundError):  # at work, or it has closed the directory
+            return None
+        return _close(request, files) if request.partial.exists() else None
+
+
+def _close(request: Request, files: Sequence[Path]) -> dict[str, Any]:
+    """Add up all shards, and give the directory its name."""
+    out = request.partial
+    records = [json.loads(_done(request, number).read_bytes()) for number in range(len(files))]
+    record = _summed(request, files, records)
+    text = json.dumps(record, indent=2, ensure_ascii=False)
+    replace_file(out / DATASET_FILE, f"{text}\n".encode())
+    shutil.rmtree(out / WORK)
+    out.rename(request.out)
     return record
 
 
@@ -117,11 +187,13 @@ def _write_shard(imported: Path, out: Path, number: int, source: str) -> None:
         folder.mkdir(exist_ok=True)
         replace_array(folder / f"{name}_{number:05}.npy", array)
     names = np.array(read_image_ids(imported, SPLIT, len(images)), object)[image]
+    digests = [each.tobytes().hex() for each in np.load(imported / f"{SPLIT}_digests.npy")]
     columns = {
         "image_path": names.tolist(),
         "caption": read_captions(imported, SPLIT),
         "file": [Path(source).name] * len(image),
         "row": np.load(imported / f"{SPLIT}_rows.npy"),
+        DIGEST: [digests[row] for row in image],
     }
     written = io.BytesIO()
     parquet.write_table(pa.table(columns), written)
@@ -194,7 +266,11 @@ def _summed(
         )
     return {
         "l2rm_jax": __version__,
-        "source": {"path": str(Path(request.source).absolute()), "files": len(files)},
+        "source": {
+            "path": str(Path(request.source).absolute()),
+            "files": len(files),
+            "bytes": sum(file.stat().st_size for file in files),
+        },
         "encoder": first["encoder"],
         "columns": first["columns"],
         "shards": len(files),
@@ -220,6 +296,20 @@ def _write_rejected(out: Path, files: Sequence[Path], count: int) -> None:
     if written != count:
         raise DataError(f"{out}: found {written:,} rejected rows, but {count:,} were counted")
     replace_file(out / REJECTED, text.getvalue().encode("utf-8", "replace"))
+
+
+def describe_unfinished(request: Request) -> str:
+    """What is still missing after a process has imported its share."""
+    _, files = find_files(Path(request.source))
+    if request.out.exists():
+        return f"{request.out}: complete"
+    missing = _missing(request, files)
+    done = f"{request.partial}: {len(files) - len(missing):,} of {len(files):,} shards are done"
+    if not missing:
+        return f"{done}; another process is at work, and the last one closes the directory"
+    names = ", ".join(file.name for file in missing[:_NAMED])
+    more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
+    return f"{done}; missing: {names}{more}. The last process closes the directory"
 
 
 def describe_shards(record: dict[str, Any], out: Path) -> str:

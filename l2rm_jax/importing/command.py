@@ -28,10 +28,18 @@ def _import(command: Command) -> None:
     request.check()  # before libraries are loaded
     place.check()
     if command["shards"]:
-        from l2rm_jax.importing.by_file import describe_shards, import_by_file
+        from l2rm_jax.importing.by_file import (
+            describe_shards,
+            describe_unfinished,
+            import_by_file,
+            parse_share,
+        )
 
+        share = parse_share(command["shards"])
         with place.open() as executor:
-            print(describe_shards(import_by_file(request, _encoder, executor), request.out))
+            record = import_by_file(request, _encoder, executor, share)
+        done = describe_shards(record, request.out) if record else describe_unfinished(request)
+        print(done)
         return
     if place != Place():
         raise ConfigError(f"--executor={place.executor}: expected --shards too")
@@ -51,7 +59,11 @@ def _encoder(name: str, tokens: str | None) -> "Encoder":
 
 
 _FLAGS = (
-    Flag("source", "PATH", "a .csv, .tsv, .txt, .json, .parquet or .tar file, or a directory"),
+    Flag(
+        "source",
+        "PATH",
+        "a .csv, .tsv, .txt, .json, .parquet or .tar file, or a directory, also of shards",
+    ),
     Flag(
         "pictures",
         "DIR",
@@ -88,7 +100,12 @@ _FLAGS = (
     Flag("seed", "N", "seed of the split", kind=int, default="0"),
     Flag("max_rejected", "SHARE", "rows that may be rejected", kind=float, default="0.01"),
     Flag("out", "DIR", "the new directory, which every mode reads as --data=DIR"),
-    Flag("shards", "", "a shard of vectors for each file of the source", kind=bool),
+    Flag(
+        "shards",
+        "I/N",
+        "a shard of vectors for each file of the source; with I/N, process I of N makes its own",
+        bare="1/1",
+    ),
     *PLACE,
 )
 
@@ -99,6 +116,32 @@ IMPORT = Mode(
     _FLAGS,
     _import,
     "{out}.partial keeps all but the last 256 pictures or 2048 captions",
+)
+
+
+def _keep(command: Command) -> None:
+    from l2rm_jax.importing.kept import describe_kept, keep_samples
+
+    for name in ("data", "audit", "out"):
+        if not command[name]:
+            raise missing_flag_error(name, command.mode)
+    out = Path(command["out"])
+    with place_of(command).open() as executor:
+        print(describe_kept(keep_samples(command["data"], command["audit"], out, executor), out))
+
+
+KEEP = Mode(
+    "keep",
+    "archives without doubted pairs",
+    "l2rm keep --data=D --audit=A --out=K",
+    (
+        Flag("data", "DIR", "shards, or a directory, that l2rm import made of .tar files"),
+        Flag("audit", "DIR", "what l2rm audit wrote of them"),
+        Flag("out", "DIR", "the new directory of .tar files"),
+        *PLACE,
+    ),
+    _keep,
+    "{out}.partial keeps the finished archives",
 )
 
 

@@ -38,8 +38,10 @@ def image_features(plan: Plan, encoder: Encoder | None, work: Path, rejected: Re
     pairs = plan.pairs
     if encoder is None:
         array = plan.image_vectors
-        digest = np.empty((len(array), DIGEST_BYTES), np.uint8)
-        is_right = vectors.scan_vectors(array, "image vectors", digest)
+        digest, own = plan.digests, None
+        if digest is None:
+            digest = own = np.empty((len(array), DIGEST_BYTES), np.uint8)
+        is_right = vectors.scan_vectors(array, "image vectors", own)
         reject_pairs(rejected, pairs, ~is_right, {}, "not finite: its image vector")
         return Images(digest, is_right, _blocks(array), {})
     used = np.unique(pairs.image)
@@ -77,11 +79,11 @@ def reject_pairs(
         rejected.add(pairs.row[at], pairs.names[image].as_py(), reasons.get(image, reason))
 
 
-def _blocks(array: np.ndarray) -> Iterator[shards.Block]:
+def _blocks(array: vectors.Vectors) -> Iterator[shards.Block]:
     return vectors.vector_blocks(array, np.arange(len(array)))
 
 
-def finite_captions(array: np.ndarray, pairs: Pairs, rejected: Rejected) -> Pairs:
+def finite_captions(array: vectors.Vectors, pairs: Pairs, rejected: Rejected) -> Pairs:
     """The pairs whose caption vectors are finite; the others are rejected."""
     right = vectors.scan_vectors(array, "caption vectors", None)[pairs.caption]
     for at in np.flatnonzero(~right):

@@ -1,11 +1,10 @@
 """The import: read the source, encode, split, write, and give the directory its name."""
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,16 @@ import numpy as np
 
 from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.encoders.pixels import PIXELS
-from l2rm_jax.data.files import locked_directory, open_array, replace_file
-from l2rm_jax.data.in_progress import WORK, check_identity, keep_identity, other_work_error
+from l2rm_jax.data.files import (
+    check_work,
+    locked_directory,
+    open_array,
+    other_work_error,
+    removed_if_refused,
+    replace_file,
+)
 from l2rm_jax.data.record import DATASET_FILE
-from l2rm_jax.errors import DataError, L2RMError
+from l2rm_jax.errors import DataError
 from l2rm_jax.importing import splits, writing
 from l2rm_jax.importing.features import (
     finite_captions,
@@ -24,6 +29,7 @@ from l2rm_jax.importing.features import (
     reject_pairs,
     write_caption_vectors,
 )
+from l2rm_jax.importing.of_shards import plan_of_shards
 from l2rm_jax.importing.pairs import Pairs
 from l2rm_jax.importing.plan import Plan, check_missing, find_missing, hash_pairs, read_plan
 from l2rm_jax.importing.rejected import Rejected
@@ -31,6 +37,8 @@ from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.vectors import open_vectors
 from l2rm_jax.version import __version__
+
+WORK, IDENTITY, WHAT = "work", "import.json", "import"
 
 
 def import_data(
@@ -57,19 +65,22 @@ def import_data(
     work.mkdir(parents=True, exist_ok=True)
     with locked_directory(request.partial, "imports into"):
         rejected = Rejected(request.partial, request.max_rejected)
-        with _removed_if_refused(request.partial, is_new):
-            plan = read_plan(request, work, rejected)
+        with removed_if_refused(request.partial, is_new):
+            read = plan_of_shards if request.has_shards else read_plan
+            plan = read(request, work, rejected)
             missing = find_missing(plan)
-            check_identity(request.partial, _identity(request, plan), "import")
+            check_work(work / IDENTITY, _identity(request, plan), WHAT)
         if not (request.partial / DATASET_FILE).exists():  # else `rejected.csv` is complete
             rejected.check(len(plan.pairs.row))
             check_missing(plan, missing, request)
-        with _removed_if_refused(request.partial, is_new):
+        with removed_if_refused(request.partial, is_new):
             encoder = (load_encoder or _load_encoder)(request) if request.is_encoded else None
-        identity = {**_identity(request, plan), "encoder": encoder and encoder.describe()}
+        described = encoder.describe() if encoder else plan.encoder
+        identity = {**_identity(request, plan), "encoder": described}
         record = _finished_record(request.partial, identity)
         if record is None:
-            keep_identity(request.partial, identity, "import")
+            check_work(work / IDENTITY, identity, WHAT)
+            replace_file(work / IDENTITY, json.dumps(identity).encode())
             record = _write(request, plan, encoder, rejected, identity)
             # The last file: with it, only its name is missing.
             text = json.dumps(record, indent=2, ensure_ascii=False)
@@ -79,17 +90,6 @@ def import_data(
         shutil.rmtree(work)
         request.partial.rename(request.out)
     return record
-
-
-@contextlib.contextmanager
-def _removed_if_refused(partial: Path, is_new: bool) -> Iterator[None]:
-    """Remove the directory of work, if it is new, where an error of this library ends the block."""
-    try:
-        yield
-    except L2RMError:
-        if is_new:
-            shutil.rmtree(partial)
-        raise
 
 
 def _load_encoder(request: Request) -> Encoder:
@@ -114,6 +114,7 @@ def _identity(request: Request, plan: Plan) -> dict[str, Any]:
         "pictures": os.path.abspath(request.pictures) if request.pictures else None,
         "rows": hash_pairs(plan.pairs),
         **arrays,
+        **({"shards": plan.files} if plan.files else {}),
         "split": request.split,
         "seed": request.seed,
     }
@@ -128,7 +129,7 @@ def _finished_record(partial: Path, identity: dict[str, Any]) -> dict[str, Any] 
     file = partial / DATASET_FILE
     record = json.loads(file.read_bytes()) if file.exists() else None
     if record is not None and record["fingerprint"] != _fingerprint(identity):
-        raise other_work_error(partial, "all is imported", "import")
+        raise other_work_error(partial, WHAT, "all is imported")
     return record
 
 
@@ -160,6 +161,7 @@ def _write(
     with_captions = not plan.is_gallery
     with_rows = plan.source is not None
     writing.write_texts(out, pairs, layout, with_rows=with_rows, with_captions=with_captions)
+    writing.write_digests(out, images.digest, layout)
     return {
         "l2rm_jax": __version__,
         "fingerprint": _fingerprint(identity),

@@ -221,9 +221,15 @@ def name_cells(source: Source, cells: pa.ChunkedArray, first_row: np.ndarray) ->
     It is the name of the picture's file where the table keeps one. Names that occur twice, and
     missing ones, get the number of the row.
     """
+    places = cells_of_rows(source, first_row)
+    return distinct_names([_name_of(cells[int(at)].as_py()) for at in places], first_row)
+
+
+def distinct_names(given: Sequence[str], rows: np.ndarray) -> pa.Array:
+    """Names of images on one line; those that occur twice, and missing ones, get their row."""
     names, seen = [], set()
-    for at, number in zip(cells_of_rows(source, first_row), first_row, strict=True):
-        name = " ".join(_name_of(cells[int(at)].as_py()).split())
+    for name, number in zip(given, rows, strict=True):
+        name = " ".join((name or "").split())
         name = f"{name} (row {number})" if name and name in seen else name or f"row {number}"
         seen.add(name)
         names.append(name)

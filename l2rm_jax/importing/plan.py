@@ -4,10 +4,11 @@ import hashlib
 import logging
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from l2rm_jax.data.shards import ShardRows
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import pictures as photographs
 from l2rm_jax.importing.columns import Columns, find_columns
@@ -30,14 +31,20 @@ class Plan(NamedTuple):
       pictures: the pictures; None if the image vectors are given.
       image_vectors: the given vectors, memory-mapped.
       caption_vectors: likewise.
+      digests: [images] hash of each picture, where the source says it.
+      files: hash of the names and times of the files of vectors in shards; "" for others.
+      encoder: what made the vectors in shards, where they say it.
     """
 
     pairs: Pairs
     source: Source | None
     columns: Columns | None
     pictures: photographs.Pictures | None
-    image_vectors: np.ndarray | None
-    caption_vectors: np.ndarray | None
+    image_vectors: np.ndarray | ShardRows | None
+    caption_vectors: np.ndarray | ShardRows | None
+    digests: np.ndarray | None = None
+    files: str = ""
+    encoder: dict[str, Any] | None = None
 
     @property
     def is_gallery(self) -> bool:

@@ -2,8 +2,10 @@
 
 import importlib.util
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from l2rm_jax.data.shards import have_vectors
 from l2rm_jax.errors import ConfigError, nearest_flag
 from l2rm_jax.importing.splits import parse_shares
 
@@ -14,7 +16,8 @@ class Request:
 
     Attributes:
       out: directory to write.
-      source: table, archive or directory of what the user has; "" for arrays alone.
+      source: table, archive or directory of what the user has, or of vectors in shards; "" for
+        arrays alone.
       pictures: directory that names of pictures start from; "" for the source's.
       image_column: column with the image; "" guesses.
       caption_columns: columns with captions; empty guesses.
@@ -48,7 +51,14 @@ class Request:
     @property
     def is_encoded(self) -> bool:
         """Whether pictures are encoded."""
-        return not self.image_vectors
+        return not self.image_vectors and not self.has_shards
+
+    @cached_property
+    def has_shards(self) -> bool:
+        """Whether the source has vectors in shards, and no other encoder is asked for."""
+        if self.image_vectors or self.encoder or not self.source:
+            return False
+        return have_vectors(self.source)
 
     def check(self) -> None:
         """Check what can be checked without reading the source.

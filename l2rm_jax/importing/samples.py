@@ -97,20 +97,13 @@ def _table(members: Sequence[Member]) -> pa.Table:
 
     Pictures become places. Texts are read, and JSON becomes columns `json.NAME`.
     """
-    divide = _find_division([member.name for member in members])
-    samples: dict[tuple[str, int], dict[str, Member]] = {}
-    seen: Counter = Counter()
-    endings: dict[str, None] = {}
-    for member in members:
-        key, ending = divided = divide(member.name)
-        # A second member of the same name belongs to a second sample.
-        samples.setdefault((key, seen[divided]), {})[ending] = member
-        seen[divided] += 1
-        endings.setdefault(ending)
-    rows = list(samples.values())
-    _warn_of_order([divide(member.name)[0] for member in members], len(samples))
-    table = pa.table({KEY: pa.array([key for key, _ in samples], pa.large_string())})
-    for ending in endings:
+    keys, numbers, endings = divide_samples([member.name for member in members])
+    rows: list[dict[str, Member]] = [{} for _ in keys]
+    for member, number, ending in zip(members, numbers, endings, strict=True):
+        rows[number][ending] = member
+    _warn_of_order([keys[number] for number in numbers], len(keys))
+    table = pa.table({KEY: pa.array(keys, pa.large_string())})
+    for ending in dict.fromkeys(endings):
         own = [row.get(ending) for row in rows]
         kind = ending.rpartition(".")[2]
         if kind in PICTURE_ENDINGS:
@@ -122,6 +115,26 @@ def _table(members: Sequence[Member]) -> pa.Table:
         elif ending:
             table = table.append_column(ending, pa.array(map(_text, own), pa.large_string()))
     return table
+
+
+def divide_samples(names: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
+    """Find the samples that files belong to, by their names.
+
+    Returns:
+      [samples] the key of each sample, in the order of their first files; [files] the number of the
+      sample of each file; [files] its ending.
+    """
+    divide = _find_division(names)
+    samples: dict[tuple[str, int], int] = {}
+    seen: Counter = Counter()
+    numbers, endings = [], []
+    for name in names:
+        key, ending = divided = divide(name)
+        # A second file of the same name belongs to a second sample.
+        numbers.append(samples.setdefault((key, seen[divided]), len(samples)))
+        endings.append(ending)
+        seen[divided] += 1
+    return [key for key, _ in samples], numbers, endings
 
 
 def _warn_of_order(keys: Sequence[str], samples: int) -> None:

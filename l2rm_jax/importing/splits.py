@@ -3,10 +3,12 @@
 import hashlib
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from l2rm_jax.data.files import open_array
 from l2rm_jax.errors import ConfigError
 
 SPLITS = ("train", "dev", "test")
@@ -53,6 +55,13 @@ def parse_shares(text: str) -> tuple[float, float, float]:
             hint="--split=0.8,0.1,0.1",
         )
     return shares
+
+
+def rows_of_splits(directory: Path) -> dict[str, Int[np.ndarray, " captions"]]:
+    """Row of the source of each caption, from 1, by split; empty without the training split."""
+    files = {split: directory / f"{split}_rows.npy" for split in SPLITS}
+    found = {split: np.array(open_array(file)) for split, file in files.items() if file.is_file()}
+    return found if "train" in found else {}
 
 
 def split_by_shares(

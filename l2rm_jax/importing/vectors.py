@@ -9,11 +9,13 @@ from jaxtyping import Bool, Float, Int, UInt8
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.files import open_array
+from l2rm_jax.data.shards import ShardRows
 from l2rm_jax.errors import DataError, nearest_flag
 from l2rm_jax.importing.pictures import DIGEST_BYTES
 
 _BLOCK_BYTES = 1 << 25
 _KINDS = (np.float16, np.float32, np.float64)
+Vectors = Float[np.ndarray, "rows ..."] | ShardRows
 
 
 def open_vectors(path: str | Path, flag: str = "") -> Float[np.ndarray, "rows ..."]:
@@ -38,7 +40,7 @@ def open_vectors(path: str | Path, flag: str = "") -> Float[np.ndarray, "rows ..
 
 
 def scan_vectors(
-    array: Float[np.ndarray, "rows ..."], name: str, digests: UInt8[np.ndarray, "rows 16"] | None
+    array: Vectors, name: str, digests: UInt8[np.ndarray, "rows 16"] | None
 ) -> Bool[np.ndarray, " rows"]:
     """Read all rows once; return which of them are finite.
 
@@ -59,7 +61,7 @@ def scan_vectors(
 
 
 def vector_blocks(
-    array: Float[np.ndarray, "rows ..."], rows: Int[np.ndarray, " n"]
+    array: Vectors, rows: Int[np.ndarray, " n"]
 ) -> Iterator[tuple[Int[np.ndarray, " block"], Float[np.ndarray, "block ..."]]]:
     """Some rows of an array in blocks of about 32 MB, each with its numbers."""
     size = max(1, _BLOCK_BYTES // (array.nbytes // len(array)))

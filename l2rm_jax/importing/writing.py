@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Int
+from jaxtyping import Int, UInt8
 
 from l2rm_jax.data.files import replace_array, replace_lines
 from l2rm_jax.importing.pairs import Pairs
@@ -118,6 +118,14 @@ def write_texts(
         replace_array(directory / f"{split}_pairs.npy", layout.image_row[pairs.image[own]])
         if with_rows:
             replace_array(directory / f"{split}_rows.npy", pairs.row[own])
+
+
+def write_digests(directory: Path, digest: UInt8[np.ndarray, "images 16"], layout: Layout) -> None:
+    """Write the hash of each image's content, for every split that has images."""
+    for number, (split, count) in enumerate(zip(SPLITS, layout.image_counts, strict=True)):
+        if count:
+            own = digest[layout.image_split == number]
+            replace_array(directory / f"{split}_digests.npy", own)
 
 
 def _texts(texts: pa.Array, rows: Int[np.ndarray, " n"]) -> list[str]:

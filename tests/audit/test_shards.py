@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 
+from l2rm_jax import main
+from l2rm_jax.audit import command
 from l2rm_jax.audit.command import audit_directory
-from l2rm_jax.audit.shards import ShardRows, are_shards, inputs_of_shards
+from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.config import get_config
+from l2rm_jax.data import parquet_vectors
+from l2rm_jax.data.shards import ShardRows, are_shards
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.run.config_file import with_changes
 from tests.judging.synthetic import make_pairs
@@ -37,16 +41,144 @@ def write_shards(directory, vectors, ends, flat=False, captions=True):
     return directory
 
 
+def write_tables(directory, vectors, ends, kind="list"):
+    """The same pairs as Parquet files with columns of vectors."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    directory.mkdir(parents=True)
+    for number, rows in enumerate(np.split(np.arange(PAIRS), ends)):
+        columns = {"key": [f"{row:09d}" for row in rows]}
+        for name, array in zip(("image_embedding", "text_embedding"), vectors, strict=True):
+            own = pyarrow.array(array[rows].ravel())
+            sizes = np.arange(0, own.__len__() + 1, array.shape[1])
+            columns[name] = {
+                "list": lambda o, s, d: pyarrow.ListArray.from_arrays(s.astype(np.int32), o),
+                "large": lambda o, s, d: pyarrow.LargeListArray.from_arrays(s, o),
+                "fixed": lambda o, s, d: pyarrow.FixedSizeListArray.from_arrays(o, d),
+            }[kind](own, sizes, array.shape[1])
+        columns["caption"] = [f"picture {row} of many" for row in rows]
+        table = pyarrow.table(columns)
+        parquet.write_table(table, directory / f"part-{number}.parquet", row_group_size=50)
+    return directory
+
+
+def opened(directory):
+    return inputs_of_shards(directory, directory.parent / "copies")
+
+
 def test_shards_read_alike_however_they_are_cut(vectors, tmp_path):
-    one = inputs_of_shards(write_shards(tmp_path / "one", vectors, []))
+    one = opened(write_shards(tmp_path / "one", vectors, []))
     # Eleven shards: number 10 comes after 9, not after 1.
     ends = np.arange(20, PAIRS, 21)
-    many = inputs_of_shards(write_shards(tmp_path / "many", vectors, ends, flat=True))
+    many = opened(write_shards(tmp_path / "many", vectors, ends, flat=True))
     assert one.digest == many.digest and one.ids == many.ids
     assert many.pairs.texts[7] == "picture 7 of many" and many.ids[230] == "000000230"
     rows = np.array([239, 0, 19, 20, 21, 5, 5])
     np.testing.assert_array_equal(many.pairs.images[rows], vectors[0][rows])
     np.testing.assert_array_equal(many.pairs.captions[rows], vectors[1][rows])
+
+
+@pytest.mark.parametrize("kind", ["list", "large", "fixed"])
+def test_vectors_in_parquet_read_as_arrays_do(vectors, tmp_path, kind, monkeypatch):
+    one = opened(write_shards(tmp_path / "one", vectors, []))
+    monkeypatch.setattr(parquet_vectors, "_ROWS", 32)
+    ends = np.arange(20, PAIRS, 21)  # eleven files: part-10 comes after part-9
+    many = opened(write_tables(tmp_path / "many", vectors, ends, kind))
+    assert many.digest == one.digest and many.ids == one.ids
+    rows = np.array([239, 0, 19, 20, 21, 5, 5])
+    np.testing.assert_array_equal(many.pairs.images[rows], vectors[0][rows])
+    np.testing.assert_array_equal(many.pairs.captions[rows], vectors[1][rows])
+
+
+def test_a_copy_is_made_once_and_again_of_a_file_that_has_changed(vectors, tmp_path):
+    directory = write_tables(tmp_path / "data", vectors, [100])
+    first = opened(directory)
+    copies = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "copies").iterdir()}
+    assert len(copies) == 4
+    assert opened(directory).digest == first.digest
+    assert {f.name: f.stat().st_mtime_ns for f in (tmp_path / "copies").iterdir()} == copies
+    other = write_tables(tmp_path / "other", [vectors[0][::-1], vectors[1]], [100])
+    (other / "part-1.parquet").rename(directory / "part-1.parquet")
+    changed = opened(directory).pairs.images[np.array([99, 100])]
+    np.testing.assert_array_equal(changed, [vectors[0][99], vectors[0][::-1][100]])
+
+
+def columns_of(directory, change):
+    """Change the columns of the second of two Parquet files."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    file = directory / "part-1.parquet"
+    columns = parquet.read_table(file).to_pydict()
+    change(columns)
+    parquet.write_table(pyarrow.table(columns), file)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda columns: columns.pop("text_embedding"),
+            ["part-1.parquet", "text or txt or caption in its name", "image_embedding (list"],
+        ),
+        (
+            lambda columns: columns.update(img_emb=columns["image_embedding"]),
+            ["part-1.parquet", "image_embedding, img_emb, expected one"],
+        ),
+        (
+            lambda columns: columns["image_embedding"][7].pop(),
+            ["part-1.parquet: image_embedding: row 7 holds", "numbers, expected"],
+        ),
+        (
+            lambda columns: columns["text_embedding"].__setitem__(3, None),
+            ["part-1.parquet: text_embedding: row 3 holds null"],
+        ),
+        (
+            lambda columns: columns["text_embedding"][0].__setitem__(1, None),
+            ["part-1.parquet: text_embedding: row 0 holds a null"],
+        ),
+        (
+            lambda columns: columns["text_embedding"][9].__setitem__(1, np.inf),
+            ["part-1.parquet: text_embedding: row 9 is not finite"],
+        ),
+        (
+            lambda columns: [each.pop() for each in columns["text_embedding"]],
+            ["part-1.parquet: text_embedding: found", "as the shards before it"],
+        ),
+        (lambda columns: [each.clear() for each in columns.values()], ["part-1.parquet: found no"]),
+        (lambda columns: columns.pop("caption"), ["part-1.parquet: no column caption"]),
+    ],
+)
+def test_wrong_columns_are_named(vectors, tmp_path, change, words):
+    # As Python's numbers, into which the change turns them.
+    directory = write_tables(tmp_path / "data", [array.astype(float) for array in vectors], [100])
+    columns_of(directory, change)
+    with pytest.raises(DataError) as error:
+        opened(directory)
+    for word in words:
+        assert any(word in message for message in error.value.args), error.value.args
+
+
+def test_what_is_no_parquet_is_named(vectors, tmp_path):
+    directory = write_tables(tmp_path / "data", vectors, [100])
+    (directory / "part-1.parquet").write_bytes(b"PAR1 no table")
+    with pytest.raises(DataError, match=r"part-1\.parquet: not a Parquet file"):
+        opened(directory)
+    config = with_changes(get_config(), {"data.path": str(directory), "mismatch.rate": 0.0})
+    with pytest.raises(DataError, match="not a Parquet file"):
+        audit_directory(config, tmp_path / "audit")
+    assert not (tmp_path / "audit.partial").exists()
+
+
+def test_data_without_a_directory_are_not_looked_for_in_the_current_one(
+    vectors, tmp_path, monkeypatch
+):
+    def read(*arguments, **settings):
+        raise DataError("the built-in data")
+
+    monkeypatch.chdir(write_tables(tmp_path / "data", vectors, []))
+    monkeypatch.setattr(command, "read_inputs", read)
+    with pytest.raises(DataError, match="the built-in data"):
+        audit_directory(get_config(), tmp_path / "audit")
 
 
 def test_rows_of_shards():
@@ -58,10 +190,14 @@ def test_rows_of_shards():
 
 def test_audits_of_shards_have_equal_bytes(vectors, tmp_path):
     audits = []
-    for name, ends in (("a", []), ("b", [100, 101])):
-        data = write_shards(tmp_path / name / "data", vectors, ends, captions=False)
-        config = with_changes(get_config(), {"data.path": str(data), "mismatch.rate": 0.0})
-        audit_directory(config, tmp_path / name / "audit")
+    forms = {
+        "a": lambda path: write_shards(path, vectors, []),
+        "b": lambda path: write_tables(path, vectors, [30, 200]),
+    }
+    for name, write in forms.items():
+        data = write(tmp_path / name / "data")
+        (data / "dataset.json").write_text('{"shards": 2}')  # as an import by shards writes it
+        main.main(["audit", f"--data={data}", f"--out={tmp_path / name / 'audit'}"])
         audits.append(tmp_path / name / "audit")
     for file in ("pairs.parquet", "scores.npy", "kept.npy", "judgement.npz"):
         assert (audits[0] / file).read_bytes() == (audits[1] / file).read_bytes(), file
@@ -97,7 +233,7 @@ def test_wrong_shards_are_named(vectors, tmp_path, change, words):
     directory = write_shards(tmp_path / "data", vectors, [100])
     change(directory)
     with pytest.raises(DataError) as error:
-        inputs_of_shards(directory)
+        opened(directory)
     for word in words:
         assert word in str(error.value)
 
@@ -106,11 +242,11 @@ def test_rows_that_do_not_match_or_are_not_finite_are_named(vectors, tmp_path):
     short = write_shards(tmp_path / "short", vectors, [100])
     np.save(short / "text_emb/text_emb_1.npy", vectors[1][101:])
     with pytest.raises(DataError, match="found 139 rows, expected 140"):
-        inputs_of_shards(short)
+        opened(short)
     infinite = [array.copy() for array in vectors]
     infinite[1][[103, 105]] = np.inf
     with pytest.raises(DataError, match=r"text_emb_1\.npy: row 3 is not") as error:
-        inputs_of_shards(write_shards(tmp_path / "infinite", infinite, [100]))
+        opened(write_shards(tmp_path / "infinite", infinite, [100]))
     assert "row 5" in error.value.args[1]
 
 
@@ -123,7 +259,7 @@ def test_rows_of_the_same_image_are_its_captions(vectors, tmp_path):
         names = [f"image {row % 80}" for row in range(start, stop)]
         at = table.column_names.index("image_path")
         parquet.write_table(table.set_column(at, "image_path", [names]), file)
-    inputs = inputs_of_shards(directory)
+    inputs = opened(directory)
     assert inputs.ids == [f"image {row}" for row in range(80)]
     np.testing.assert_array_equal(inputs.pairs.pair_image, np.arange(PAIRS) % 80)
     rows = np.array([79, 0, 5])

@@ -3,7 +3,10 @@
 import csv
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +15,16 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main
 from l2rm_jax.audit.shards import inputs_of_shards
+from l2rm_jax.data.files import locked_directory
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.executors import Place
-from l2rm_jax.importing import Request, by_file
-from l2rm_jax.importing.by_file import import_by_file
+from l2rm_jax.importing import Request, by_file, command
+from l2rm_jax.importing.by_file import (
+    Share,
+    describe_unfinished,
+    import_by_file,
+    parse_share,
+)
 from l2rm_jax.importing.importer import import_data
 from tests.importing.made import PixelEncoder, captions_of, encoded, picture, write_tar
 
@@ -55,7 +64,7 @@ def test_each_file_becomes_a_shard_and_no_row_is_lost(request_of_tars, tmp_path)
     record = import_by_file(request_of_tars, load)
     assert record["rows"] == {"read": 15, "captions": 15, "written": 14, "rejected": 1}
     assert json.loads((tmp_path / "out" / "dataset.json").read_text()) == record
-    inputs = inputs_of_shards(tmp_path / "out")
+    inputs = inputs_of_shards(tmp_path / "out", tmp_path / "copies")
     kept = [number for number in range(TARS * EACH) if number != 7]
     assert inputs.ids == [f"{number:03}.png" for number in kept]
     assert inputs.pairs.texts == [captions_of(number)[0] for number in kept]
@@ -79,7 +88,7 @@ def test_shards_hold_what_an_import_of_all_files_at_once_holds(request_of_tars, 
     import_by_file(request_of_tars, load)
     whole = replace(request_of_tars, out=tmp_path / "whole", split="1,0,0")
     import_data(whole, lambda request: PixelEncoder())
-    inputs, rows = inputs_of_shards(tmp_path / "out"), np.arange(14)
+    inputs, rows = inputs_of_shards(tmp_path / "out", tmp_path / "copies"), np.arange(14)
     np.testing.assert_array_equal(
         inputs.pairs.images[rows], np.load(tmp_path / "whole" / "train_ims.npy")
     )
@@ -137,6 +146,86 @@ def test_the_command_line_says_what_it_expects(request_of_tars):
     flags = ["import", "--source=tars", "--encoder=transformers:x", "--out=out"]
     with pytest.raises(SystemExit, match="found without --executor=ray"):
         main.main([*flags, "--workers=2"])
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_shares_in_either_order_make_the_bytes_of_one_process(request_of_tars, tmp_path, order):
+    import_by_file(replace(request_of_tars, out=tmp_path / "whole"), load)
+    first, second = (Share(number, 2) for number in order)
+    assert import_by_file(request_of_tars, load, share=first) is None
+    missing = ["00001.tar"] if first.number == 1 else ["00000.tar", "00002.tar"]
+    assert describe_unfinished(request_of_tars) == (
+        f"{request_of_tars.partial}: {3 - len(missing)} of 3 shards are done; missing: "
+        f"{', '.join(missing)}. The last process closes the directory"
+    )
+    record = import_by_file(request_of_tars, load, share=second)
+    assert record["rows"] == {"read": 15, "captions": 15, "written": 14, "rejected": 1}
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+    assert describe_unfinished(request_of_tars) == f"{tmp_path / 'out'}: complete"
+
+
+def test_nobody_closes_a_directory_that_another_process_works_in(request_of_tars, tmp_path):
+    assert import_by_file(request_of_tars, load, share=Share(1, 2)) is None
+    with locked_directory(request_of_tars.partial, "imports into", shared=True):
+        with pytest.raises(ConfigError, match="another process imports into it"):
+            import_by_file(request_of_tars, load)
+        assert import_by_file(request_of_tars, load, share=Share(2, 2)) is None
+        assert "3 of 3 shards are done; another process is at work" in describe_unfinished(
+            request_of_tars
+        )
+    with pytest.raises(DataError, match="1 of 15 rows are rejected"):  # of all shards together
+        import_by_file(replace(request_of_tars, max_rejected=0.0), load, share=Share(2, 2))
+    assert import_by_file(request_of_tars, load)["shards"] == 3
+    assert (tmp_path / "out" / "dataset.json").exists()
+
+
+def test_a_share_that_is_already_at_work_is_refused(request_of_tars):
+    place = request_of_tars.partial / "work" / "00001"
+    place.mkdir(parents=True)
+    message = r"work/00001: another process imports into it"
+    with locked_directory(place, "imports into"), pytest.raises(ConfigError, match=message):
+        import_by_file(request_of_tars, load, share=Share(2, 2))
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", "1/0"])
+def test_what_is_no_share_is_refused(text):
+    with pytest.raises(ConfigError, match=r"--shards=.*: expected I/N"):
+        parse_share(text)
+
+
+def test_the_flag_is_a_share_or_stands_alone(request_of_tars, monkeypatch, capsys):
+    monkeypatch.setattr(command, "_encoder", load)
+    flags = ["--source=tars", "--encoder=pixels", "--max_rejected=0.1"]
+    for share in ("--shards=2/3", "--shards=1/3"):
+        main.main(["import", *flags, share, "--out=out"])
+    assert (
+        capsys.readouterr()
+        .out.splitlines()[-1]
+        .endswith(
+            "2 of 3 shards are done; missing: 00002.tar. The last process closes the directory"
+        )
+    )
+    main.main(["import", *flags, "--shards", "--out=out"])
+    assert "rows: 15 read with 15 captions = 14 pairs written" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r"--shards=4/3: expected I/N"):
+        main.main(["import", *flags, "--shards=4/3", "--out=more"])
+
+
+@pytest.mark.slow
+def test_processes_at_once_make_the_bytes_of_one(request_of_tars, tmp_path):
+    import_by_file(replace(request_of_tars, out=tmp_path / "whole"), load)
+    program = (
+        "import sys; from pathlib import Path; from tests.importing.test_by_file import *\n"
+        "request = Request(Path('out'), 'tars', encoder='pixels', max_rejected=0.1)\n"
+        "import_by_file(request, load, share=parse_share(sys.argv[1]))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program, f"{number}/3"], env=environment)
+        for number in (1, 2, 3)
+    ]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
 @pytest.mark.slow

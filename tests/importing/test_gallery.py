@@ -35,7 +35,7 @@ def test_a_folder_of_photographs_is_a_gallery(root, caplog):
     with caplog.at_level("INFO", "l2rm_jax"):
         record, files, lines = imported(root, root / "images")
     assert caplog.messages[0].endswith("(files): images from png, no captions")
-    names = {"test_ims.npy", "test_ids.txt", "rejected.csv", "dataset.json"}
+    names = {"test_ims.npy", "test_ids.txt", "test_digests.npy", "rejected.csv", "dataset.json"}
     assert set(files) == names and files["test_ims.npy"].shape == (COUNT, 48)
     assert record["splits"]["test"] == {"images": COUNT, "captions": 0}
     assert lines.splitlines()[1:] == [

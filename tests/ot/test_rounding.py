@@ -19,7 +19,7 @@ def annealed(cost, mass, epsilon, **problem):
     for factor in (256, 64, 16, 4):
         larger = {"epsilon": factor * epsilon, "threshold": 1e-3, "max_iterations": 300}
         start = partial_sinkhorn(cost, mass, start=start, **larger, **problem).g
-    stop = {"threshold": 1e-6, "max_iterations": 2000}
+    stop = {"threshold": 5e-7, "max_iterations": 2000}
     return partial_sinkhorn(cost, mass, epsilon=epsilon, start=start, **stop, **problem)
 
 

@@ -1,0 +1,282 @@
+"""Open vectors in shards: as clip-retrieval writes them, or in columns of Parquet files.
+
+    DIR/img_emb/img_emb_0.npy         [n, d] vectors of images
+    DIR/text_emb/text_emb_0.npy       [n, e] vectors of their captions, one each
+    DIR/metadata/metadata_0.parquet   the same rows: `caption`, and `image_path`, `key` or `url`
+
+The files may also lie in DIR itself. In place of them all, DIR/*.parquet may hold both vectors in
+columns, beside the names and captions. Rows are numbered through all shards, in the order of the
+numbers in the names of their files.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from l2rm_jax.data.parquet_vectors import copy_vectors, natural_order, open_parquet, vector_column
+from l2rm_jax.errors import DataError, Problems
+
+SIDES = IMAGES, CAPTIONS = "img_emb", "text_emb"
+METADATA = "metadata"
+CAPTION = "caption"  # columns of the metadata
+DIGEST = "picture_digest"  # BLAKE2b hash of the bytes of the picture, in hexadecimal
+_NAMES = "image_path", "key", "url"  # the first that is there names the images
+
+
+class Shard(NamedTuple):
+    """The vectors of one side in a shard.
+
+    Attributes:
+      name: the file, and its column if it has several.
+      array: the vectors, memory-mapped.
+    """
+
+    name: str
+    array: Float[np.ndarray, "n d"]
+
+
+class Shards(NamedTuple):
+    """Vectors of pairs, row by row, in several files.
+
+    Attributes:
+      images: the shards of the image vectors.
+      captions: the shards of the caption vectors, each as long as the image shard in its place.
+      metadata: the Parquet file of each shard; none where there is no metadata.
+    """
+
+    images: Sequence[Shard]
+    captions: Sequence[Shard]
+    metadata: Sequence[Path]
+
+
+class ShardRows:
+    """Rows of several arrays, read from their files when they are asked for.
+
+    Args:
+      arrays: the arrays, one after the other.
+      rows: which of their rows; None: all.
+    """
+
+    def __init__(
+        self,
+        arrays: Sequence[Float[np.ndarray, "n d"]],
+        rows: Int[np.ndarray, " taken"] | None = None,
+    ):
+        self._arrays, self._rows, self.dtype = list(arrays), rows, arrays[0].dtype
+        self._ends = np.cumsum([len(array) for array in arrays])
+        count = int(self._ends[-1]) if rows is None else len(rows)
+        self.shape = count, arrays[0].shape[1]
+        self.nbytes = count * arrays[0].shape[1] * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, at: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m d"]:
+        rows = at if self._rows is None else self._rows[at]
+        shard = np.searchsorted(self._ends, rows, side="right")
+        found = np.empty((len(rows), self.shape[1]), self.dtype)
+        for number in np.unique(shard):
+            here, array = np.flatnonzero(shard == number), self._arrays[number]
+            found[here] = array[rows[here] - (self._ends[number] - len(array))]
+        return found
+
+
+def rows_of(shards: Sequence[Shard], rows: Int[np.ndarray, " taken"] | None = None) -> ShardRows:
+    """Rows of the vectors of a side; None: all."""
+    return ShardRows([shard.array for shard in shards], rows)
+
+
+def are_shards(directory: str | Path) -> bool:
+    """Whether a directory is one of shards, rather than of the files of splits."""
+    directory = Path(directory)
+    return bool(_numbered(directory, IMAGES, "npy") or _tables(directory))
+
+
+def have_vectors(directory: str | Path) -> bool:
+    """Whether a directory has image vectors in shards, and not Parquet files of other things."""
+    directory = Path(directory)
+    if _numbered(directory, IMAGES, "npy"):
+        return True
+    tables = _tables(directory)
+    return bool(tables) and vector_column(tables[0], IMAGES) is not None
+
+
+def open_shards(directory: str | Path, copies: Path) -> Shards:
+    """Open vectors in shards; they stay on disk.
+
+    Args:
+      directory: where they lie.
+      copies: directory for memory-mapped copies of vectors in Parquet files, whose rows cannot be
+        read one by one; copies of the same files that are there are used.
+
+    Raises:
+      DataError: a shard or a column is missing, or has another number of rows or dimensions than it
+        should; lists every problem.
+      ConfigError: there are Parquet files, and the package pyarrow is missing.
+    """
+    directory, problems = Path(directory), Problems()
+    files = {side: _numbered(directory, side, "npy") for side in SIDES}
+    if not files[IMAGES]:
+        return _of_tables(_tables(directory), copies, problems)
+    metadata = _numbered(directory, METADATA, "parquet")
+    for side, others in ((CAPTIONS, files[CAPTIONS]), (METADATA, metadata)):
+        if side != METADATA or metadata:
+            problems.attempt(_check_numbers, directory, side, others, files[IMAGES])
+    problems.raise_all()
+    images, captions = (
+        _alike([(str(file), file) for file in files[side].values()], problems) for side in SIDES
+    )
+    problems.raise_all()
+    for image, caption in zip(images, captions, strict=True):
+        if len(image.array) != len(caption.array):
+            problems.attempt(
+                _refuse,
+                f"{caption.name}: found {len(caption.array):,} rows, expected "
+                f"{len(image.array):,}, as {Path(image.name).name} has",
+            )
+    for file, image in zip(metadata.values(), images, strict=bool(metadata)):
+        problems.attempt(_check_rows, file, image)
+    problems.raise_all()
+    return Shards(images, captions, tuple(metadata.values()))
+
+
+def _of_tables(tables: Sequence[Path], copies: Path, problems: Problems) -> Shards:
+    """The shards of Parquet files that hold the vectors."""
+    copied = copy_vectors(tables, SIDES, copies)
+    sides = [_alike(copied[side], problems) for side in SIDES]
+    problems.raise_all()
+    return Shards(*sides, tuple(tables))
+
+
+def name_column(names: Sequence[str]) -> str | None:
+    """The column of the metadata that names the images; None without one."""
+    return next((each for each in _NAMES if each in names), None)
+
+
+def metadata_files(directory: Path) -> list[Path]:
+    """The files of metadata beside vectors in `.npy` files, in the order of the shards."""
+    return list(_numbered(directory, METADATA, "parquet").values())
+
+
+def read_columns(files: Sequence[Path], *, with_captions: bool = True) -> dict[str, list[Any]]:
+    """Read caption, name and digest of each row, as far as the metadata has these columns.
+
+    Args:
+      files: the metadata of each shard; may be none.
+      with_captions: whether to read captions.
+
+    Returns:
+      `[rows]` each, by the name of the column.
+
+    Raises:
+      DataError: a file lacks a column of the first one; lists every problem.
+      ConfigError: the package pyarrow is missing.
+    """
+    if not files:
+        return {}
+    problems = Problems()
+    names = open_parquet(files[0]).schema_arrow.names
+    usual = [*([CAPTION] if with_captions else []), name_column(names), DIGEST]
+    wanted = [each for each in usual if each in names]
+    found: dict[str, list[Any]] = {name: [] for name in wanted}
+    for file in files:
+        table = open_parquet(file)
+        if lost := set(wanted) - set(table.schema_arrow.names):
+            problems.attempt(_refuse, f"{file}: no column {', '.join(sorted(lost))}")
+            continue
+        columns = table.read(wanted)
+        for name in wanted:
+            found[name] += columns[name].to_pylist()
+    problems.raise_all()
+    return found
+
+
+def images_of_rows(
+    columns: Mapping[str, Sequence[Any]], count: int
+) -> tuple[list[str], Int[np.ndarray, " pairs"], Int[np.ndarray, " images"]]:
+    """Find the rows that show the same image, by the columns that the metadata have.
+
+    Returns:
+      What each image is called, the image of each row, counted in the order of the rows, and the
+      first row of each image.
+    """
+    name = name_column(list(columns))
+    names = list(map(str, columns[name] if name else range(count)))
+    number: dict[str, int] = {}
+    keys = (key or name for key, name in zip(columns.get(DIGEST, names), names, strict=True))
+    pair_image = np.array([number.setdefault(key, len(number)) for key in keys])
+    first = np.unique(pair_image, return_index=True)[1]
+    return [names[row] for row in first], pair_image, first
+
+
+def _check_rows(file: Path, shard: Shard) -> None:
+    rows = open_parquet(file).metadata.num_rows
+    if rows != len(shard.array):
+        raise DataError(f"{file}: found {rows:,} rows, expected {len(shard.array):,}, as vectors")
+
+
+def _tables(directory: Path) -> list[Path]:
+    """Parquet files of a directory that has no files of splits."""
+    if any(directory.glob("*_ims.npy")) or any(directory.glob("*_pixels.npy")):
+        return []
+    return sorted(directory.glob("*.parquet"), key=natural_order)
+
+
+def _numbered(directory: Path, name: str, ending: str) -> dict[int, Path]:
+    """Files by the numbers in their names, in their order."""
+    pattern = re.compile(rf"{name}_(\d+)\.{ending}")
+    for folder in (directory / name, directory):
+        found = [(pattern.fullmatch(file.name), file) for file in folder.glob(f"{name}_*.{ending}")]
+        if numbered := sorted((int(match[1]), file) for match, file in found if match):
+            return dict(numbered)
+    return {}
+
+
+def _check_numbers(
+    directory: Path, name: str, files: dict[int, Path], images: dict[int, Path]
+) -> None:
+    if missing := sorted(images.keys() - files.keys()):
+        raise DataError(
+            f"{directory}: no {name}_{missing[0]}, expected one for each of {len(images)} "
+            f"{IMAGES}_*.npy"
+        )
+    if more := sorted(files.keys() - images.keys()):
+        raise DataError(f"{files[more[0]]}: found without an {IMAGES}_{more[0]}.npy")
+
+
+def _alike(files: Sequence[tuple[str, Path]], problems: Problems) -> list[Shard]:
+    """The shards of a side by their names and files; all must be like the first."""
+    found: list[Shard] = []
+    for name, file in files:
+        array = problems.attempt(_mapped, name, file)
+        if array is None:
+            continue
+        first = found[0].array if found else array
+        if (array.shape[1], array.dtype) != (first.shape[1], first.dtype):
+            problems.attempt(
+                _refuse,
+                f"{name}: found {array.dtype} [rows, {array.shape[1]}], expected "
+                f"{first.dtype} [rows, {first.shape[1]}], as the shards before it",
+            )
+        found.append(Shard(name, array))
+    return found
+
+
+def _refuse(message: str) -> None:
+    raise DataError(message)
+
+
+def _mapped(name: str, file: Path) -> np.ndarray:
+    try:
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{name}: not an array of NumPy ({error})") from error
+    if array.ndim != 2 or array.dtype.kind != "f" or 0 in array.shape:
+        raise DataError(
+            f"{name}: found {array.dtype} {list(array.shape)}, expected floats [rows, dimensions]"
+        )
+    return array
