@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from experiments.benchmark.suite import Row
-from experiments.judging.crossfit import KEPT
 
+KEPT = {"data.filter": "crossfit", "data.filter_value": 0.5}
 SPLITTING = ("l2rm", "rcsl_nc", "decl", "ncr", "bicro", "sps", "cream")
 CLOSED_FORM = ("cca", "cca weighted", "cca rematched")
 

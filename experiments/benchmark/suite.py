@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from experiments.benchmark import suites
-from experiments.judging.crossfit import equal_updates
 from l2rm_jax.config import set_epochs
 from l2rm_jax.data import mismatch
 from l2rm_jax.errors import ConfigError
@@ -176,3 +175,14 @@ def make_cell(
     noise_name = mismatch.label(config.mismatch)
     parts = name.replace(" ", "_"), config.model.head, noise_name, f"seed{seed}"
     return Cell("-".join(parts), name, config)
+
+
+def equal_updates(config: ConfigDict, kept: float) -> dict[str, int]:
+    """Return epochs with which a share of the pairs is trained on as often as all are."""
+    warmup = round(config.train.warmup_epochs / kept)
+    total = int((config.train.warmup_epochs + config.train.epochs) / kept)
+    return {
+        "train.warmup_epochs": warmup,
+        "train.epochs": total - warmup,
+        "optim.decay_epochs": round(config.optim.decay_epochs / kept),
+    }

@@ -27,9 +27,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from ml_collections import ConfigDict
 
-from experiments.benchmark.suite import find_suite, make_cell
+from experiments.benchmark.suite import equal_updates, find_suite, make_cell
 from experiments.csv_rows import write_rows
-from experiments.judging.crossfit import equal_updates, values_of
+from experiments.judging.crossfit import values_of
 from experiments.papers.runs import epoch_records
 from experiments.papers.sweep import result_row, run_grid, start
 from l2rm_jax.audit import Audit

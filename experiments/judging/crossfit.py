@@ -9,16 +9,9 @@ as mismatch.seed. The linear detector then judges every pair without the truth, 
 the result. With --in_sample, one model that has seen all pairs judges them instead, for comparison.
 --json writes the last judgement, --csv a row for each.
 
-With --train=METHOD-HEAD, as --train=infonce-aggregate, a model is then trained with the judgement:
-l2rm and rcsl_nc split by it, cca weights by it, and others train on the pairs above a posterior of
-0.5. Epochs are more where fewer pairs are kept, so that the updates are about as many as on all
-pairs. With --draw=rematched, cca also takes doubted pairs, combined anew; --train=infonce-linear
-trains its model further, as the config recipes:linear. The results have its rSum too: of the best
-epoch on the first 200 validation images, and of that model on the test images. Runs are kept in
---workdir, and continue if stopped.
-
 With --detector=METHOD-HEAD, trained models judge in place of the linear detector: one for each of
---folds folds, of --epochs epochs. They are kept in --workdir too.
+--folds folds, of --epochs epochs. They are kept in --workdir, and continue if stopped. What a
+judgement does for training is measured by `experiments.benchmark`.
 """
 
 import argparse
@@ -40,11 +33,8 @@ from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.evaluation.auroc import auroc
 from l2rm_jax.judging import Judgement, Model, Scorer, Task, judge_pairs
 from l2rm_jax.judging.linear import cca_similarity, fit_weighted
-from l2rm_jax.methods import METHODS, make_method
-from l2rm_jax.models import HEADS, make_model
 from l2rm_jax.run.config_file import load_config, with_changes
 from l2rm_jax.run.detector import open_detector
-from l2rm_jax.run.draws import DRAWS
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.judged_pairs import judged_pairs
 from l2rm_jax.train import train
@@ -52,8 +42,6 @@ from l2rm_jax.train import train
 FOLDS = 5
 ECE_BINS = 15
 DEV_IMAGES = 200  # as in the tables of Flickr8k
-LINEAR = ("cca", "linear"), ("infonce", "linear")  # values of --train that take --draw
-KEPT = {"data.filter": "crossfit", "data.filter_value": 0.5}
 
 
 def main() -> None:
@@ -66,28 +54,18 @@ def main() -> None:
     parser.add_argument("--rate", type=values_of(float), default=[0.4], help="rates of mismatch")
     parser.add_argument("--seed", type=values_of(int), default=[0], help="seeds of the mismatch")
     parser.add_argument("--in_sample", action="store_true", help="judge by a model of these pairs")
-    parser.add_argument("--train", type=_method_and_head, metavar="METHOD-HEAD")
-    parser.add_argument("--draw", type=values_of(_draw), help="of a linear --train: train.draw")
     parser.add_argument("--detector", metavar="METHOD-HEAD", help="what judges the pairs")
     parser.add_argument("--folds", type=int, default=FOLDS, help="of --detector")
     parser.add_argument("--epochs", type=int, default=10, help="of --detector, after no warm-up")
-    parser.add_argument(
-        "--workdir", type=Path, default=Path("runs/crossfit"), help="of --train and --detector"
-    )
+    parser.add_argument("--workdir", type=Path, default=Path("runs/crossfit"), help="likewise")
     parser.add_argument("--json", type=Path, help="write the last result")
     parser.add_argument("--csv", type=Path, help="write all results")
     flags = parser.parse_args()
-    if flags.detector and (flags.train or flags.in_sample):
-        parser.error("--detector: expected without --train and --in_sample")
-    draws = flags.train in LINEAR
-    if flags.draw and not draws:
-        names = " or ".join("-".join(names) for names in LINEAR)
-        parser.error(f"--draw: expected with --train={names}")
-    name = "recipes:linear" if flags.train == ("infonce", "linear") else "flickr8k"
+    if flags.detector and flags.in_sample:
+        parser.error("--detector: expected without --in_sample")
     rows = []
-    cells = product(flags.protocol, flags.rate, flags.seed, flags.draw or ["posterior"])
-    for protocol, rate, seed, draw in cells:
-        config = make_config(flags.path, flags.images, protocol, rate, seed, name)
+    for protocol, rate, seed in product(flags.protocol, flags.rate, flags.seed):
+        config = make_config(flags.path, flags.images, protocol, rate, seed)
         train_set = load_train(config)
         judge_train = judge_in_sample if flags.in_sample else judge_out_of_fold
         if flags.detector:
@@ -102,11 +80,6 @@ def main() -> None:
             "asked": rate,
             "seed": seed,
         }
-        if draws:
-            described["method"], described["draw"] = flags.train[0], draw
-            config.train.draw = draw
-        if flags.train:
-            result |= train_with_judgement(config, *flags.train, result["rate"], flags.workdir)
         row = (described | result).items()
         rows.append({name: f"{x:.4g}" if isinstance(x, float) else x for name, x in row})
         print(*(f"{name} {x}" for name, x in rows[-1].items()))
@@ -116,10 +89,8 @@ def main() -> None:
         write_rows(flags.csv, rows)
 
 
-def make_config(
-    path: Path, images: int, protocol: str, rate: float, seed: int, name: str = "flickr8k"
-) -> ConfigDict:
-    """Return the config of Flickr8k, or a variant of it, with a mismatch."""
+def make_config(path: Path, images: int, protocol: str, rate: float, seed: int) -> ConfigDict:
+    """Return the config of Flickr8k with a mismatch."""
     changes = {
         "data.name": "flickr8k",
         "data.path": str(path),
@@ -129,54 +100,12 @@ def make_config(
         "mismatch.seed": seed,
         "seed": seed,
     }
-    return with_changes(load_config(name), changes)
+    return with_changes(load_config("flickr8k"), changes)
 
 
 def load_train(config: ConfigDict) -> PairDataset:
     """Return the training pairs."""
     return load_data(config.data, config.mismatch, workdir=None).train
-
-
-def train_with_judgement(
-    config: ConfigDict, method: str, head: str, rate: float, out: Path
-) -> dict[str, float]:
-    """Train with the posterior of cross-fitting.
-
-    Args:
-      config: config of the data; for a fit in closed form, with the field `train.draw`.
-      method: method to train.
-      head: head to train.
-      rate: estimated rate of mismatch; a method without a split trains longer by it.
-      out: directory of the run's own directory.
-
-    Returns:
-      rSum on validation and test images.
-    """
-    named = {"method": method, "model.head": head}
-    sizes = {"judgement.folds": FOLDS, "data.dev_images": DEV_IMAGES}
-    config = with_changes(config, {**named, **sizes})
-    names = ["data.train_images"]
-    if (method, head) in LINEAR:
-        use = {}
-        names.append("train.draw")
-    elif make_method(make_model(config, 0), config).splits:
-        use = {"split.by": "crossfit"}
-    else:
-        use = {**KEPT, **equal_updates(config, 1 - rate)}
-    config = with_changes(config, use)
-    results = train(config, out / run_name(config, names))
-    return {"validation": results["best_validation_rsum"], "test": results["rsum"]}
-
-
-def equal_updates(config: ConfigDict, kept: float) -> dict[str, int]:
-    """Return epochs with which a share of the pairs is trained on as often as all are."""
-    warmup = round(config.train.warmup_epochs / kept)
-    total = int((config.train.warmup_epochs + config.train.epochs) / kept)
-    return {
-        "train.warmup_epochs": warmup,
-        "train.epochs": total - warmup,
-        "optim.decay_epochs": round(config.optim.decay_epochs / kept),
-    }
 
 
 def judge_out_of_fold(config: ConfigDict, train: PairDataset) -> Judgement:
@@ -256,22 +185,6 @@ def calibration_error(
     bins = np.minimum((posterior * ECE_BINS).astype(int), ECE_BINS - 1)
     gaps = np.bincount(bins, posterior - mismatched, ECE_BINS)
     return float(np.abs(gaps).sum() / len(posterior))
-
-
-def _method_and_head(text: str) -> Sequence[str]:
-    method, _, head = text.partition("-")
-    if method not in METHODS or head not in HEADS:
-        raise argparse.ArgumentTypeError(
-            f"{text}: expected METHOD-HEAD with one of {', '.join(METHODS)} and of "
-            f"{', '.join(HEADS)}"
-        )
-    return method, head
-
-
-def _draw(text: str) -> str:
-    if text not in DRAWS:
-        raise argparse.ArgumentTypeError(f"{text}: expected one of {', '.join(DRAWS)}")
-    return text
 
 
 def values_of(kind: Callable) -> Callable[[str], Sequence]:

@@ -30,13 +30,15 @@ import numpy as np
 
 from experiments.csv_rows import write_rows
 from experiments.judging.audit import load_vectors
-from experiments.judging.crossfit import make_config, train_with_judgement, values_of
+from experiments.judging.crossfit import DEV_IMAGES, make_config, values_of
 from experiments.papers.sweep import start
 from l2rm_jax.data.mismatch import generate
 from l2rm_jax.judging import Judgement, Pairs, judge_pairs, proposals, rematch
 from l2rm_jax.judging.folds import Folds, assign_folds
 from l2rm_jax.judging.pairs import content_keys
 from l2rm_jax.judging.posterior import DOUBTED
+from l2rm_jax.run.config_file import with_changes
+from l2rm_jax.train import train
 
 RATE, SHARED, DIMENSIONS, NOISE, TOP, FOLDS = 0.4, 64, 256, 18.0, 5, 5
 WAYS = {"groups": 0, "whole": 10**9}
@@ -70,9 +72,11 @@ def main() -> None:
 def trained(flags: argparse.Namespace, seed: int, way: str) -> dict[str, object]:
     """Fit the linear model with the pairs rematched in this way."""
     sys.modules[rematch.__module__].WHOLE = WAYS[way]
-    config = make_config(flags.path, 0, "caption", RATE, seed)
-    config.train.draw = "rematched"
-    rsum = train_with_judgement(config, "cca", "linear", RATE, flags.workdir / way)
+    uses = {"method": "cca", "model.head": "linear", "train.draw": "rematched"}
+    config = with_changes(make_config(flags.path, 0, "caption", RATE, seed), uses)
+    config.data.dev_images = DEV_IMAGES
+    found = train(config, flags.workdir / f"{way}-seed{seed}")
+    rsum = {"validation": found["best_validation_rsum"], "test": found["rsum"]}
     row = {"seed": seed, "way": way, **{name: round(value, 1) for name, value in rsum.items()}}
     print(*row.values(), flush=True)
     return row

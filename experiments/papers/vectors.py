@@ -53,7 +53,7 @@ def write_pooled(path: Path, out: Path) -> None:
     """Write one vector of each image of the splits in `path`."""
     images = {name: RegionFeatures.read(path / f"{name}_ims.npy") for name in SPLITS}
     train = images["train"]
-    pooling = fit_pooling(lambda k: (train.rows(k), train.region_counts(k)), len(train), seed=0)
+    pooling = fit_pooling(lambda k: (train.rows(k), train.region_counts(k)), len(train))
     for name in SPLITS:
         np.save(out / f"{name}_ims.npy", pooled(images[name], pooling))
 

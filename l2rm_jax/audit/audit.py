@@ -62,23 +62,30 @@ def audit_pairs(
     keep: Path | None = None,
     executor: Executor = HERE,
 ) -> Judgement:
-    """Audit pairs of vectors: which are mismatched, how many in all, and what would fit better.
+    """Find the mismatched pairs of a data set, estimate how many there are, and propose captions.
+
+    The pairs are judged by linear models that have not seen them (`judge_pairs`). Write what was
+    found to a directory, with a page to look at it, by `l2rm_jax.audit.write_audit`.
 
     Args:
-      images: one vector an image; may be memory-mapped.
-      captions: one vector a caption, or the captions themselves.
-      pair_image: row of the image that each caption is stored with; None if all images have the
-        same number of captions, those of an image in a row.
-      texts: the captions, if `captions` are vectors; they are a second opinion on which captions
-        say the same.
-      folds: number of folds.
-      top: proposals for each doubted pair.
-      seed: seed of the folds and the samples.
-      keep: directory in which finished parts are kept, so that the same call goes on after a stop.
-      executor: computes the parts (`judging.executor.Place.open`); this process, if not given.
+      images: [images, di] one vector per image, of any float type; may be memory-mapped.
+      captions: [pairs, dc] one vector per caption, or the captions themselves as strings.
+      pair_image: [pairs] row of the image that each caption is stored with. None: all images have
+        equally many captions, and those of one image are adjacent.
+      texts: the captions as strings, where `captions` are vectors. Their words help to tell which
+        captions say the same.
+      folds: number of folds, at least 3.
+      top: captions that are proposed for each doubted pair, 0 or more.
+      seed: seed of the folds and of all samples, 0 or more.
+      keep: directory for finished stages, so that the same call goes on after a stop.
+      executor: computes the parts, in this process or in others (`l2rm_jax.executors`).
+
+    Returns:
+      The judgement, in the order of the captions; printing it gives sentences.
 
     Raises:
-      DataError: a wrong shape, or a value that is not finite; lists every problem.
+      DataError: a shape, type or value is wrong (lists all of them), or a fold has images of fewer
+        than two groups.
       ConfigError: fewer than 3 folds.
     """
     inputs = inputs_of_arrays(images, captions, pair_image, texts)

@@ -190,8 +190,7 @@ def _of_run(inputs: Inputs, workdir: str | Path | None) -> Judgement | None:
     if workdir is None or not (path := last_judgement(workdir)).exists():
         return None
     judgement = read_judgement(path)
-    pair_image = inputs.pairs.pair_image
-    return judgement if np.array_equal(judgement.image, pair_image) else None
+    return judgement if np.array_equal(judgement.image, inputs.pair_image) else None
 
 
 def _judge(config: ConfigDict, inputs: Inputs, work: Path, place: Place) -> Judgement:
@@ -231,7 +230,7 @@ def _read(
     else:
         inputs = problems.attempt(read_inputs, valid, workdir=workdir)
     if settings.review and inputs is not None:
-        problems.attempt(read_decisions, settings.review, len(inputs.pairs.pair_image))
+        problems.attempt(read_decisions, settings.review, len(inputs.pair_image))
     if len(problems.messages) > 1:
         problems.raise_list()
     problems.raise_all()

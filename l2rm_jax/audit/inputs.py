@@ -1,7 +1,8 @@
 """What an audit reads: the training pairs of a directory or a run, or arrays of vectors."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.judging import Pairs
 from l2rm_jax.linear import Rows
 from l2rm_jax.run.frozen import judged_vectors, with_vectors
-from l2rm_jax.run.judged_pairs import judged_pairs, rows_of_texts
+from l2rm_jax.run.judged_pairs import judged_pairs, judged_texts, rows_of_texts
 from l2rm_jax.run.pretrained import find_pretrained
 
 SPLIT = "train"  # what an audit reads of a directory
@@ -35,7 +36,9 @@ class Inputs(NamedTuple):
 
     Attributes:
       name: directory of the data, or of the run.
-      pairs: the pairs as they are judged.
+      pair_image: [pairs] row of the image that each caption is stored with.
+      texts: [pairs] the captions as texts; None where only vectors are there.
+      read_pairs: returns the pairs as they are judged; the first call may compute their vectors.
       ids: [images] what the user calls each image.
       caption_ids: [pairs] what the user calls each caption; None if the data do not say it.
       pictures: [images] picture files; None if the data do not name them.
@@ -47,7 +50,9 @@ class Inputs(NamedTuple):
     """
 
     name: str
-    pairs: Pairs
+    pair_image: Int[np.ndarray, " pairs"]
+    texts: Sequence[str] | None
+    read_pairs: Callable[[], Pairs]
     ids: list[str]
     caption_ids: list[str] | None
     pictures: list[Path] | None
@@ -57,12 +62,18 @@ class Inputs(NamedTuple):
     config: ConfigDict | None = None
     words: WordReport | None = None
 
+    @property
+    def pairs(self) -> Pairs:
+        """The pairs as they are judged."""
+        return self.read_pairs()
+
 
 def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs:
     """Read the training pairs that a config describes, with its mismatch; nothing is filtered.
 
     All features are read once, to check and to hash them. Pretrained encoders that the config names
-    make the vectors of captions, and of pictures, as they were pretrained.
+    make the vectors of captions, and of pictures, as they were pretrained. Vectors of regions and
+    words are computed when `Inputs.pairs` is first read, which only judging does.
 
     Args:
       config: config of a run.
@@ -93,11 +104,13 @@ def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs
     problems.raise_all()
     if encoders is not None:
         digest.update(repr(encoders.hashes()).encode())
-    pairs = judged_pairs(data, train)
-    hash_names(digest, train.stored_image, pairs.texts, image_ids, caption_ids)
+    texts = judged_texts(data, train)
+    hash_names(digest, train.stored_image, texts, image_ids, caption_ids)
     return Inputs(
         name=str(workdir or data.path or data.name),
-        pairs=pairs,
+        pair_image=train.stored_image,
+        texts=texts,
+        read_pairs=cache(partial(judged_pairs, data, train)),
         ids=image_ids,
         caption_ids=caption_ids,
         pictures=_pictures(data.path, image_ids),
@@ -155,15 +168,12 @@ def inputs_of_arrays(
     for array in [vectors] if is_text else [vectors, rows]:
         _hash_array(digest, array)
     hash_names(digest, image_of, texts, ids, None)
+    text_rows = None if is_text or texts is None else rows_of_texts(texts)
     return Inputs(
         name="arrays",
-        pairs=Pairs(
-            vectors,
-            rows,
-            image_of,
-            text_rows=None if is_text or texts is None else rows_of_texts(texts),
-            texts=texts,
-        ),
+        pair_image=image_of,
+        texts=texts,
+        read_pairs=lambda: Pairs(vectors, rows, image_of, text_rows, texts),
         ids=ids,
         caption_ids=None,
         pictures=None,

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from l2rm_jax.data import filters
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.judging import Judgement
-from l2rm_jax.methods.decl import CALLED_MATCHED
+from l2rm_jax.methods.base import CALLED_MATCHED
 from l2rm_jax.run.judgement import kept_by_judgement, uses_judgement
 from l2rm_jax.run.loss_split import last_split
 from l2rm_jax.run.trained import read_trained
@@ -69,10 +69,9 @@ def read_of_run(
 
 
 def _flags(config: ConfigDict, workdir: str | Path) -> Bool[np.ndarray, " trained"] | None:
-    """Which pairs the last epoch called matched, of a method that keeps this in its state.
+    """Which pairs the last epoch called matched, if the method keeps that (`Method.pair_values`).
 
-    That is `decl`, which calls pairs matched without a posterior. Of several networks, half or more
-    must agree. None for other methods and in the warm-up.
+    Of several networks, half or more must agree. None for other methods and in the warm-up.
     """
     state = read_trained(workdir, "last").state
     flags = ((state.own or {}).get("pairs") or {}).get(CALLED_MATCHED)

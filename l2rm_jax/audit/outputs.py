@@ -53,8 +53,8 @@ def write_files(audit: Audit, directory: Path) -> None:
         check_sample(decisions, rows, weight)
         decided = judgement.decided(decisions.rows(FITS), decisions.rows(WRONG))
     reviewed = audit.reviewed()
-    table = f"pairs{_table_ending()}"
-    write_table(directory / table, _table_ending(), pair_columns(audit))
+    table = "pairs.parquet" if importlib.util.find_spec("pyarrow") else "pairs.csv"
+    write_table(directory / table, pair_columns(audit))
     write_judgement(directory / JUDGEMENT_FILE, decided)
     kept = np.isin(decided.kind, (MATCHED, ALTERNATE))
     replace_array(directory / "kept.npy", np.flatnonzero(kept))
@@ -89,7 +89,7 @@ def pair_columns(audit: Audit) -> dict[str, Column]:
         "id": _texts(inputs.caption_ids or list(map(str, range(pairs))), pairs),
         "image": Column(np.array(inputs.ids, object)[found.image], everywhere),
         "image_row": Column(found.image, everywhere),
-        "caption": _texts(inputs.pairs.texts, pairs),
+        "caption": _texts(inputs.texts, pairs),
         "fold": Column(found.fold, everywhere),
         "group": Column(found.group, everywhere),
         "similarity": _numbers(found.similarity),
@@ -133,10 +133,6 @@ def _numbers(values: np.ndarray) -> Column:
     return Column(values, ~np.isnan(values))
 
 
-def _table_ending() -> str:
-    return ".parquet" if importlib.util.find_spec("pyarrow") else ".csv"
-
-
 def _write_ids(audit: Audit, kept: np.ndarray, directory: Path) -> list[str]:
     """Write what the user calls the image of each kept pair, if that is more than its row.
 
@@ -164,9 +160,7 @@ def _write_page(
 ) -> None:
     inputs, judgement, settings = audit.inputs, audit.judgement, audit.settings
     pairs, images = len(judgement), len(inputs.ids)
-    captions = (
-        inputs.pairs.texts or inputs.caption_ids or [f"caption {row}" for row in range(pairs)]
-    )
+    captions = inputs.texts or inputs.caption_ids or [f"caption {row}" for row in range(pairs)]
     gallery = Gallery(
         title=f"{inputs.name}: {pairs:,} pairs, {images:,} images; seed {settings.seed}",
         key=inputs.digest,

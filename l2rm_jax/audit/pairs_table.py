@@ -1,15 +1,12 @@
 """The table of training pairs as a file: CSV, or Parquet with the package pyarrow."""
 
 import csv
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool
-
-from l2rm_jax.errors import ConfigError
 
 _BLOCK = 4096  # rows that are turned into text at once
 
@@ -26,27 +23,9 @@ class Column(NamedTuple):
     known: Bool[np.ndarray, " rows"]
 
 
-def check_ending(path: Path) -> None:
-    """Check that a table can be written under this name.
-
-    Raises:
-      ConfigError: the ending is neither .csv nor .parquet, or pyarrow is missing.
-    """
-    if path.suffix not in _WRITERS:
-        raise ConfigError(f"--out: {path}, expected a name that ends in .csv or .parquet")
-    if path.suffix == ".parquet":
-        try:
-            importlib.import_module("pyarrow.parquet")
-        except ImportError as error:
-            raise ConfigError(
-                f"{path}: needs pyarrow, which is missing",
-                hint="pip install 'l2rm_jax[parquet]'",
-            ) from error
-
-
-def write_table(path: Path, ending: str, columns: Mapping[str, Column]) -> None:
-    """Write columns of equal length to a file; `ending` is one that `check_ending` accepts."""
-    _WRITERS[ending](path, columns)
+def write_table(path: Path, columns: Mapping[str, Column]) -> None:
+    """Write columns of equal length to a file whose name ends in `.csv` or `.parquet`."""
+    _WRITERS[path.suffix](path, columns)
 
 
 def _write_csv(path: Path, columns: Mapping[str, Column]) -> None:

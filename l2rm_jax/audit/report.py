@@ -17,6 +17,7 @@ from l2rm_jax.judging.verdict import doubted_list, shift_sentence, verdict
 from l2rm_jax.version import __version__
 
 _SHOWN = 20  # rows of a table
+_WIDTH = 80  # characters of a text in it
 _MEANINGS = {
     "matched": "nothing speaks against it",
     "alternate": "stored with an image whose near image has the same caption: fits as well",
@@ -63,7 +64,7 @@ def tables(audit: Audit) -> list[Table]:
     ]
     words = inputs.words.examples if inputs.words else ()
     shifts = [(shift_sentence(each),) for each in audit.judgement.shifts[:_SHOWN]]
-    texts = inputs.pairs.texts or [""] * len(found.image)
+    texts = inputs.texts or [""] * len(found.image)
     repeated = [
         (f"{each.images:,}", f"{each.row:,}", _short(texts[each.row]))
         for each in audit.judgement.repeated[:_SHOWN]
@@ -135,7 +136,7 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
     """
     inputs, settings, decisions = audit.inputs, audit.settings, audit.decisions
     found, made = audit.judgement, audit.judgement.made
-    pairs, images = len(audit.judgement.image), inputs.pairs.images.shape[0]
+    pairs, images = len(found.image), len(inputs.ids)
     parts = [
         f"# Audit of {_escaped(inputs.name)}",
         f"{pairs:,} pairs, {images:,} images.",
@@ -226,7 +227,7 @@ def values(audit: Audit, reviewed: ReviewedRate | None) -> dict[str, Any]:
                 "name": inputs.name,
                 "digest": inputs.digest,
                 "pairs": len(found.image),
-                "images": inputs.pairs.images.shape[0],
+                "images": len(inputs.ids),
             },
             "settings": audit.settings._asdict(),
             "versions": {"l2rm_jax": __version__, **_versions()},
@@ -283,10 +284,10 @@ def _number(value: float) -> str:
     return f"{value:.3f}" if math.isfinite(value) else "-"
 
 
-def _short(text: str, most: int = 80) -> str:
-    """A text on one line, cut."""
+def _short(text: str) -> str:
+    """Collapse white space, and truncate to `_WIDTH` characters."""
     text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
 def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -50,15 +50,12 @@ def inputs_of_shards(directory: str | Path, copies: Path) -> Inputs:
     ids, pair_image, first = images_of_rows(columns, count)
     hash_names(digest, pair_image, texts, ids, None)
     images = rows_of(shards.images, first if len(first) < count else None)
+    captions, text_rows = rows_of(shards.captions), texts and rows_of_texts(texts)
     return Inputs(
         name=str(directory),
-        pairs=Pairs(
-            images,
-            rows_of(shards.captions),
-            pair_image,
-            text_rows=texts and rows_of_texts(texts),
-            texts=texts,
-        ),
+        pair_image=pair_image,
+        texts=texts,
+        read_pairs=lambda: Pairs(images, captions, pair_image, text_rows, texts),
         ids=ids,
         caption_ids=None,
         pictures=None,

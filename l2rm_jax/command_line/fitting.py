@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from l2rm_jax.config import epoch_fields
 from l2rm_jax.data.encoders.pixels import PIXELS
 
 RECIPE = "recipes:linear"  # config of a run that names no method or head
@@ -30,11 +31,7 @@ def fitting_fields(record: dict[str, Any], in_one_space: bool = False) -> dict[s
         "optim.learning_rate": 5e-4,
         "optim.decay_epochs": 6,
         "train.batch_size": fitting_batch(record, _BATCH),
-        "train.warmup_epochs": 4,
-        "train.epochs": 8,
-        "co_teaching.mismatched_epoch": 4,
-        "sps.clean_epoch": 2,
-        "sps.noisy_epoch": 3,
+        **epoch_fields(warmup=4, epochs=8),
     }
 
 

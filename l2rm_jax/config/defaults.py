@@ -155,18 +155,28 @@ def check_variant(config: str, arg: str | None, *known: str) -> None:
         )
 
 
-def set_epochs(config: ConfigDict, warmup: int, epochs: int) -> None:
-    """Set the length of a run, and when methods of two networks start their later parts.
+def epoch_fields(warmup: int, epochs: int) -> dict[str, int]:
+    """Return fields: the length of a run, and when methods of two networks start their parts.
 
     Args:
-      config: the config to change.
       warmup: epochs of the warm-up.
       epochs: epochs after it.
     """
-    config.train.warmup_epochs, config.train.epochs = warmup, epochs
-    config.co_teaching.mismatched_epoch = epochs // 2
-    config.sps.clean_epoch = config.cream.hard_epoch = epochs // 4
-    config.sps.noisy_epoch = config.cream.noisy_epoch = 3 * epochs // 8
+    quarter, later = epochs // 4, 3 * epochs // 8
+    return {
+        "train.warmup_epochs": warmup,
+        "train.epochs": epochs,
+        "co_teaching.mismatched_epoch": epochs // 2,
+        "sps.clean_epoch": quarter,
+        "sps.noisy_epoch": later,
+        "cream.hard_epoch": quarter,
+        "cream.noisy_epoch": later,
+    }
+
+
+def set_epochs(config: ConfigDict, warmup: int, epochs: int) -> None:
+    """Set the `epoch_fields` of a config."""
+    config.update_from_flattened_dict(epoch_fields(warmup, epochs))
 
 
 def get_config(arg: str | None = None) -> ConfigDict:

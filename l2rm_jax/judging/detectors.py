@@ -17,7 +17,6 @@ from l2rm_jax.data.filters import read_scores
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.judging.fold_pairs import FoldPairs
 from l2rm_jax.judging.folds import Folds
-from l2rm_jax.judging.histogram import separation
 from l2rm_jax.judging.information import (
     Model,
     ProductSimilarity,
@@ -26,6 +25,7 @@ from l2rm_jax.judging.information import (
 )
 from l2rm_jax.judging.linear import cca_similarity
 from l2rm_jax.judging.pairs import Pairs
+from l2rm_jax.judging.separation import separation
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import BLOCK, Rows, unit_rows
 

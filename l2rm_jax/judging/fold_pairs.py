@@ -1,7 +1,7 @@
-"""The pairs of each fold, a sample that stands for them, and the known mismatches.
+"""The pairs of each fold, a sample that represents the fold, and the known mismatches.
 
-Within a fold, images and captions stand in the order of the hashes of their contents, so what is
-drawn does not depend on the order of the data.
+Within a fold, images and captions are sorted by hashes of their contents, so that random draws do
+not depend on the order of the data.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,16 +20,21 @@ _ENOUGH = 1_000_000  # known mismatches: with more pairs than a tenth of it, eac
 
 
 class FoldPairs(NamedTuple):
-    """The pairs of a fold, image by image, and the sample that stands for them.
+    """The n pairs of a fold with its m images, and a sample of both that represents the fold.
+
+    Pairs of one image are adjacent. Rows count the whole data set; places count within the fold or
+    within the sample.
 
     Attributes:
-      pairs: [n] rows of the captions.
+      pairs: [n] row of the caption of each pair.
       images: [m] rows of the images.
-      position: [n] place of the image of each pair in `images`, ascending.
-      references: [R] places of the sample in `images`, ascending.
-      captions: [C] places of the sample in `pairs`, ascending.
-      replaced: [R] place in `pairs` of the caption of each reference that a wrong one replaces.
-      wrong: [m, k] places in `references` of the wrong images of each image.
+      position: [n] place in `images` of the image of each pair, ascending.
+      references: [R] places in `images` of the sampled images, ascending, without repetition.
+      captions: [C] places in `pairs` of the sampled captions, likewise.
+      replaced: [R] for each sampled image, the place in `pairs` of one of its captions. A caption
+        that is moved to the image takes this one's place.
+      wrong: [m, k] for each image, the k sampled images, as places in `references`, to which its
+        captions are moved to make known mismatches.
     """
 
     pairs: Int[np.ndarray, " n"]
@@ -89,16 +94,23 @@ def parts_of(
 def fold_pairs(
     folds: Folds, keys: Keys, seed: int, some: Bool[np.ndarray, " pairs"] | None = None
 ) -> dict[int, FoldPairs]:
-    """Return the pairs of each fold, with samples of equal size, so that programs are shared.
+    """Collect the pairs of each fold, and draw its sample and its known mismatches.
+
+    Samples of all folds have one size, so that the folds share their compiled programs: that of the
+    smallest fold, at most `REFERENCES`. A pair has `NEGATIVES` known mismatches, and fewer where
+    all together would be more than a million.
 
     Args:
-      folds: fold and group of each image.
-      keys: order the pairs of a fold.
-      seed: seed of the samples and the known mismatches.
-      some: which pairs count; None: all.
+      folds: fold and group of each image; a known mismatch is never within a group.
+      keys: content hashes, by which the pairs of a fold are sorted.
+      seed: seed of the draws, 0 or more.
+      some: [pairs] whether each pair counts; None: all do.
+
+    Returns:
+      The pairs of each fold, by the number of the fold; a fold without pairs is left out.
 
     Raises:
-      DataError: the images of a sample are of one group.
+      DataError: all sampled images of a fold are in one group.
     """
     rows = np.arange(len(folds.pair_image)) if some is None else np.flatnonzero(some)
     count = int(np.clip(_ENOUGH // len(rows), 1, NEGATIVES))

@@ -87,7 +87,7 @@ class Compared(NamedTuple):
 
 
 class References(NamedTuple):
-    """What the pairs of a fold are compared with.
+    """The sampled images and captions of a fold, with which its pairs are compared.
 
     Attributes:
       images: [R] rows of images that stand for the fold.
@@ -184,19 +184,24 @@ def best_temperature(
 def compare_fold(
     here: FoldPairs, model: Model, update: Callable[[int], None] = lambda pairs: None
 ) -> Compared:
-    """Compare the pairs of a fold, and known mismatches, with the references of the fold.
+    """Compute the information of all pairs of a fold, and of their known mismatches (`compare`).
 
     Args:
-      here: the pairs, the references and the known mismatches.
-      model: one that has not seen these pairs.
-      update: called with the number of pairs that a block has compared.
+      here: the fold with its sample.
+      model: a model that was fitted without this fold.
+      update: called after each block with its number of pairs.
     """
     part = part_of(here, np.arange(len(here.images)))
     return compare(part, compare_references(here, model), model, update)
 
 
 def compare_references(here: FoldPairs, model: Model) -> References:
-    """Return what the pairs of a fold are compared with."""
+    """Score the sampled images of a fold against its sampled captions.
+
+    Args:
+      here: the fold with its sample.
+      model: a model that was fitted without this fold.
+    """
     images, captions = here.images[here.references], here.pairs[here.captions]
     gone = here.replaced[:, None] == here.captions
     scores = model.similarity(images, captions)
@@ -210,15 +215,19 @@ def compare(
     model: Model,
     update: Callable[[int], None] = lambda pairs: None,
 ) -> Compared:
-    """Compare some pairs of a fold, and known mismatches, with the references of the fold.
+    """Compute the information of n pairs of a fold, and of their known mismatches.
 
-    Memory is one block of similarities.
+    The module's docstring has the formula; its means over images and over captions are taken over
+    the sample of the fold. Similarities are in memory for one block of 1024 captions at a time.
 
     Args:
-      part: the pairs and the known mismatches.
-      of: the references.
-      model: one that has not seen these pairs.
-      update: called with the number of pairs that a block has compared.
+      part: n pairs, and for each image the k sampled images to which its captions are moved.
+      of: the sampled images and captions, from `compare_references` with the same model.
+      model: a model that was fitted without this fold.
+      update: called after each block with its number of pairs.
+
+    Returns:
+      Information in nats and similarities, `[n]` of the pairs and `[n, k]` of the known mismatches.
     """
     pairs, position, temperature = part.pairs, part.position, model.temperature
     if isinstance(model.similarity, ProductSimilarity):

@@ -1,8 +1,9 @@
-"""Judging: from vectors of pairs to what is known of each.
+"""Judge the pairs of a data set: vectors in, a rate and a probability per pair out.
 
-Pairs are divided into folds, groups staying together; a detector that has not seen a fold scores
-it; known mismatches, scored alike, turn scores into a rate and probabilities. Nothing looks at the
-truth, even where it is known, and the order of the pairs changes nothing.
+Pairs are split into folds, one group of images never across two. A detector that has not seen a
+fold scores its pairs, and pairs that are mismatched on purpose; these known mismatches calibrate
+the rate and the probabilities. The truth is never looked at, even where it is known, and the result
+does not depend on the order of the pairs.
 """
 
 from collections.abc import Callable, Iterator
@@ -58,21 +59,27 @@ def judge_pairs(
     keep: Path | None = None,
     executor: Executor = HERE,
 ) -> Judgement:
-    """Judge pairs: which are mismatched, how many in all, and what would fit better.
+    """Estimate which pairs are mismatched, how many there are, and which captions would fit better.
 
     Args:
-      pairs: vectors of images and captions.
-      detector: scores each fold without having seen it; see `register_detector`.
-      name: what the detector is called.
-      folds: number of folds.
-      top: proposals for each doubted pair; 0 looks for none.
-      seed: seed of the folds and the samples.
-      keep: directory in which stages are kept, so that a later call with the same arguments goes
-        on; None keeps nothing.
-      executor: computes the parts (`open_executor`): this process, or others.
+      pairs: vectors of images and captions, and which caption is stored with which image.
+      detector: scores each fold without having seen it (`register_detector`); by default a linear
+        model in closed form.
+      name: name of the detector, for `Judgement.made`.
+      folds: number of folds, at least 3.
+      top: captions that are proposed for each doubted pair, 0 or more; 0 skips that stage.
+      seed: seed of the folds and of all samples, 0 or more. The same arguments give the same
+        judgement.
+      keep: directory for finished stages, so that a call with the same arguments goes on after a
+        stop; None keeps nothing. Use one directory per judgement, as nothing is compared.
+      executor: computes the parts, in this process or in others (`l2rm_jax.executors`).
+
+    Returns:
+      The judgement, in the order of `pairs`; printing it gives sentences.
 
     Raises:
-      DataError: a fold has images of fewer than two groups.
+      DataError: a fold has images of fewer than two groups, a score is not finite, or a file of
+        `keep` is damaged.
       ConfigError: fewer than 3 folds.
     """
     with stage_lines("judging", _STAGES if top else _STAGES[:-1]) as say:

@@ -1,9 +1,9 @@
-"""The level at which pairs are mismatched: pair by pair, or all captions of an image at once.
+"""Decide whether pairs are mismatched one by one, or all captions of an image together.
 
-Captions stored with one image are siblings. If an image's captions were swapped as a whole, they
-are mismatched together, and their mean information tells it far better than each alone. If captions
-were swapped one by one, that mean hides it. Which it is shows in how siblings agree: a caption that
-does not fit, among siblings that do, was swapped alone.
+Captions stored with the same image are siblings. Where the captions of an image were swapped as a
+set, their mean information detects it far better than the information of each caption. Where single
+captions were swapped, the mean hides them. The siblings tell the two cases apart: a caption that
+does not fit, although its siblings do, was swapped alone.
 """
 
 import numpy as np
@@ -21,16 +21,19 @@ def matched_posterior(
     wrong: Float[np.ndarray, "pairs k"],
     pair_image: Int[np.ndarray, " pairs"],
 ) -> Float[np.ndarray, " pairs"]:
-    """Return the probability that each pair is matched, by its information alone.
+    """Estimate the probability that each pair is matched, from its information.
 
-    Pairs are judged together with their siblings if hardly any seems to be swapped alone ("hardly
-    any" is a tenth of all mismatched pairs), else each by itself. No truth is used. This weighs
-    the pairs that a model learns from; what a person sees is judged by both levels (see `levels`).
+    It is estimated from the mean information of the siblings if at most a tenth of the mismatched
+    captions seem to have been swapped alone, and from the caption's own information otherwise. Fits
+    weigh their pairs by it. Reports do not show it: they combine both cases (see `levels`).
 
     Args:
-      information: of the pairs, by a model that has not seen them.
-      wrong: information of known mismatches; siblings moved together.
-      pair_image: row of the image that each caption is stored with.
+      information: [pairs] in nats, by models that have not seen the pairs.
+      wrong: [pairs, k] information of known mismatches, for which siblings were moved together.
+      pair_image: [pairs] row of the image that each caption is stored with.
+
+    Returns:
+      [pairs] probabilities, in [0, 1]. The true matches play no part.
     """
     images, position = np.unique(pair_image, return_inverse=True)
     alone, rate = _posterior(information, wrong)

@@ -1,13 +1,13 @@
-"""Two levels of evidence: are all captions of an image foreign to it, or is one caption?
+"""Two scores of doubt per pair: that all captions of the image are mismatched, or this one alone.
 
-Captions that were moved together agree with each other, so what acquits a single misplaced caption
-says nothing of them. Each level has a doubt of its own, and a null that was moved in its own way:
+Captions that were swapped as a set still agree with each other, so agreement does not clear them.
+Each score is therefore compared with known mismatches of its own kind, its null:
 
-* of the set: the information of all captions of the image, averaged. Its null has the sets of
-  other images.
-* of the caption: a logistic regression on all scores of the pair, which tells single captions that
-  were moved on purpose from the pairs as they are. Each fold is judged by the regression of the
-  others. Its null are these moved captions.
+* Sets: the mean information of all captions of the image, with the sign changed. The null moves
+  whole sets to other images.
+* Captions: the log odds of a logistic regression on all scores of the pair. It is trained to tell
+  single captions that were moved on purpose from the pairs as they are, and each fold is scored by
+  the regression of the other folds. The null is these moved captions.
 """
 
 from collections.abc import Sequence
@@ -64,15 +64,14 @@ def doubts(
     pair_fold: Int[np.ndarray, " pairs"],
     pair_key: UInt64[np.ndarray, " pairs"],
 ) -> Doubts:
-    """Return the doubts of all pairs and known mismatches.
-
-    A caption that is the only one of its image has no siblings: a column of the regression says so.
+    """Compute both scores of doubt, of all pairs and of known mismatches.
 
     Args:
-      evidence: on each pair.
-      pair_image: row of the image that each caption is stored with.
-      pair_fold: fold of each pair.
-      pair_key: hash of the content of each pair; chooses what the regression is fitted to.
+      evidence: scores of the pairs and of k known mismatches each.
+      pair_image: [pairs] row of the image that each caption is stored with.
+      pair_fold: [pairs] fold of each pair; at least two folds.
+      pair_key: [pairs] content hashes, by which at most 50,000 pairs are chosen for each
+        regression, whatever the order of the data.
     """
     information, moved = evidence.stored.information, evidence.wrong.scores.information
     position, counts = np.unique(pair_image, return_inverse=True, return_counts=True)[1:]

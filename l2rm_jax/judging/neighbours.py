@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from l2rm_jax.judging.fold_pairs import FoldPairs, Part, first_pairs, part_of
+from l2rm_jax.judging.fold_pairs import FoldPairs, Part, first_pairs, part_of, parts_of
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
 
 NEIGHBOURS = 30
@@ -95,14 +95,19 @@ def neighbour_references(
     image_group: Int[np.ndarray, " images"],
     trust: Callable[[Part], Float32[np.ndarray, " n"]],
 ) -> NeighbourReferences:
-    """Return what the neighbours of the pairs of a fold are chosen from.
+    """Read the sampled images and captions of a fold, among which neighbours are looked for.
+
+    Vectors are centred by their mean in the fold and scaled to unit length, so that their products
+    are cosines.
 
     Args:
-      here: the pairs.
-      images: [images, di] vectors.
-      spaces: [pairs, dt] vectors of the captions; neighbours are sought in the first kind.
-      image_group: group of each image; neighbours are of another one.
-      trust: probability that each pair of a part is matched, by the model alone.
+      here: the fold with its sample.
+      images: [images, di] vectors of all images.
+      spaces: [pairs, dt] vectors of all captions, one array per embedding; neighbours are looked
+        for in the first.
+      image_group: [images] group of each image; an image is no neighbour of its own group.
+      trust: maps n pairs to the `[n]` probabilities, by the model alone, that they are matched.
+        Neighbours are weighted by it.
     """
     some = first_pairs(here, _OF_MEANS)
     image_mean = _mean(images, some.images)
@@ -110,19 +115,19 @@ def neighbour_references(
     of_image = _Centred(images, image_mean)
     of_caption = [_Centred(*each) for each in zip(spaces, caption_mean, strict=True)]
     own = part_of(here, here.references)
-    counts = np.bincount(own.position)
     group, vectors = image_group[own.images], of_image[own.images]
-    image_trust = (np.bincount(own.position, trust(own)) / counts).astype(np.float32)
-    sample = here.pairs[here.captions]
-    of_sample = here.images[here.position[here.captions]]
-    with_sample = part_of(here, np.unique(here.position[here.captions]))
-    order = np.argsort(with_sample.pairs)
-    at = order[np.searchsorted(with_sample.pairs, sample, sorter=order)]
+    sampled = here.position[here.captions]
+    places = np.union1d(here.references, sampled)
+    [(both, at)] = parts_of(here, [places])
+    trusted, counts = trust(both), np.bincount(both.position)
+    of_reference = np.searchsorted(places, here.references)
+    image_trust = (np.bincount(both.position, trusted) / counts)[of_reference].astype(np.float32)
+    sample, of_sample = here.pairs[here.captions], here.images[sampled]
     sample_vectors = of_image[of_sample]
     references = NeighbourReferences(
         vectors,
         group,
-        counts.astype(np.float32),
+        counts[of_reference].astype(np.float32),
         [_totals(vectors, own) for vectors in of_caption],
         image_trust,
         [vectors[here.pairs[here.replaced]] for vectors in of_caption],
@@ -132,7 +137,7 @@ def neighbour_references(
         image_group[of_sample],
         sample_vectors,
         _product(sample_vectors, vectors),
-        trust(with_sample)[at].astype(np.float32),
+        trusted[np.searchsorted(at, here.captions)].astype(np.float32),
         image_mean,
         caption_mean,
     )
@@ -189,17 +194,21 @@ def with_near_images(
     groups: Int[np.ndarray, " m"],
     ranks: Int[np.ndarray, " m"],
 ) -> Part:
-    """Add one more wrong image to each pair: one whose captions are similar to those of its own.
+    """Add a hard negative to the wrong images of each pair: captions there are like its image's.
 
-    Similar is a reference of another group, by the cosine of the mean vectors of the captions. The
-    most similar one is left out, as it may in truth fit.
+    The sampled images of other groups are sorted by the cosine between the mean caption vectors.
+    The first is never taken, as its captions may well fit.
 
     Args:
-      part: the pairs.
-      of: the references.
-      captions: [pairs, dt] vectors of the captions, of the first kind.
-      groups: group of each of `part.images`.
-      ranks: which one is taken (`similar_ranks`).
+      part: n pairs of m images.
+      of: the sample of the fold.
+      captions: [pairs, dt] vectors of all captions, in the first embedding.
+      groups: [m] group of each image of `part`.
+      ranks: [m] which image is taken, 1 for the second (`similar_ranks`); the last one, where there
+        are fewer.
+
+    Returns:
+      The part whose `wrong`, `[n, k + 1]`, has the hard negative in its last column.
     """
     total = _totals(_Centred(captions, of.caption_mean[0]), part)
     ranks, near = np.minimum(ranks, len(of.group) - 2), np.empty(len(total), np.int64)

@@ -7,7 +7,6 @@ from jaxtyping import Float, Int, UInt64
 
 from l2rm_jax.judging.bound import most_mismatched
 from l2rm_jax.judging.folds import Folds
-from l2rm_jax.judging.histogram import separation
 from l2rm_jax.judging.levels import doubts
 from l2rm_jax.judging.rate import (
     Curve,
@@ -20,6 +19,7 @@ from l2rm_jax.judging.rate import (
     told_apart,
 )
 from l2rm_jax.judging.scores import Evidence
+from l2rm_jax.judging.separation import separation
 
 DOUBTED = 0.5  # a pair with a higher posterior is doubted
 FALSE_ALARMS = 0.1  # expected share among the listed pairs

@@ -74,19 +74,22 @@ def propose(
     seed: int,
     executor: Executor = HERE,
 ) -> Proposals:
-    """Propose captions of doubted pairs for the images of doubted pairs.
+    """Propose, for the image of each doubted pair, captions of other doubted pairs.
+
+    Nothing is proposed if fewer than two images are doubted, or so many pairs that the rest would
+    be less than one fold.
 
     Args:
       images: [images, di] vectors.
       captions: [pairs, dc] vectors.
       folds: fold and group of each image.
-      keys: of the contents.
-      doubted: which pairs are doubted; the others are what the model learns from.
-      foreign: [pairs] probability that all captions of the image are mismatched together: such
-        captions are looked for together.
-      top: proposals for each pair; 0 looks for none.
-      seed: seed of the samples.
-      executor: combines the images and captions of each group.
+      keys: content hashes, by which images and captions are sorted.
+      doubted: [pairs] whether each pair is doubted; the model is fitted to the others.
+      foreign: [pairs] probability that all captions of the image are mismatched together, in
+        [0, 1]. The higher it is, the more the vectors of these captions are averaged.
+      top: captions proposed for each pair, 0 or more.
+      seed: seed of samples and of the division into groups, 0 or more.
+      executor: solves the problem of each group.
     """
     found = Proposals(
         np.full((len(doubted), top), -1),

@@ -16,9 +16,9 @@ from jaxtyping import Float, Int
 from l2rm_jax.data.pairs import Rematched
 from l2rm_jax.judging.linear import encode_rows, fit_weighted
 from l2rm_jax.judging.pairs import Pairs
+from l2rm_jax.judging.posterior import DOUBTED
 from l2rm_jax.judging.transport import plan_blocks, transport, transport_of
 
-DOUBTED = 0.5  # a unit with a higher posterior is rematched
 # Units of one problem. Up to `GROUP`, costs are a matrix (some 0.4 GB). Up to `WHOLE`, they are
 # made block by block. More units are divided into groups.
 GROUP, WHOLE = 4096, 12_000

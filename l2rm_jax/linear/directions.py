@@ -1,4 +1,4 @@
-"""Leading directions of a large symmetric matrix, of which only products with it are needed."""
+"""Leading eigenvectors of a large symmetric matrix, given only products with it."""
 
 from collections.abc import Callable
 
@@ -10,26 +10,30 @@ _ITERATIONS = 8
 
 
 def leading_directions(
-    multiply: Callable[[np.ndarray], np.ndarray], dimensions: int, count: int, seed: int = 0
+    multiply: Callable[[np.ndarray], np.ndarray], dimensions: int, count: int
 ) -> Float[np.ndarray, "dimensions kept"]:
-    """Return an orthonormal basis of the leading eigenvectors, by orthogonal iteration.
+    """Approximate the eigenvectors of the largest eigenvalues, by orthogonal iteration.
 
-    What follows does not depend on the basis, only on the space that it spans, so the last
-    directions need not have converged.
+    The number of iterations is fixed, so eigenvectors whose eigenvalues are nearly equal may still
+    be mixed with each other. Vectors are only projected to the space that they span, for which the
+    mixture makes no difference.
 
     Args:
-      multiply: multiplies the positive semi-definite matrix [dimensions, dimensions] with a matrix
-        of some columns.
-      dimensions: size of the matrix.
-      count: number of directions; at most `dimensions` are there.
-      seed: seed of the random start.
+      multiply: `[dimensions, k] -> [dimensions, k]`, the product of the matrix, which must be
+        symmetric and positive semi-definite, with k columns.
+      dimensions: number of rows of the matrix.
+      count: number of eigenvectors, at least 1; more than `dimensions` give `dimensions`.
+
+    Returns:
+      [dimensions, kept] orthonormal columns, the largest eigenvalue first. The random start is
+      fixed, so the same matrix gives the same columns.
 
     References:
         Halko, Martinsson and Tropp, Finding Structure with Randomness, SIAM Review 2011,
         algorithm 4.4.
     """
     width = min(dimensions, count + _OVERSAMPLING)
-    basis = np.random.default_rng(seed).standard_normal((dimensions, width))
+    basis = np.random.default_rng(0).standard_normal((dimensions, width))
     for _ in range(_ITERATIONS):
         basis = np.linalg.qr(multiply(np.linalg.qr(basis)[0]))[0]
     values, vectors = np.linalg.eigh(basis.T @ multiply(basis))

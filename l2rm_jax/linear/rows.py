@@ -1,4 +1,4 @@
-"""Rows: one vector an image or caption, read in blocks, so that memory does not grow with them."""
+"""Arrays `[n, d]` with one vector per image or caption, read block by block to save memory."""
 
 from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
@@ -12,30 +12,34 @@ _ROUNDED = 128  # sizes of blocks are multiples of it
 
 @runtime_checkable
 class Rows(Protocol):
-    """An array [rows, dimensions], a memory-mapped one, or an object that computes its rows."""
+    """Anything that arrays of row numbers index as they do a float array `[rows, dimensions]`.
+
+    NumPy arrays and memory-mapped files are `Rows`. So are objects that compute the rows that are
+    asked for, as word counts times a matrix.
+    """
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of rows and of dimensions."""
+        """Number of rows, and of dimensions of each."""
 
     def __getitem__(self, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n dimensions"]:
-        """Read some rows."""
+        """Return these rows, in this order; a row may be asked for twice."""
 
 
 class TakenRows:
-    """Some rows of vectors, read when they are asked for."""
+    """A selection of the rows of other `Rows`; nothing is read before it is indexed."""
 
     def __init__(self, vectors: Rows, rows: Int[np.ndarray, " taken"]):
         self._vectors, self._rows = vectors, rows
         self.shape = len(rows), vectors.shape[1]
 
     def __getitem__(self, at: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n dimensions"]:
-        """Read some of them."""
+        """Return rows of the selection, numbered from 0."""
         return self._vectors[self._rows[at]]
 
 
 def unit_rows(vectors: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
-    """Return vectors of length 1; one of zeros stays."""
+    """Return the vectors divided by their Euclidean lengths, as float32; zero vectors stay zero."""
     vectors = np.asarray(vectors, np.float32)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 

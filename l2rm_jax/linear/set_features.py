@@ -44,20 +44,17 @@ class Pooling(NamedTuple):
     rotation: Float32[np.ndarray, "pooled dimensions"]  # scales first
 
 
-def set_rows(
-    read: ReadSets, count: int, seed: int = 0
-) -> tuple[Pooling, Float32[np.ndarray, "count dimensions"]]:
+def set_rows(read: ReadSets, count: int) -> tuple[Pooling, Float32[np.ndarray, "count dimensions"]]:
     """Fit the pooling to all sets.
 
     Args:
       read: reads sets.
       count: number of sets; rows 0 to count - 1.
-      seed: seed of the samples and the clusters.
 
     Returns:
       What was fitted, and the vectors of these sets, in a memory-mapped scratch file.
     """
-    pooling = fit_pooling(read, count, seed)
+    pooling = fit_pooling(read, count)
     shape = (count, pooling.rotation.shape[1])
     with TemporaryFile() as file:
         vectors = np.memmap(file, np.float32, "w+", shape=shape)
@@ -95,9 +92,9 @@ def may_be_grid(places: int) -> bool:
     return side >= 3 and side * side == places
 
 
-def fit_pooling(read: ReadSets, count: int, seed: int) -> Pooling:
+def fit_pooling(read: ReadSets, count: int) -> Pooling:
     """Fit visual words, and principal components of the standardised pooled numbers."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     sample = np.sort(rng.choice(count, min(count, _FIT_SETS), replace=False))
     vectors, is_grid = _sample_vectors(read, sample, rng)
     words = cluster(vectors, VISUAL_WORDS, rng)
@@ -114,7 +111,7 @@ def fit_pooling(read: ReadSets, count: int, seed: int) -> Pooling:
     # A number that is the same for all sets says nothing; its variance is rounding error.
     scale = np.where(variance > 1e-6 * (1e-12 + mean**2), 1 / np.sqrt(variance.clip(1e-30)), 0)
     correlation = scale[:, None] * covariance * scale
-    directions = leading_directions(lambda m: correlation @ m, len(mean), DIMENSIONS, seed)
+    directions = leading_directions(lambda m: correlation @ m, len(mean), DIMENSIONS)
     rotation = scale[:, None] * directions
     return Pooling(words, width, mean.astype(np.float32), rotation.astype(np.float32))
 

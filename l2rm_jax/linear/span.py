@@ -44,7 +44,16 @@ def span(vectors: Rows) -> Span:
 
 
 def ridge_in(ridge: Ridge, images: Span, captions: Span) -> Ridge:
-    """Return the ridge that adds the same in the spans: their mean variances are larger."""
+    """Convert a ridge for whole vectors to one that regularises their coordinates equally.
+
+    A ridge is a multiple of the mean variance per dimension. The coordinates have the variance of
+    the vectors in fewer dimensions, so their mean variance is larger, by one over `Span.share`.
+
+    Args:
+      ridge: for the vectors.
+      images: coordinates of the image vectors.
+      captions: coordinates of the caption vectors.
+    """
     return Ridge(ridge.images * images.share, ridge.captions * captions.share)
 
 

@@ -41,14 +41,13 @@ class WordRows:
 
 
 def word_rows(
-    tokens: Sequence[Int[np.ndarray, " words"]], seed: int = 0
+    tokens: Sequence[Int[np.ndarray, " words"]],
 ) -> tuple[WordWeights, WordRows]:
     """Fit the vectors to all captions.
 
     Args:
       tokens: the words of each caption as numbers, 0 or more. Markers that stand in every caption
         have no weight, as their document frequency is 1.
-      seed: seed of the sample that the directions are fitted to.
 
     Returns:
       What was fitted, and the vectors of these captions. If no word is in at least `MIN_CAPTIONS`
@@ -63,11 +62,9 @@ def word_rows(
     kept = kept if len(kept) else np.zeros(1, int)
     sample = weights[:, kept]
     if sample.shape[0] > _FIT_CAPTIONS:
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
         sample = sample[np.sort(rng.choice(sample.shape[0], _FIT_CAPTIONS, replace=False))]
-    found = leading_directions(
-        lambda matrix: sample.T @ (sample @ matrix), len(kept), DIMENSIONS, seed
-    )
+    found = leading_directions(lambda m: sample.T @ (sample @ m), len(kept), DIMENSIONS)
     directions = np.zeros((len(rarity), found.shape[1]), np.float32)
     directions[kept] = found
     return WordWeights(rarity, directions), WordRows(weights, directions)

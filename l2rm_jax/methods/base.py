@@ -23,6 +23,8 @@ from l2rm_jax.methods.optimiser import (  # noqa: F401 (methods import them from
 )
 from l2rm_jax.models.retrieval import RetrievalModel
 
+CALLED_MATCHED = "called_matched"  # of `Method.pair_values`
+
 # Each use of random numbers has its own stream of keys, so a new use does not change the others.
 INIT, DROPOUT_A, DROPOUT_B, RESERVE, NEGATIVES, DROPOUT_C = range(6)
 
@@ -106,7 +108,8 @@ class Method:
         pair and the count of steps go on in any case.
       pair_values: initial values of the numbers that the state keeps for each training pair, by
         name. They are `[N]` arrays in `state.own["pairs"]` (`[n, N]` for n networks), which a plan
-        or a step may replace.
+        or a step may replace. Under the name `CALLED_MATCHED`, 1 or 0 says whether the method calls
+        the pair matched; an audit of the run shows it.
       networks: number of networks side by side. If there are several, parameters, statistics,
         optimiser states and `own` have a leading axis over them (see `networks.py`), and the
         similarities of the model are their mean.

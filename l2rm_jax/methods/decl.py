@@ -19,12 +19,11 @@ from jaxtyping import Array, Bool, Int
 from l2rm_jax.errors import check_names
 from l2rm_jax.losses import evidential, ranking
 from l2rm_jax.methods import base
-from l2rm_jax.methods.base import EpochPlan, Method, TrainState
+from l2rm_jax.methods.base import CALLED_MATCHED, EpochPlan, Method, TrainState
 from l2rm_jax.methods.pair_values import read_pair_values
 from l2rm_jax.methods.registry import register_method
 from l2rm_jax.methods.split import SPLITS, call_matched, plan_sides, warmup_pairs
 
-CALLED_MATCHED = "called_matched"  # the number that the state keeps for each pair: 1 or 0
 FEWEST_NEGATIVES = 5
 NEGATIVES_PER_STEP = 0.025  # by how much the number of negatives falls in a step
 

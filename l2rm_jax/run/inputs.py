@@ -98,15 +98,16 @@ def check_settings(config: ConfigDict) -> None:
 
 
 def check_train_size(config: ConfigDict, train: PairDataset) -> None:
-    """Check that the batch and L2RM's queue fit the training split.
+    """Check that the batch, and the queue of the method, fit the training split.
 
     Raises:
       DataError: the split has fewer pairs than a batch.
-      ConfigError: `l2rm.queue_length` is not a multiple of the batch size, or too long.
+      ConfigError: the method's queue is not a multiple of the batch size, or too long.
     """
     size = config.train.batch_size
     check_batch_size(train, size)
-    check_queue_length(train, config.l2rm.queue_length, size)
+    method = make_method(make_model(config, vocabulary_size=1), config)
+    check_queue_length(train, method.queue_length, size)
 
 
 def check_test_size(config: ConfigDict, test: PairDataset) -> None:

@@ -24,10 +24,8 @@ def judged_pairs(data: ConfigDict, train: PairDataset) -> Pairs:
     Raises:
       DataError: a feature is not finite; of single vectors only when they are read.
     """
-    in_words = not isinstance(train.tokens, RegionFeatures)
-    has_texts = in_words or not data.path or bool(caption_files(Path(data.path), train.split))
-    made_of_words = in_words and train.judged_captions is None
-    texts = train.captions if has_texts else None
+    texts = judged_texts(data, train)
+    made_of_words = _in_words(train) and train.judged_captions is None
     return Pairs(
         images=image_vectors(train).rows,
         captions=caption_vectors(train).rows,
@@ -35,6 +33,16 @@ def judged_pairs(data: ConfigDict, train: PairDataset) -> Pairs:
         text_rows=None if made_of_words or texts is None else rows_of_texts(texts),
         texts=texts,
     )
+
+
+def judged_texts(data: ConfigDict, train: PairDataset) -> list[str] | None:
+    """Return the captions as texts; None where only vectors are there."""
+    has_files = not data.path or bool(caption_files(Path(data.path), train.split))
+    return train.captions if has_files or _in_words(train) else None
+
+
+def _in_words(train: PairDataset) -> bool:
+    return not isinstance(train.tokens, RegionFeatures)
 
 
 def rows_of_texts(texts: Sequence[str]) -> WordRows:

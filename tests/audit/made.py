@@ -23,14 +23,15 @@ HOSTILE = "a <b>|dog|</b>\n `on` *a* [beach](x)"
 
 def make_inputs(**changes) -> Inputs:
     rng = np.random.default_rng(0)
+    images = rng.normal(size=(IMAGES, 4)).astype(np.float32)
+    captions = rng.normal(size=(PAIRS, 3)).astype(np.float32)
+    pair_image = np.arange(PAIRS) // 2
+    texts = [HOSTILE, *(f"caption {row}" for row in range(1, PAIRS))]
     inputs = Inputs(
         name="data/mine",
-        pairs=Pairs(
-            images=rng.normal(size=(IMAGES, 4)).astype(np.float32),
-            captions=rng.normal(size=(PAIRS, 3)).astype(np.float32),
-            pair_image=np.arange(PAIRS) // 2,
-            texts=[HOSTILE, *(f"caption {row}" for row in range(1, PAIRS))],
-        ),
+        pair_image=pair_image,
+        texts=texts,
+        read_pairs=lambda: Pairs(images, captions, pair_image, texts=texts),
         ids=[f"photos/{row}.jpg" for row in range(IMAGES)],
         caption_ids=None,
         pictures=None,

@@ -145,12 +145,14 @@ def test_exit_statuses(data, capsys):
 
 
 @pytest.mark.slow
-def test_what_a_run_has_judged_is_not_judged_again(data, tmp_path, capsys):
+def test_what_a_run_has_judged_is_not_judged_again(data, tmp_path, capsys, monkeypatch):
     asked = data[0]
     config = tiny_config("infonce", "vse", warmup_epochs=0, epochs=1, draw="posterior")
     config.data.name, config.data.path = "vectors", str(write_vectors(tmp_path / "v", train=60))
     train(config, tmp_path / "run", Replicas(jax.devices()[:1]))
     capsys.readouterr()
+    not_made = "l2rm_jax.audit.inputs.judged_pairs"
+    monkeypatch.setattr(not_made, lambda *_: pytest.fail("vectors that nobody needs were made"))
     assert status("audit --workdir=run --out=a") == 0 and not asked
     kept = read_judgement(tmp_path / "run" / "judgement.npz")
     np.testing.assert_array_equal(read_judgement(tmp_path / "a/judgement.npz").order, kept.order)

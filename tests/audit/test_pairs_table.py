@@ -1,12 +1,11 @@
 """The table of pairs as a file: text survives, unknown cells are empty."""
 
 import csv
-import sys
 
 import numpy as np
 import pytest
 
-from l2rm_jax.audit.pairs_table import Column, check_ending, write_table
+from l2rm_jax.audit.pairs_table import Column, write_table
 from l2rm_jax.data.files import new_file
 from l2rm_jax.errors import ConfigError
 
@@ -28,8 +27,8 @@ COLUMNS = {
 
 
 def test_text_survives_a_round_trip_through_csv(tmp_path):
-    write_table(tmp_path / "a", ".csv", COLUMNS)
-    with (tmp_path / "a").open(encoding="utf-8", newline="") as file:
+    write_table(tmp_path / "a.csv", COLUMNS)
+    with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == list(COLUMNS)
     assert [row["caption"] for row in rows] == TEXTS
@@ -40,20 +39,12 @@ def test_text_survives_a_round_trip_through_csv(tmp_path):
 
 def test_parquet_has_types_and_nulls(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
-    write_table(tmp_path / "a", ".parquet", COLUMNS)
-    rows = parquet.read_table(tmp_path / "a").to_pydict()
+    write_table(tmp_path / "a.parquet", COLUMNS)
+    rows = parquet.read_table(tmp_path / "a.parquet").to_pydict()
     assert rows["caption"] == TEXTS and rows["row"] == list(range(6))
     assert rows["wrong"] == [None, False, True, False, True, False]
     assert rows["fold"] == [None] * 4 + [3, 4] and rows["loss"][2] is None
     assert rows["loss"][5] == pytest.approx(1 / 3)
-
-
-def test_parquet_without_its_package_names_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ConfigError, match="needs pyarrow, which is missing") as caught:
-        check_ending(tmp_path / "a.parquet")
-    assert caught.value.hint == "pip install 'l2rm_jax[parquet]'"
-    check_ending(tmp_path / "a.csv")
 
 
 def test_a_new_file_appears_when_it_is_complete(tmp_path):

@@ -1,7 +1,6 @@
 """Cross-fitting end to end: a data set on disk, with some captions swapped."""
 
 import contextlib
-import csv
 import json
 import sys
 from dataclasses import replace
@@ -50,34 +49,6 @@ def test_results_of_several_settings(directory, tmp_path, monkeypatch, capsys):
         ["120", "caption", "0.5", "0"],
     ]
     assert "precision" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_model_is_trained_with_the_judgement(directory, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(crossfit, "FOLDS", 3)
-    monkeypatch.setattr(crossfit, "DEV_IMAGES", 3)
-    arguments = [f"--path={directory}", "--images=0", "--rate=0.4", "--train=cca-linear"]
-    draws = "posterior", "rematched"
-    arguments += [f"--draw={','.join(draws)}", f"--workdir={tmp_path}"]
-    monkeypatch.setattr(sys, "argv", ["crossfit", *arguments, f"--csv={tmp_path / 'all.csv'}"])
-    crossfit.main()
-    with (tmp_path / "all.csv").open() as file:
-        rows = {row["draw"]: row for row in csv.DictReader(file)}
-    assert tuple(rows) == draws
-    for draw, row in rows.items():
-        [workdir] = tmp_path.glob(f"*{draw}")
-        kept = json.loads((workdir / "results.json").read_text())
-        assert kept["config"]["train"]["draw"] == draw and kept["method"] == row["method"] == "cca"
-        found = kept["best_validation_rsum"], kept["rsum"]
-        assert (float(row["validation"]), float(row["test"])) == pytest.approx(found, abs=0.1)
-    monkeypatch.setattr(sys, "argv", ["crossfit", "--path=x", "--train=cca-linea"])
-    with pytest.raises(SystemExit):
-        crossfit.main()
-    assert "expected METHOD-HEAD with one of" in capsys.readouterr().err
-    monkeypatch.setattr(sys, "argv", ["crossfit", "--path=x", "--draw=rematched"])
-    with pytest.raises(SystemExit):
-        crossfit.main()
-    assert "--draw: expected with --train=cca-linear or infonce-linear" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def test_rows_are_the_principal_components_of_the_pooled_numbers(monkeypatch):
     monkeypatch.setattr(set_features, "VISUAL_WORDS", 4)
     rng = np.random.default_rng(2)
     sets, sizes = smooth_grids(100, 4, 3, rng), np.full(100, 16)
-    pooling, rows = set_rows(reader(sets, sizes), 100, seed=0)
+    pooling, rows = set_rows(reader(sets, sizes), 100)
     pooled = np.asarray(set_features.pooled_numbers(sets, sizes, *pooling[:2], True))
     assert len(pooling.mean) == pooled.shape[1]  # the quadrants are among the numbers
     np.testing.assert_allclose(pooled_vectors(sets[7:9], sizes[7:9], pooling), rows[7:9], atol=1e-4)
@@ -102,7 +102,7 @@ def test_sets_of_different_sizes_are_no_grid():
     rng = np.random.default_rng(5)
     sets, sizes = smooth_grids(40, 4, 3, rng), np.full(40, 16)
     sizes[3] = 15
-    pooling = fit_pooling(reader(sets, sizes), 40, seed=0)
+    pooling = fit_pooling(reader(sets, sizes), 40)
     assert len(pooling.mean) == pooled_size(3, len(pooling.words), with_quadrants=False)
 
 

@@ -7,8 +7,9 @@ vectors are not read. No row has dropout in the encoder, as its few epochs need 
 from collections.abc import Mapping
 from typing import Any
 
+from experiments.benchmark.rows import KEPT
 from experiments.benchmark.suite import Grid, Row, Suite
-from experiments.judging.crossfit import DEV_IMAGES, KEPT
+from experiments.judging.crossfit import DEV_IMAGES
 
 _METHOD = {"method": "infonce"}
 _RECIPE = {**_METHOD, "model.head": "linear"}

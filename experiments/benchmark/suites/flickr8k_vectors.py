@@ -4,9 +4,9 @@ A run takes ten to thirty seconds on one core. Every method has its own split an
 cross-fitting; those of two networks are trained with one, too.
 """
 
-from experiments.benchmark.rows import CLOSED_FORM, DEEP, ROWS
+from experiments.benchmark.rows import CLOSED_FORM, DEEP, KEPT, ROWS
 from experiments.benchmark.suite import Grid, Row, Suite
-from experiments.judging.crossfit import DEV_IMAGES, KEPT
+from experiments.judging.crossfit import DEV_IMAGES
 
 _RECIPE = {"method": "infonce", "model.head": "linear"}
 _ONE = {
