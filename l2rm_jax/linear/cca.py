@@ -134,8 +134,8 @@ def _fit(
 def _whitening(covariance: np.ndarray, ridge: float, squares: np.ndarray) -> np.ndarray:
     """Inverse Cholesky factor W of a covariance with its ridge: W (C + ridge) Wᵀ is the identity.
 
-    The ridge is relative to the mean variance. It is no less than the rounding error of the squares,
-    which may lie along one direction, so that vectors far from 0 keep a factor.
+    The ridge is relative to the mean variance, and no less than the rounding error of the squares,
+    all of which may lie along one direction; so vectors far from 0 have a factor, too.
     """
     added = max(ridge * np.trace(covariance) / len(covariance), _SMALLEST * squares.sum()) or 1.0
     return np.linalg.inv(np.linalg.cholesky(covariance + added * np.eye(len(covariance))))
