@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--detector", metavar="METHOD-HEAD", help="what judges the pairs")
     parser.add_argument("--folds", type=int, default=FOLDS, help="of --detector")
     parser.add_argument("--epochs", type=int, default=10, help="of --detector, after no warm-up")
-    parser.add_argument("--workdir", type=Path, default=Path("runs/crossfit"), help="likewise")
+    parser.add_argument("--workdir", type=Path, default=Path("runs/crossfit"), help="of --detector")
     parser.add_argument("--json", type=Path, help="write the last result")
     parser.add_argument("--csv", type=Path, help="write all results")
     flags = parser.parse_args()

@@ -161,10 +161,10 @@ def _audit(config: ConfigDict, workdir: str | Path | None, out: Path, place: Pla
     settings = Settings(**config.audit, seed=config.seed)
     partial_out = out.with_name(f"{out.name}.partial")
     work, is_new = partial_out / _WORK, not partial_out.exists()
-    with removed_if_refused(partial_out, is_new):
-        inputs = _read(config, workdir, settings, place, work)
     work.mkdir(parents=True, exist_ok=True)
     with locked_directory(partial_out, "audits into"):
+        with removed_if_refused(partial_out, is_new):
+            inputs = _read(config, workdir, settings, place, work)
         identity = _identity(inputs, config)
         check_work(work / _IDENTITY, identity, "audit")
         replace_file(work / _IDENTITY, json.dumps(identity).encode())

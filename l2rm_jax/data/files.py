@@ -200,6 +200,15 @@ def locked_directory(path: Path, use: str, *, shared: bool = False) -> Iterator[
         os.close(handle)
 
 
+def remove_unfinished(directory: Path) -> None:
+    """Remove the files that killed processes have left unfinished, there and in directories below.
+
+    Nobody may be writing there (`locked_directory`).
+    """
+    for file in directory.rglob("*.unfinished"):
+        file.unlink()
+
+
 def check_new(path: Path, what: str = "file") -> None:
     """Check that nothing would be overwritten; `what` says what is to be written.
 

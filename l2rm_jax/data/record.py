@@ -18,11 +18,9 @@ def read_record(directory: str | Path) -> dict[str, Any] | None:
       DataError: the file is damaged.
     """
     file = Path(directory) / DATASET_FILE
-    if not file.is_file():
-        return None
+    record = _load(file)
     try:
-        record = json.loads(file.read_bytes())
-        if "shards" in record:
+        if record is None or "shards" in record:
             return None
         images = record["images"]
         size = images["size"] if images.get("kind") == PIXELS else images["dimensions"]
@@ -30,9 +28,31 @@ def read_record(directory: str | Path) -> dict[str, Any] | None:
             return record
         raise ValueError("sizes below 0")
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{file}: cannot be read ({first_line(error)}), expected what l2rm import wrote"
-        ) from error
+        raise _unreadable(file, error) from error
+
+
+def read_shards_record(directory: str | Path) -> dict[str, Any] | None:
+    """What `dataset.json` says of shards that `l2rm import` wrote; None for other directories.
+
+    Raises:
+      DataError: the file is damaged.
+    """
+    record = _load(Path(directory) / DATASET_FILE)
+    return record if isinstance(record, dict) and "shards" in record else None
+
+
+def _load(file: Path) -> Any:
+    """The content of a JSON file; None without one."""
+    try:
+        return json.loads(file.read_bytes()) if file.is_file() else None
+    except ValueError as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: Exception) -> DataError:
+    return DataError(
+        f"{file}: cannot be read ({first_line(error)}), expected what l2rm import wrote"
+    )
 
 
 def keep_record(directory: str | Path, workdir: str | Path) -> None:

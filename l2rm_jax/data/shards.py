@@ -10,7 +10,7 @@ numbers in the names of their files.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,11 +46,13 @@ class Shards(NamedTuple):
       images: the shards of the image vectors.
       captions: the shards of the caption vectors, each as long as the image shard in its place.
       metadata: the Parquet file of each shard; none where there is no metadata.
+      files: the files that hold the vectors; of Parquet files these, rather than their copies.
     """
 
     images: Sequence[Shard]
     captions: Sequence[Shard]
     metadata: Sequence[Path]
+    files: Sequence[Path]
 
 
 class ShardRows:
@@ -141,7 +143,8 @@ def open_shards(directory: str | Path, copies: Path) -> Shards:
     for file, image in zip(metadata.values(), images, strict=bool(metadata)):
         problems.attempt(_check_rows, file, image)
     problems.raise_all()
-    return Shards(images, captions, tuple(metadata.values()))
+    of_vectors = [file for side in SIDES for file in files[side].values()]
+    return Shards(images, captions, tuple(metadata.values()), of_vectors)
 
 
 def _of_tables(tables: Sequence[Path], copies: Path, problems: Problems) -> Shards:
@@ -149,7 +152,7 @@ def _of_tables(tables: Sequence[Path], copies: Path, problems: Problems) -> Shar
     copied = copy_vectors(tables, SIDES, copies)
     sides = [_alike(copied[side], problems) for side in SIDES]
     problems.raise_all()
-    return Shards(*sides, tuple(tables))
+    return Shards(*sides, metadata=tables, files=tables)
 
 
 def name_column(names: Sequence[str]) -> str | None:
@@ -173,26 +176,56 @@ def read_columns(files: Sequence[Path], *, with_captions: bool = True) -> dict[s
       `[rows]` each, by the name of the column.
 
     Raises:
-      DataError: a file lacks a column of the first one; lists every problem.
+      DataError: as `common_columns`; or a row has no name, or a caption that is no text; lists the
+        first such row of each file.
       ConfigError: the package pyarrow is missing.
     """
-    if not files:
-        return {}
+    wanted = common_columns(files, {CAPTION, DIGEST} if with_captions else {DIGEST})
     problems = Problems()
-    names = open_parquet(files[0]).schema_arrow.names
-    usual = [*([CAPTION] if with_captions else []), name_column(names), DIGEST]
-    wanted = [each for each in usual if each in names]
     found: dict[str, list[Any]] = {name: [] for name in wanted}
     for file in files:
-        table = open_parquet(file)
-        if lost := set(wanted) - set(table.schema_arrow.names):
-            problems.attempt(_refuse, f"{file}: no column {', '.join(sorted(lost))}")
-            continue
-        columns = table.read(wanted)
+        columns = open_parquet(file).read(wanted)
         for name in wanted:
-            found[name] += columns[name].to_pylist()
+            values = columns[name].to_pylist()
+            problems.attempt(_check_values, file, name, values)
+            found[name] += values
     problems.raise_all()
     return found
+
+
+def common_columns(files: Sequence[Path], wanted: Collection[str]) -> list[str]:
+    """Return the columns with names of images, and those of `wanted`, that the metadata have.
+
+    Args:
+      files: the metadata of each shard; may be none.
+      wanted: names of columns.
+
+    Raises:
+      DataError: a file lacks one that the first has, or has one that the first lacks; lists every
+        problem.
+      ConfigError: the package pyarrow is missing.
+    """
+    problems, first = Problems(), None
+    for file in files:
+        names = open_parquet(file).schema_arrow.names
+        own = [each for each in names if each in wanted or each == name_column(names)]
+        first = own if first is None else first
+        if lost := sorted(set(first) - set(own)):
+            problems.attempt(_refuse, f"{file}: no column {', '.join(lost)}")
+        elif more := sorted(set(own) - set(first)):
+            message = f"{file}: found the column {', '.join(more)}, which {files[0].name} lacks"
+            problems.attempt(_refuse, message)
+    problems.raise_all()
+    return first or []
+
+
+def _check_values(file: Path, column: str, values: Sequence[Any]) -> None:
+    """Check that captions are texts, and that no name of an image is missing."""
+    for row, value in enumerate(values):
+        if column == CAPTION and not isinstance(value, str | None):
+            raise DataError(f"{file}: {column}: row {row} holds {value!r:.80}, expected text")
+        if column in _NAMES and value in (None, ""):
+            raise DataError(f"{file}: {column}: row {row} holds no name, expected one")
 
 
 def images_of_rows(

@@ -24,7 +24,13 @@ from pyarrow import parquet
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.encoders.encoder import Encoder
-from l2rm_jax.data.files import check_work, locked_directory, replace_array, replace_file
+from l2rm_jax.data.files import (
+    check_work,
+    locked_directory,
+    remove_unfinished,
+    replace_array,
+    replace_file,
+)
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.shards import DIGEST
@@ -166,6 +172,7 @@ def _close(request: Request, files: Sequence[Path]) -> dict[str, Any]:
     text = json.dumps(record, indent=2, ensure_ascii=False)
     replace_file(out / DATASET_FILE, f"{text}\n".encode())
     shutil.rmtree(out / WORK)
+    remove_unfinished(out)
     out.rename(request.out)
     return record
 
@@ -232,9 +239,10 @@ def _check(request: Request, files: Sequence[Path]) -> None:
 
 def _identity(request: Request, files: Sequence[Path]) -> dict[str, Any]:
     """All that the shards depend on: work in progress goes on only if it is equal."""
+    states = [(file, file.stat()) for file in files]
     return {
         "l2rm_jax": __version__,
-        "files": [[str(file.absolute()), file.stat().st_size] for file in files],
+        "files": [[str(file.absolute()), each.st_size, each.st_mtime_ns] for file, each in states],
         "pictures": request.pictures,
         "columns": [request.image_column, *request.caption_columns],
         "encoder": request.encoder,
@@ -301,7 +309,7 @@ def _write_rejected(out: Path, files: Sequence[Path], count: int) -> None:
 def describe_unfinished(request: Request) -> str:
     """What is still missing after a process has imported its share."""
     _, files = find_files(Path(request.source))
-    if request.out.exists():
+    if (request.out / DATASET_FILE).exists():
         return f"{request.out}: complete"
     missing = _missing(request, files)
     done = f"{request.partial}: {len(files) - len(missing):,} of {len(files):,} shards are done"

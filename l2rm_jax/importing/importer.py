@@ -17,6 +17,7 @@ from l2rm_jax.data.files import (
     locked_directory,
     open_array,
     other_work_error,
+    remove_unfinished,
     removed_if_refused,
     replace_file,
 )
@@ -85,9 +86,8 @@ def import_data(
             # The last file: with it, only its name is missing.
             text = json.dumps(record, indent=2, ensure_ascii=False)
             replace_file(request.partial / DATASET_FILE, f"{text}\n".encode())
-        for leftover in request.partial.glob("*.unfinished"):
-            leftover.unlink()
         shutil.rmtree(work)
+        remove_unfinished(request.partial)
         request.partial.rename(request.out)
     return record
 

@@ -6,6 +6,7 @@ Samples that the import rejected are left out; those of dev and test stay.
 
 import hashlib
 import json
+import logging
 import shutil
 import tarfile
 from collections.abc import Sequence
@@ -22,11 +23,12 @@ from l2rm_jax.data.files import (
     locked_directory,
     new_file,
     open_array,
+    remove_unfinished,
     replace_file,
 )
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.parquet_vectors import open_parquet
-from l2rm_jax.data.record import DATASET_FILE
+from l2rm_jax.data.record import DATASET_FILE, read_record, read_shards_record
 from l2rm_jax.data.shards import images_of_rows, metadata_files, read_columns
 from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.executors import HERE, Executor
@@ -35,8 +37,11 @@ from l2rm_jax.importing.sources import find_files
 from l2rm_jax.importing.splits import rows_of_splits
 from l2rm_jax.version import __version__
 
+_log = logging.getLogger(__name__)
+
 KEPT, IDS = "kept.npy", "kept_ids.txt"  # of an audit
 _WORK, _IDENTITY = "work", "keep.json"
+_EXPECTED = "what l2rm import made of .tar files"
 _BLOCK = 1 << 20  # bytes that are copied at once
 Rows = Int[np.ndarray, " rows"]
 
@@ -84,6 +89,7 @@ def keep_samples(
                 counts = {name: counts[name] + one[name] for name in counts}
                 bar.update(1)
         shutil.rmtree(work)
+        remove_unfinished(partial)
         check_new(out, "directory")  # again, as the work may have taken hours
         partial.rename(out)
     return counts
@@ -175,12 +181,15 @@ class _Wanted(NamedTuple):
 
 
 def _samples_to_keep(data: Path, audit: Path, executor: Executor) -> _Wanted:
-    record, kept = _record(data), np.asarray(open_array(audit / KEPT))
-    if "shards" in record:
+    of_shards, record = read_shards_record(data), read_record(data)
+    kept = np.asarray(open_array(audit / KEPT))
+    if of_shards:
         columns = read_columns(metadata_files(data), with_captions=False)
         ids, image, _ = images_of_rows(columns, len(next(iter(columns.values()))))
         _check_audit(audit, data, kept, ids, image)
-        return _of_shards(data, record, kept)
+        return _of_shards(data, kept)
+    if record is None:
+        raise DataError(f"{data}: no {DATASET_FILE}, expected {_EXPECTED}")
     image = np.asarray(open_array(data / "train_pairs.npy"))
     ids = read_image_ids(data, "train", int(image[-1]) + 1)
     _check_audit(audit, data, kept, ids, image)
@@ -188,18 +197,15 @@ def _samples_to_keep(data: Path, audit: Path, executor: Executor) -> _Wanted:
     stays = np.unique(np.concatenate([rows.pop("train")[kept], *rows.values()]))
     source = record["source"]
     if source["kind"] == "shards":
-        shards = Path(source["path"])
-        return _of_shards(shards, _record(shards), stays - 1)
+        return _of_shards(Path(source["path"]), stays - 1)
     base, files = _archives(source["path"])
     counts = list(executor.map(count_samples, ((str(file),) for file in files)))
+    if sum(counts) != record["rows"]["read"]:
+        raise DataError(
+            f"{source['path']}: found {sum(counts):,} samples, expected "
+            f"{record['rows']['read']:,}, as when they were imported"
+        )
     return _Wanted(base, files, _divided(stays, counts))
-
-
-def _record(data: Path) -> dict[str, Any]:
-    file = data / DATASET_FILE
-    if not file.is_file():
-        raise DataError(f"{data}: no {DATASET_FILE}, expected what l2rm import made of .tar files")
-    return json.loads(file.read_bytes())
 
 
 def _check_audit(
@@ -210,6 +216,10 @@ def _check_audit(
     if report["truth"] is not None:
         raise DataError(
             f"{audit}: found pairs that were mismatched on purpose, expected the data's"
+        )
+    if report["cannot_tell"]:
+        _log.warning(
+            "%s cannot tell which pairs are mismatched: samples that fit may be left out", audit
         )
     names = (audit / IDS).read_bytes() if (audit / IDS).exists() else b""
     expected = "".join(f"{ids[row]}\n" for row in image[kept]).encode("utf-8", "replace")
@@ -229,8 +239,11 @@ def _archives(source: str) -> tuple[Path, list[Path]]:
     return path if path.is_dir() else files[0].parent, files
 
 
-def _of_shards(shards: Path, record: dict[str, Any], rows: Rows) -> _Wanted:
+def _of_shards(shards: Path, rows: Rows) -> _Wanted:
     """The samples of some rows of shards, which say where each of them was read."""
+    record = read_shards_record(shards)
+    if record is None:
+        raise DataError(f"{shards}: no {DATASET_FILE} of shards, expected {_EXPECTED}")
     base, files = _archives(record["source"]["path"])
     size = sum(file.stat().st_size for file in files)
     if len(files) != record["shards"] or size != record["source"]["bytes"]:

@@ -5,9 +5,7 @@ the picture, where the metadata have it, as in an import of the pictures themsel
 """
 
 import hashlib
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +13,12 @@ import pyarrow.compute as pc
 from jaxtyping import UInt8
 
 from l2rm_jax.data.parquet_vectors import open_parquet
-from l2rm_jax.data.record import DATASET_FILE
+from l2rm_jax.data.record import read_shards_record
 from l2rm_jax.data.shards import (
     CAPTION,
     DIGEST,
     Shards,
+    common_columns,
     name_column,
     open_shards,
     rows_of,
@@ -49,13 +48,14 @@ def plan_of_shards(request: Request, work: Path, rejected: Rejected) -> Plan:
     source = _read_metadata(request, shards)
     columns = _columns(request, source)
     names = joined([text_column(part, columns.image[0]) for part in source.parts])
+    names = pc.if_else(pc.equal(names, ""), None, names)  # "" names no image
     digests = _digests(source)
     keys = names if digests is None else digests
     if columns.captions:
         pairs = _pairs(source, columns, keys, names, rejected)
     else:
         pairs = _pairs_without_text(keys, names)
-    first = pairs.first_row - 1
+    first, record = pairs.first_row - 1, read_shards_record(request.source)
     return Plan(
         pairs,
         source,
@@ -65,20 +65,19 @@ def plan_of_shards(request: Request, work: Path, rejected: Rejected) -> Plan:
         caption_vectors=rows_of(shards.captions),
         digests=None if digests is None else _bytes(digests.take(pa.array(first))),
         files=_identity(shards),
-        encoder=_encoder(Path(request.source)),
+        encoder=record and record["encoder"],
     )
 
 
 def _read_metadata(request: Request, shards: Shards) -> Source:
     """The rows of the metadata, with the columns that may be read."""
     wanted = {CAPTION, DIGEST, *SPLIT_NAMES, request.image_column, *request.caption_columns}
+    names = common_columns(shards.metadata, wanted)
     parts, start = [], 0
     for place, shard in enumerate(shards.images):
         columns, end = {}, start + len(shard.array)
         if shards.metadata:
-            file = open_parquet(shards.metadata[place])
-            names = file.schema_arrow.names
-            table = file.read([each for each in names if each in {*wanted, name_column(names)}])
+            table = open_parquet(shards.metadata[place]).read(names)
             columns = dict(zip(table.column_names, table.columns, strict=True))
         if name_column(list(columns)) is None:
             columns[_ROW] = pa.array(np.arange(start, end)).cast(pa.large_string())
@@ -165,14 +164,7 @@ def _pairs_without_text(keys: pa.Array, names: pa.Array) -> Pairs:
 def _identity(shards: Shards) -> str:
     """Hash of the names, sizes and times of all files of vectors."""
     digest = hashlib.blake2b(digest_size=16)
-    for shard in (*shards.images, *shards.captions):
-        file = Path(shard.array.filename)
+    for file in shards.files:
         state = file.stat()
         digest.update(f"{file.absolute()} {state.st_size} {state.st_mtime_ns}\n".encode())
     return digest.hexdigest()
-
-
-def _encoder(directory: Path) -> dict[str, Any] | None:
-    """What made the vectors, where `l2rm import --shards` wrote them."""
-    file = directory / DATASET_FILE
-    return json.loads(file.read_bytes())["encoder"] if file.exists() else None

@@ -9,6 +9,7 @@ from l2rm_jax.audit.command import audit_directory
 from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.config import get_config
 from l2rm_jax.data import parquet_vectors
+from l2rm_jax.data.files import locked_directory
 from l2rm_jax.data.shards import ShardRows, are_shards
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.run.config_file import with_changes
@@ -146,6 +147,26 @@ def columns_of(directory, change):
         ),
         (lambda columns: [each.clear() for each in columns.values()], ["part-1.parquet: found no"]),
         (lambda columns: columns.pop("caption"), ["part-1.parquet: no column caption"]),
+        (
+            lambda columns: columns.update(url=columns.pop("key")),
+            ["part-1.parquet: no column key"],
+        ),
+        (
+            lambda columns: columns.update(picture_digest=columns["caption"]),
+            ["part-1.parquet: found the column picture_digest, which part-0.parquet lacks"],
+        ),
+        (
+            lambda columns: columns.update(caption=[[text] for text in columns["caption"]]),
+            ["part-1.parquet: caption: row 0 holds ['picture", "expected text"],
+        ),
+        (
+            lambda columns: columns["key"].__setitem__(5, None),
+            ["part-1.parquet: key: row 5 holds no name"],
+        ),
+        (
+            lambda columns: columns["key"].__setitem__(6, ""),
+            ["part-1.parquet: key: row 6 holds no name"],
+        ),
     ],
 )
 def test_wrong_columns_are_named(vectors, tmp_path, change, words):
@@ -167,6 +188,18 @@ def test_what_is_no_parquet_is_named(vectors, tmp_path):
     with pytest.raises(DataError, match="not a Parquet file"):
         audit_directory(config, tmp_path / "audit")
     assert not (tmp_path / "audit.partial").exists()
+
+
+def test_an_audit_that_another_process_makes_is_left_alone(vectors, tmp_path):
+    directory, partial = write_tables(tmp_path / "data", vectors, [100]), tmp_path / "audit.partial"
+    config = with_changes(get_config(), {"data.path": str(directory), "mismatch.rate": 0.0})
+    partial.mkdir()
+    with (
+        locked_directory(partial, "audits into"),
+        pytest.raises(ConfigError, match="another process audits into it"),
+    ):
+        audit_directory(config, tmp_path / "audit")
+    assert not list(partial.rglob("*.npy"))  # nothing was read, or copied
 
 
 def test_data_without_a_directory_are_not_looked_for_in_the_current_one(

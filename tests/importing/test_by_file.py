@@ -113,7 +113,15 @@ def test_an_import_that_was_stopped_computes_no_shard_twice(request_of_tars, tmp
     other = replace(request_of_tars, image_column="jpg")
     with pytest.raises(ConfigError, match=r"another import in progress \(it differs in columns\)"):
         import_by_file(other, load)
-    (tmp_path / "tars" / "00000.tar").chmod(0o000)  # its shard is done: nobody reads it again
+    first = tmp_path / "tars" / "00000.tar"
+    state = first.stat()
+    os.utime(first)  # archives of other content often have the same size
+    with pytest.raises(ConfigError, match=r"another import in progress \(it differs in files\)"):
+        import_by_file(request_of_tars, load)
+    os.utime(first, ns=(state.st_atime_ns, state.st_mtime_ns))
+    killed = tmp_path / "out.partial" / "img_emb" / "img_emb_00000.npy.99.unfinished"
+    killed.write_bytes(b"of a process that was killed")
+    first.chmod(0o000)  # its shard is done: nobody reads it again
     encode, asked = PixelEncoder.encode_images, []
     monkeypatch.setattr(
         PixelEncoder, "encode_images", lambda self, x: asked.append(len(x)) or encode(self, x)
@@ -152,6 +160,7 @@ def test_the_command_line_says_what_it_expects(request_of_tars):
 def test_shares_in_either_order_make_the_bytes_of_one_process(request_of_tars, tmp_path, order):
     import_by_file(replace(request_of_tars, out=tmp_path / "whole"), load)
     first, second = (Share(number, 2) for number in order)
+    (tmp_path / "out").mkdir()  # an empty one is not complete
     assert import_by_file(request_of_tars, load, share=first) is None
     missing = ["00001.tar"] if first.number == 1 else ["00000.tar", "00002.tar"]
     assert describe_unfinished(request_of_tars) == (

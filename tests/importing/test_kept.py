@@ -81,7 +81,7 @@ def audited(root, data, directory, doubted):
     directory.mkdir()
     np.save(directory / "kept.npy", rows)
     (directory / "kept_ids.txt").write_text("".join(f"{ids[image[row]]}\n" for row in rows))
-    report = {"inputs": {"name": data, "pairs": len(image)}, "truth": None}
+    report = {"inputs": {"name": data, "pairs": len(image)}, "truth": None, "cannot_tell": ""}
     (directory / "report.json").write_text(json.dumps(report))
     return {int(captions[row].split()[-1]) for row in doubted}
 
@@ -145,6 +145,8 @@ def test_a_copy_that_was_stopped_copies_no_archive_twice(imported, tmp_path, mon
     audited(imported, "shards", tmp_path / "other", [1])
     with pytest.raises(ConfigError, match=r"another copy in progress \(it differs in samples\)"):
         keep_samples(imported / "shards", tmp_path / "other", tmp_path / "out")
+    killed = tmp_path / "out.partial" / "of" / "2.tar.99.unfinished"
+    killed.write_bytes(b"of a process that was killed")
     copied.clear()
     monkeypatch.setattr(
         kept,
@@ -153,6 +155,7 @@ def test_a_copy_that_was_stopped_copies_no_archive_twice(imported, tmp_path, mon
     )
     keep_samples(*inputs, tmp_path / "out")
     assert copied == ["2.tar"]
+    assert not list((tmp_path / "out").rglob("*.unfinished"))
     for tar in range(TARS):
         name = f"of/{tar}.tar"
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
@@ -180,6 +183,20 @@ def test_an_audit_of_other_data_and_changed_archives_are_refused(imported, tmp_p
     try:
         with pytest.raises(DataError, match=r"found 4 archives of .*, expected 3 of"):
             keep_samples(imported / "shards", tmp_path / "right", tmp_path / "out")
+        audited(imported, "whole", tmp_path / "of_whole", [0])
+        with pytest.raises(DataError, match=r"found 17 samples, expected 16, as when they were"):
+            keep_samples(imported / "whole", tmp_path / "of_whole", tmp_path / "out")
     finally:
         late.unlink()
     assert not list(tmp_path.glob("out*"))
+
+
+def test_an_audit_that_cannot_tell_is_warned_of(imported, tmp_path, caplog):
+    audited(imported, "shards", tmp_path / "audit", [0])
+    report = json.loads((tmp_path / "audit/report.json").read_text())
+    report["cannot_tell"] = "the vectors do not show what fits"
+    keep_samples(imported / "shards", tmp_path / "audit", tmp_path / "out")
+    assert not caplog.messages
+    (tmp_path / "audit/report.json").write_text(json.dumps(report))
+    keep_samples(imported / "shards", tmp_path / "audit", tmp_path / "other")
+    assert "cannot tell which pairs are mismatched" in caplog.text

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from l2rm_jax import main
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.importing import Request, by_file
+from l2rm_jax.importing import Request, by_file, importer
 from l2rm_jax.importing.by_file import import_by_file
 from l2rm_jax.importing.importer import import_data
 from tests.importing.made import (
@@ -144,6 +144,7 @@ def test_rows_without_a_caption_or_with_a_damaged_vector_are_rejected(imported, 
         (lambda c, v: [each.pop() for each in c.values()], "found 7 rows, expected 8, as vectors"),
         (lambda c, v: c["picture_digest"].__setitem__(3, "ab"), "row 12: found 'ab' as pic"),
         (lambda c, v: c.update(caption=[["one", "two"]] * 8), "row 9: found several captions"),
+        (lambda c, v: c.pop("image_path"), "metadata_00001.parquet: no column image_path"),
         (
             lambda c, v: c.update(picture_digest=["g" * 32] * 8),
             "row 9: found .g.* as picture_digest",
@@ -171,8 +172,45 @@ def test_rows_of_vectors_alone_need_names_where_some_have_them(tmp_path):
     np.testing.assert_array_equal(found["train_pairs.npy"], [0, 0, 1, 2])
     np.testing.assert_array_equal(found["train_ims.npy"], np.eye(4)[[0, 1, 3]])
     np.testing.assert_array_equal(found["train_caps.npy"], np.eye(4)[::-1][[0, 2, 1, 3]])
-    with pytest.raises(DataError, match="row 4 of the metadata: found no name of an image"):
-        imported_keys(["a", "b", "a", None], "unnamed")
+    for number, missing in enumerate((None, "")):
+        with pytest.raises(DataError, match="row 4 of the metadata: found no name of an image"):
+            imported_keys(["a", "b", "a", missing], f"unnamed{number}")
+
+
+def test_an_import_that_lacked_only_its_name_is_complete(tmp_path, monkeypatch):
+    """Vectors in Parquet are copied again, and belong to the same import all the same."""
+    vectors = {"image_emb": list(np.eye(4)), "text_emb": list(np.eye(4))}
+    (tmp_path / "data").mkdir()
+    parquet.write_table(pa.table({"key": list("abcd"), **vectors}), tmp_path / "data/0.parquet")
+    request = Request(tmp_path / "out", str(tmp_path / "data"), split="1,0,0")
+
+    def stops(directory):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(importer, "remove_unfinished", stops)
+        import_data(request)
+    assert not (tmp_path / "out.partial/work").exists()
+    kept = (tmp_path / "out.partial/dataset.json").read_bytes()
+    import_data(request)
+    assert (tmp_path / "out/dataset.json").read_bytes() == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [('{"name": "of another program"}', None), ("{", r"dataset\.json: cannot be read")],
+)
+def test_what_other_programs_say_of_shards_is_not_read(tmp_path, text, message):
+    vectors = {"image_emb": list(np.eye(4)), "text_emb": list(np.eye(4))}
+    (tmp_path / "data").mkdir()
+    parquet.write_table(pa.table({"key": list("abcd"), **vectors}), tmp_path / "data/0.parquet")
+    (tmp_path / "data/dataset.json").write_text(text)
+    request = Request(tmp_path / "out", str(tmp_path / "data"), split="1,0,0")
+    if message:
+        with pytest.raises(DataError, match=message):
+            import_data(request)
+    else:
+        assert import_data(request)["encoder"] is None
 
 
 def test_what_shards_cannot_give_is_refused(imported, tmp_path):
