@@ -29,6 +29,7 @@ PAGES = (
     "README.md",
     "experiments/RESULTS.md",
     "experiments/results/README.md",
+    "experiments/results/ABLATIONS.md",
     "experiments/results/SMALLER.md",
     "experiments/bench/README.md",
     "l2rm_jax/audit/README.md",
