@@ -24,7 +24,7 @@ RATES = ("0.4", "0.8")
 def overview_table(records: Sequence[Record], protocol: str) -> Table | None:
     """Test rSum at two rates, both ways; None unless every cell is there.
 
-    Seconds are the median of a run of the second way.
+    Seconds are the median of a run of the second way at these rates.
     """
     chosen = [each for each in records if each["protocol"] == protocol]
     means = {
@@ -44,7 +44,9 @@ def overview_table(records: Sequence[Record], protocol: str) -> Table | None:
     ]
     lines = []
     for name, own in zip(LINES, zip(*cells, strict=True), strict=True):
-        runs = [each for each in chosen if each["row"] == LINES[name][1]]
+        runs = [
+            each for each in chosen if each["row"] == LINES[name][1] and each["rate_asked"] in RATES
+        ]
         seconds = np.median([float(each["seconds"]) for each in runs])
         lines.append((Cell(name), Cell(runs[0]["networks"]), *own, Cell(f"{seconds:.0f}")))
     names = [f"{rate} {way}" for rate in RATES for way in ("own", "cross-fitted")]
