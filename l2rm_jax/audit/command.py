@@ -1,6 +1,5 @@
 """What `l2rm audit` does: check, read, judge, write. An audit that was stopped goes on."""
 
-import json
 import logging
 import shutil
 from collections.abc import Mapping
@@ -23,10 +22,9 @@ from l2rm_jax.audit.review import read_decisions
 from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.data.files import (
     check_new,
-    check_work,
+    claim_work,
     locked_directory,
     removed_if_refused,
-    replace_file,
 )
 from l2rm_jax.data.loading import open_pairs, split_names
 from l2rm_jax.data.pixels import Pixels
@@ -166,8 +164,7 @@ def _audit(config: ConfigDict, workdir: str | Path | None, out: Path, place: Pla
         with removed_if_refused(partial_out, is_new):
             inputs = _read(config, workdir, settings, place, work)
         identity = _identity(inputs, config)
-        check_work(work / _IDENTITY, identity, "audit")
-        replace_file(work / _IDENTITY, json.dumps(identity).encode())
+        claim_work(work / _IDENTITY, identity, "audit")
         judgement = _of_run(inputs, workdir) or _judge(config, inputs, work, place)
         for leftover in partial_out.iterdir():  # files of an audit that was stopped while it wrote
             if leftover != work:

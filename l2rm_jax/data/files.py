@@ -169,6 +169,18 @@ def check_work(file: Path, identity: Mapping[str, Any], what: str) -> None:
         raise other_work_error(file.parent.parent, what, f"it differs in {', '.join(names)}")
 
 
+def claim_work(file: Path, identity: Mapping[str, Any], what: str) -> None:
+    """As `check_work`; then keep the identity, so that no other command goes on with the work."""
+    check_work(file, identity, what)
+    replace_file(file, json.dumps(identity).encode())
+
+
+def file_states(files: Iterable[Path]) -> list[tuple[str, int, int]]:
+    """Path, bytes and time of the last change of files that work in progress depends on."""
+    states = [(file, file.stat()) for file in files]
+    return [(str(file.absolute()), each.st_size, each.st_mtime_ns) for file, each in states]
+
+
 def other_work_error(partial: Path, what: str, how: str) -> ConfigError:
     """The error that a directory holds work in progress of another command."""
     return ConfigError(

@@ -25,7 +25,8 @@ from l2rm_jax.console import progress_bar
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.files import (
-    check_work,
+    claim_work,
+    file_states,
     locked_directory,
     remove_unfinished,
     replace_array,
@@ -104,8 +105,7 @@ def import_by_file(
     (out / WORK).mkdir(parents=True, exist_ok=True)
     with locked_directory(out, "imports into", shared=is_shared):
         identity = _identity(request, files)
-        check_work(out / WORK / IDENTITY, identity, WHAT)
-        replace_file(out / WORK / IDENTITY, json.dumps(identity).encode())
+        claim_work(out / WORK / IDENTITY, identity, WHAT)
         own = range(share.number - 1, len(files), share.count)
         calls = ((number, str(files[number]), request, load_encoder) for number in own)
         with progress_bar(len(own), "importing", unit="files") as bar:
@@ -239,10 +239,9 @@ def _check(request: Request, files: Sequence[Path]) -> None:
 
 def _identity(request: Request, files: Sequence[Path]) -> dict[str, Any]:
     """All that the shards depend on: work in progress goes on only if it is equal."""
-    states = [(file, file.stat()) for file in files]
     return {
         "l2rm_jax": __version__,
-        "files": [[str(file.absolute()), each.st_size, each.st_mtime_ns] for file, each in states],
+        "files": file_states(files),
         "pictures": request.pictures,
         "columns": [request.image_column, *request.caption_columns],
         "encoder": request.encoder,

@@ -14,6 +14,7 @@ from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.encoders.pixels import PIXELS
 from l2rm_jax.data.files import (
     check_work,
+    claim_work,
     locked_directory,
     open_array,
     other_work_error,
@@ -80,8 +81,7 @@ def import_data(
         identity = {**_identity(request, plan), "encoder": described}
         record = _finished_record(request.partial, identity)
         if record is None:
-            check_work(work / IDENTITY, identity, WHAT)
-            replace_file(work / IDENTITY, json.dumps(identity).encode())
+            claim_work(work / IDENTITY, identity, WHAT)
             record = _write(request, plan, encoder, rejected, identity)
             # The last file: with it, only its name is missing.
             text = json.dumps(record, indent=2, ensure_ascii=False)

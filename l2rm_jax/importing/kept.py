@@ -19,7 +19,8 @@ from jaxtyping import Int
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.files import (
     check_new,
-    check_work,
+    claim_work,
+    file_states,
     locked_directory,
     new_file,
     open_array,
@@ -72,8 +73,7 @@ def keep_samples(
     work.mkdir(parents=True, exist_ok=True)
     with locked_directory(partial, "copies into"):
         identity = _identity(files, wanted)
-        check_work(work / _IDENTITY, identity, "copy")
-        replace_file(work / _IDENTITY, json.dumps(identity).encode())
+        claim_work(work / _IDENTITY, identity, "copy")
         calls = (
             (
                 str(file),
@@ -273,9 +273,8 @@ def _identity(files: Sequence[Path], wanted: Sequence[Rows]) -> dict[str, Any]:
     samples = hashlib.blake2b(digest_size=16)
     for rows in wanted:
         samples.update(f"{len(rows)} ".encode() + rows.astype(np.int64).tobytes())
-    states = [(file, file.stat()) for file in files]
     return {
         "l2rm_jax": __version__,
-        "files": [[str(file.absolute()), each.st_size, each.st_mtime_ns] for file, each in states],
+        "files": file_states(files),
         "samples": samples.hexdigest(),
     }

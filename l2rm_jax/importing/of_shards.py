@@ -5,6 +5,7 @@ the picture, where the metadata have it, as in an import of the pictures themsel
 """
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import UInt8
 
+from l2rm_jax.data.files import file_states
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import read_shards_record
 from l2rm_jax.data.shards import (
@@ -163,8 +165,5 @@ def _pairs_without_text(keys: pa.Array, names: pa.Array) -> Pairs:
 
 def _identity(shards: Shards) -> str:
     """Hash of the names, sizes and times of all files of vectors."""
-    digest = hashlib.blake2b(digest_size=16)
-    for file in shards.files:
-        state = file.stat()
-        digest.update(f"{file.absolute()} {state.st_size} {state.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+    states = json.dumps(file_states(shards.files))
+    return hashlib.blake2b(states.encode(), digest_size=16).hexdigest()
