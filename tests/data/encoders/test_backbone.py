@@ -85,8 +85,10 @@ def test_errors(tmp_path, monkeypatch):
     (path / "config.json").unlink()
     with pytest.raises(DataError, match=r"expected config\.json .*architecture"):
         make_encoder(f"timm:{path}")
-    with pytest.raises(ConfigError, match="neither a model of timm nor a directory"):
+    with pytest.raises(ConfigError, match="none is not a directory"):
         make_encoder(f"timm:{tmp_path / 'none'}")
+    with pytest.raises(ConfigError, match="neither a model of timm nor a directory"):
+        make_encoder("timm:resnet_none")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     for name in ("timm/resnet18.a1_in1k", "resnet18"):
