@@ -1,5 +1,6 @@
 """What `l2rm audit` does: check, read, judge, write. An audit that was stopped goes on."""
 
+import hashlib
 import logging
 import shutil
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from l2rm_jax.audit.outputs import GALLERY, write_files
 from l2rm_jax.audit.report import by_eye, warnings
 from l2rm_jax.audit.review import read_decisions
 from l2rm_jax.audit.shards import inputs_of_shards
+from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import (
     check_new,
     claim_work,
@@ -273,5 +275,14 @@ def check_detector_of_audit(config: ConfigDict) -> None:
 def _identity(inputs: Inputs, config: ConfigDict) -> dict[str, Any]:
     """All that the work in progress depends on; it goes on only if this is equal."""
     judged = config.judgement.to_dict()
-    settings = {"top": config.audit.top, "seed": config.seed}
+    settings = {"top": config.audit.top, "seed": config.seed, "words": _hash_words(inputs)}
     return {"l2rm_jax": __version__, "inputs": inputs.digest, **judged, **settings}
+
+
+def _hash_words(inputs: Inputs) -> str:
+    """Hash the captions as numbers of words, which a vocabulary gives; "" where they are vectors."""
+    tokens = [] if inputs.dataset is None else inputs.dataset.tokens
+    if isinstance(tokens, RegionFeatures) or not tokens:
+        return ""
+    words = np.concatenate([np.append(len(line), line) for line in tokens]).astype(np.int64)
+    return hashlib.blake2b(words, digest_size=16).hexdigest()

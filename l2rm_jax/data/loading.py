@@ -145,8 +145,8 @@ def load_train(
 ) -> tuple[PairDataset, Vocabulary | Pieces]:
     """Read all training pairs of a run, with its mismatch; neither dev nor test need exist.
 
-    No filter drops pairs. Without a vocabulary of the run or the config, the words are those of the
-    training captions alone. Otherwise as `load_data`.
+    No filter drops pairs. The vocabulary is that of a run: without dev captions, which a run needs,
+    the words are those of the training captions alone. Otherwise as `load_data`.
 
     Returns:
       The pairs, and the vocabulary; it is empty where captions are vectors.
@@ -174,10 +174,19 @@ def load_train(
     if pieces is not None:
         tokens = pieces.encode_all(stored.captions, f"captions of {stored.split}")
     elif in_words:
-        words = [tokenize(caption, split_sentences) for caption in stored.captions]
+        every = stored.captions + ([] if vocabulary else _dev_captions(data_config))
+        words = [tokenize(caption, split_sentences) for caption in every]
         vocabulary = vocabulary or Vocabulary.from_words(words, data_config.min_count)
-        tokens = [vocabulary.encode_words(line) for line in words]
+        tokens = [vocabulary.encode_words(line) for line in words[: len(stored.captions)]]
     return _matched_pairs(stored, tokens).with_mismatch(mismatched), vocabulary
+
+
+def _dev_captions(data_config: Any) -> list[str]:
+    """Captions of dev; none where it cannot be read, as only a run needs it."""
+    try:
+        return open_split(data_config, split_names(data_config)[1]).captions
+    except DataError:
+        return []
 
 
 def split_names(data_config: Any) -> tuple[str, str, str]:

@@ -179,7 +179,10 @@ def test_an_audit_that_was_stopped_goes_on_and_only_the_same_one(data, tmp_path,
     config.judgement.folds = 4
     with pytest.raises(ConfigError, match=r"another audit in progress \(it differs in folds\)"):
         command.audit_directory(config, "out")
-    config.judgement.folds, config.audit.gallery = 5, 3  # the page does not change what is judged
+    config.judgement.folds, config.data.min_count = 5, 1
+    with pytest.raises(ConfigError, match=r"another audit in progress \(it differs in words\)"):
+        command.audit_directory(config, "out")
+    config.data.min_count, config.audit.gallery = 4, 3  # the page does not change what is judged
     command.audit_directory(config, "out")
     assert (tmp_path / "out" / "report.json").exists()
     assert not (tmp_path / "out.partial").exists()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from l2rm_jax.data.loading import load_data, read_split, save_vocabulary_and_index
+from l2rm_jax.data.loading import load_data, load_train, read_split, save_vocabulary_and_index
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError, DataError
 
@@ -112,9 +112,18 @@ def test_vocabulary_is_built_from_the_pairs_used_and_dev(directory):
     known("train", "late", range(20, 60))
     known("test", "unseen", range(30))
     known("dev", "rare", range(3))
-    words = load_data(*configs(directory, train_images=4), workdir=None).vocabulary.word2idx
+    used = configs(directory, train_images=4)
+    data = load_data(*used, workdir=None)
+    words = data.vocabulary.word2idx
     assert "spread" in words
     assert not {"late", "unseen", "rare"} & set(words)
+
+    train, vocabulary = load_train(*used, workdir=None)  # as an audit reads them
+    assert vocabulary == data.vocabulary
+    for line, expected in zip(train.tokens, data.train.tokens, strict=True):
+        np.testing.assert_array_equal(line, expected)
+    (directory / "dev_caps.txt").unlink()
+    assert "spread" not in load_train(*used, workdir=None)[1].word2idx
 
 
 def test_first_images_only(directory):
