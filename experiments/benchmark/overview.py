@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from experiments.benchmark.records import Record
-from experiments.benchmark.rows import SPLITTING
+from experiments.benchmark.rows import PUBLISHED, SPLITTING
 from experiments.benchmark.statistics import mean_of, paired_difference, within_error
 from experiments.benchmark.tables import Cell, Table, by_cell, difference_cell
 
 RECIPE = "recipe linear"
-PUBLISHED = ("rcl", "crcl", *SPLITTING)
 # A line: the method by itself, and with pairs judged by models that have not seen them.
 LINES: Mapping[str, tuple[str, str]] = {
     "cca": ("cca", "cca weighted"),

@@ -6,6 +6,7 @@ from experiments.benchmark.suite import Row
 
 KEPT = {"data.filter": "crossfit", "data.filter_value": 0.5}
 SPLITTING = ("l2rm", "rcsl_nc", "decl", "ncr", "bicro", "sps", "cream")
+PUBLISHED = ("rcl", "crcl", *SPLITTING)  # each with its own way to find mismatched pairs
 CLOSED_FORM = ("cca", "cca weighted", "cca rematched")
 
 
