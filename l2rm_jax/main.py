@@ -24,7 +24,7 @@ from l2rm_jax.command_line.error_lines import error_lines, interrupted_line
 from l2rm_jax.command_line.help import answer, show
 from l2rm_jax.command_line.mistakes import missing_flag_error
 from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD, PRETRAINED
-from l2rm_jax.command_line.place import PLACE, place_of
+from l2rm_jax.command_line.place import SHARED_PLACE, shared_place_of
 from l2rm_jax.console import LogLines
 from l2rm_jax.ctrl_c import STATUS, begin_work, end_work, handle_ctrl_c, leave_ctrl_c
 from l2rm_jax.devices.hosts import (
@@ -182,7 +182,7 @@ def _search(command: Command) -> None:
 def _audit(command: Command) -> None:
     from l2rm_jax.audit import command as audit
 
-    workdir, out, place = command["workdir"], command["out"], place_of(command)
+    workdir, out, place = command["workdir"], command["out"], shared_place_of(command)
     if not out:
         raise missing_flag_error("out", command.mode)
     if workdir and command.config_name is not None:
@@ -193,8 +193,8 @@ def _audit(command: Command) -> None:
         found = audit.audit_run(workdir, out, command.changes, place)
     else:
         found = audit.audit_directory(command.config, out, place)
-    print(audit.describe_audit(found, out))
-    if status := audit.exit_status(found):
+    print(audit.describe_audit(found, out) if found else audit.describe_share(place.share, out))
+    if found and (status := audit.exit_status(found)):
         sys.exit(status)
 
 
@@ -239,7 +239,7 @@ MODES = (
             DATA._replace(value="DIR", meaning="directory of the data"),
             Flag("workdir", "DIR", "a run whose data are audited, by what it has judged"),
             Flag("out", "DIR", "the new directory: report, table, page, scores for training"),
-            *PLACE,
+            *SHARED_PLACE,
         ),
         _audit,
         "{out}.partial keeps the finished parts",

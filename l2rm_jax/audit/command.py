@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,13 +20,8 @@ from l2rm_jax.audit.outputs import GALLERY, write_files
 from l2rm_jax.audit.report import by_eye, warnings
 from l2rm_jax.audit.review import read_decisions
 from l2rm_jax.audit.shards import inputs_of_shards
+from l2rm_jax.audit.work import WRITER, Work
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.files import (
-    check_new,
-    claim_work,
-    locked_directory,
-    removed_if_refused,
-)
 from l2rm_jax.data.loading import open_pairs, split_names
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.shards import are_shards
@@ -38,7 +32,7 @@ from l2rm_jax.errors import (
     Problems,
     StoppedError,
 )
-from l2rm_jax.executors import LOCAL, Place
+from l2rm_jax.executors import LOCAL, WHOLE, Place, Share
 from l2rm_jax.judging import Judgement, judge_pairs, make_detector, read_judgement
 from l2rm_jax.judging.verdict import shift_sentence, verdict
 from l2rm_jax.methods import make_method
@@ -58,7 +52,6 @@ from l2rm_jax.version import __version__
 _log = logging.getLogger(__name__)
 
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
-_IDENTITY, _WORK, _COPIES = "audit.json", "work", "vectors"
 _HERE = Place()
 _NO_LIMIT = 1.0  # of `max_share`
 _ALL_PAIRS = {  # of the runs that judge: nothing is filtered or drawn
@@ -72,7 +65,7 @@ _ALL_PAIRS = {  # of the runs that judge: nothing is filtered or drawn
 }
 
 
-def audit_directory(config: ConfigDict, out: str | Path, place: Place = _HERE) -> Audit:
+def audit_directory(config: ConfigDict, out: str | Path, place: Place = _HERE) -> Audit | None:
     """Audit the training pairs that a config describes, and write a directory of results.
 
     Work in progress lies in `OUT.partial`; the same command goes on with it.
@@ -80,7 +73,11 @@ def audit_directory(config: ConfigDict, out: str | Path, place: Place = _HERE) -
     Args:
       config: config of the data, with the sections `audit` and `judgement`.
       out: the new directory.
-      place: where the parts of the judgement are computed; any other may go on with the work.
+      place: where the parts of the judgement are computed; any other may go on with the work, but
+        for processes with shares, which begin and end it.
+
+    Returns:
+      The audit; None for a process with a share that leaves the results to another.
 
     Raises:
       L2RMError: something is invalid, as one message of many lines; nothing has been judged.
@@ -130,6 +127,11 @@ def describe_audit(audit: Audit, out: str | Path) -> str:
     return "\n".join(lines)
 
 
+def describe_share(share: Share, out: str | Path) -> str:
+    """What a process says that leaves the results to another."""
+    return f"share {share} is done; share {WRITER}/{share.count} writes {out}"
+
+
 def _can_train(inputs: Inputs, kept: Bool[np.ndarray, " pairs"]) -> bool:
     """Whether a run without some of the pairs would start: enough are left, and dev and test."""
     config = inputs.config
@@ -156,31 +158,23 @@ def exit_status(audit: Audit) -> int:
     return TOO_MANY if audit.judgement.rate.low > most else 0
 
 
-def _audit(config: ConfigDict, workdir: str | Path | None, out: Path, place: Place) -> Audit:
-    check_new(out, "directory")
-    settings = Settings(**config.audit, seed=config.seed)
-    partial_out = out.with_name(f"{out.name}.partial")
-    work, is_new = partial_out / _WORK, not partial_out.exists()
-    work.mkdir(parents=True, exist_ok=True)
-    with locked_directory(partial_out, "audits into"):
-        with removed_if_refused(partial_out, is_new):
-            inputs = _read(config, workdir, settings, place, work)
-        identity = _identity(inputs, config)
-        claim_work(work / _IDENTITY, identity, "audit")
+def _audit(config: ConfigDict, workdir: str | Path | None, out: Path, place: Place) -> Audit | None:
+    settings, work = Settings(**config.audit, seed=config.seed), Work(out, place.share)
+    with work.locked():
+        inputs = _read(config, workdir, settings, place, work)
+        work.claim(_identity(inputs, config, place))
         judgement = _of_run(inputs, workdir) or _judge(config, inputs, work, place)
-        for leftover in partial_out.iterdir():  # files of an audit that was stopped while it wrote
-            if leftover != work:
-                leftover.unlink()
+        if not work.is_mine_to_finish():
+            return None
+        work.clear()
         decisions = read_decisions(settings.review, len(judgement)) if settings.review else None
         of_run = None
         if workdir is not None:
             of_run = read_of_run(config, inputs.dataset, judgement, workdir)
         audit = Audit(inputs, judgement, settings, decisions, of_run)
         _log.info("writing the report, the table and the page")
-        write_files(audit, partial_out)
-        shutil.rmtree(work)
-        check_new(out, "directory")  # again, as the work may have taken hours
-        partial_out.rename(out)
+        write_files(audit, work.partial)
+        work.finish()
     return audit
 
 
@@ -192,16 +186,18 @@ def _of_run(inputs: Inputs, workdir: str | Path | None) -> Judgement | None:
     return judgement if np.array_equal(judgement.image, inputs.pair_image) else None
 
 
-def _judge(config: ConfigDict, inputs: Inputs, work: Path, place: Place) -> Judgement:
+def _judge(config: ConfigDict, inputs: Inputs, work: Work, place: Place) -> Judgement:
     """Judge the pairs, by a detector in closed form or by runs in `work`."""
     settings = {"folds": config.judgement.folds, "top": config.audit.top, "seed": config.seed}
+    # Processes with shares must make the same calls, so only the results of these are kept.
+    keep = work.directory if place.share == WHOLE else None
     judge = partial(
-        judge_pairs, inputs.pairs, name=config.judgement.detector, keep=work, **settings
+        judge_pairs, inputs.pairs, name=config.judgement.detector, keep=keep, **settings
     )
     if not is_trained(config):
-        with place.open() as executor:
+        with place.open(work.parts) as executor:
             return judge(make_detector(config), executor=executor)
-    own, runs = with_changes(config, _ALL_PAIRS), work / "runs"
+    own, runs = with_changes(config, _ALL_PAIRS), work.directory / "runs"
     where = {"workdir": runs, "replicas": Replicas(), "train": train}
     data = replace(load_run_data(own, runs), train=inputs.dataset)  # with vectors of its encoders
     try:
@@ -213,7 +209,7 @@ def _judge(config: ConfigDict, inputs: Inputs, work: Path, place: Place) -> Judg
 
 
 def _read(
-    config: ConfigDict, workdir: str | Path | None, settings: Settings, place: Place, work: Path
+    config: ConfigDict, workdir: str | Path | None, settings: Settings, place: Place, work: Work
 ) -> Inputs:
     """Read the inputs; all that is wrong with fields and files is one message."""
     problems = Problems()
@@ -221,11 +217,11 @@ def _read(
     problems.attempt(check_fields, config)
     if not problems.messages:
         problems.attempt(check_detector_of_audit, config)
-        problems.attempt(_check_place, config, place)
+        problems.attempt(_check_place, config, place, workdir=workdir)
     valid = with_valid_fields(config)  # wrong fields must not add errors about the data
     if workdir is None and config.data.path and are_shards(config.data.path):
         problems.attempt(_check_shards, config)
-        inputs = problems.attempt(inputs_of_shards, config.data.path, work / _COPIES)
+        inputs = problems.attempt(inputs_of_shards, config.data.path, work.copies)
     else:
         inputs = problems.attempt(read_inputs, valid, workdir=workdir)
     if settings.review and inputs is not None:
@@ -236,7 +232,17 @@ def _read(
     return inputs
 
 
-def _check_place(config: ConfigDict, place: Place) -> None:
+def _check_place(config: ConfigDict, place: Place, workdir: str | Path | None) -> None:
+    if place.share != WHOLE and workdir is not None:
+        raise ConfigError(
+            f"--shards={place.share}: found with --workdir={workdir}, expected --data: one process "
+            "audits a run"
+        )
+    if is_trained(config) and place.share != WHOLE:
+        raise ConfigError(
+            f"--shards={place.share}: found with judgement.detector={config.judgement.detector}, "
+            "whose runs train in one process; expected a detector in closed form"
+        )
     if is_trained(config) and place.executor != LOCAL:
         raise ConfigError(
             f"--executor={place.executor}: found with judgement.detector="
@@ -272,10 +278,11 @@ def check_detector_of_audit(config: ConfigDict) -> None:
         check_settings(fold_config(own, "", fold=0))
 
 
-def _identity(inputs: Inputs, config: ConfigDict) -> dict[str, Any]:
+def _identity(inputs: Inputs, config: ConfigDict, place: Place) -> dict[str, Any]:
     """All that the work in progress depends on; it goes on only if this is equal."""
     judged = config.judgement.to_dict()
     settings = {"top": config.audit.top, "seed": config.seed, "words": _hash_words(inputs)}
+    settings["shards"] = place.share.count
     return {"l2rm_jax": __version__, "inputs": inputs.digest, **judged, **settings}
 
 

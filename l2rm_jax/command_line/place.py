@@ -1,7 +1,7 @@
 """The flags that say where parts of the work are computed."""
 
 from l2rm_jax.command_line.mode import Command, Flag
-from l2rm_jax.executors import Place
+from l2rm_jax.executors import WHOLE, Place, parse_share
 
 PLACE = (
     Flag("executor", "NAME", "local, or ray: its workers compute the parts", default="local"),
@@ -9,8 +9,27 @@ PLACE = (
     Flag("workers", "N", "of the Ray that is started", kind=int, default="one a core"),
 )
 
+SHARED_PLACE = (
+    *PLACE,
+    Flag(
+        "shards",
+        "I/N",
+        "process I of N, which divide the work: the same flags, and --out on one file system",
+    ),
+)
+
 
 def place_of(command: Command) -> Place:
-    """Where a command says that parts are computed."""
+    """Where a command says that parts are computed, by the flags `PLACE`."""
     given = (command[flag.name] for flag in PLACE)
-    return Place(*(value or unset for value, unset in zip(given, Place(), strict=True)))
+    return Place(*(value or unset for value, unset in zip(given, Place(), strict=False)))
+
+
+def shared_place_of(command: Command) -> Place:
+    """Where a command says that parts are computed, by the flags `SHARED_PLACE`.
+
+    Raises:
+      ConfigError: `--shards` names no share.
+    """
+    share = parse_share(command["shards"]) if command["shards"] else WHOLE
+    return place_of(command)._replace(share=share)

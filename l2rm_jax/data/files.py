@@ -5,6 +5,7 @@ import fcntl
 import io
 import itertools
 import json
+import logging
 import math
 import os
 import shlex
@@ -17,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from l2rm_jax.errors import ConfigError, DataError, L2RMError, first_line
+
+_log = logging.getLogger(__name__)
 
 _FLAGS = {"directory": "out", "page": "html"}  # of the command line, by what they name
 
@@ -202,14 +205,51 @@ def locked_directory(path: Path, use: str, *, shared: bool = False) -> Iterator[
     Raises:
       ConfigError: another process holds the lock.
     """
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    with _open_handle(path, os.O_RDONLY) as handle:
+        if not _try_lock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+            raise ConfigError(f"{path}: another process {use} it")
         yield
-    except BlockingIOError:
-        raise ConfigError(f"{path}: another process {use} it") from None
+
+
+@contextlib.contextmanager
+def locked_file(path: Path, use: str, *, wait: bool = False) -> Iterator[None]:
+    """Hold the lock of a file, which is made if it is missing; it ends as that of a directory.
+
+    A network file system may tell other machines of locks of files, but not of directories.
+
+    Args:
+      path: the file.
+      use: what another process that holds the lock does with it, for the message: "copies into".
+      wait: whether to wait for that process.
+
+    Raises:
+      ConfigError: another process holds the lock, and `wait` is not set.
+    """
+    with _open_handle(path, os.O_RDWR | os.O_CREAT) as handle:
+        if not _try_lock(handle, fcntl.LOCK_EX):
+            if not wait:
+                raise ConfigError(f"{path}: another process {use} it")
+            _log.info("%s: waiting while another process %s it", path, use)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _open_handle(path: Path, flags: int) -> Iterator[int]:
+    handle = os.open(path, flags)
+    try:
+        yield handle
     finally:
         os.close(handle)
+
+
+def _try_lock(handle: int, kind: int) -> bool:
+    """Take a lock, unless another process holds it; returns whether it is taken."""
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def remove_unfinished(directory: Path) -> None:

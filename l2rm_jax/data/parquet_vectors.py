@@ -11,11 +11,12 @@ import numpy as np
 from jaxtyping import Float
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.data.files import new_file
+from l2rm_jax.data.files import locked_file, new_file
 from l2rm_jax.errors import ConfigError, DataError, Problems, first_line
 
 _WORDS = {"img_emb": ("image", "img"), "text_emb": ("text", "txt", "caption")}  # in their names
 _ROWS = 4096  # that are read at once
+_LOCK = "lock"  # file among the copies
 _BUFFER = 1 << 20  # bytes of a column that are read at once
 
 
@@ -78,7 +79,8 @@ def copy_vectors(
     """Copy the vectors of Parquet files to `.npy` files, as far as that has not been done.
 
     A file is read in blocks, so memory does not grow with it. A copy belongs to the path, size and
-    time of its file, so that one that has changed is copied again.
+    time of its file, so that one that has changed is copied again. Of several processes, one
+    copies, and the others wait for it.
 
     Args:
       files: the Parquet files.
@@ -95,7 +97,10 @@ def copy_vectors(
     problems = Problems()
     copied: dict[str, list[tuple[str, Path]]] = {side: [] for side in sides}
     directory.mkdir(parents=True, exist_ok=True)
-    with progress_bar(len(files), "reading vectors", unit="files") as bar:
+    with (
+        locked_file(directory / _LOCK, "copies vectors beside", wait=True),
+        progress_bar(len(files), "reading vectors", unit="files") as bar,
+    ):
         for file in files:
             columns = problems.attempt(_columns, file, sides)
             for side, column in (columns or {}).items():

@@ -3,10 +3,12 @@
 import contextlib
 import importlib.util
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.executors.executor import HERE, Executor
+from l2rm_jax.executors.shared import WHOLE, Share, Shared
 from l2rm_jax.executors.workers import ray_workers
 
 EXECUTORS = LOCAL, RAY = "local", "ray"
@@ -20,11 +22,13 @@ class Place(NamedTuple):
       address: of a cluster of Ray, or `auto`; "" starts one on this machine. Its machines must find
         the data under the same path.
       workers: of the one that is started; 0: one for each core.
+      share: of this process, if several do the same work and share a directory.
     """
 
     executor: str = LOCAL
     address: str = ""
     workers: int = 0
+    share: Share = WHOLE
 
     def check(self) -> None:
         """Check what can be checked before the work begins.
@@ -43,21 +47,28 @@ class Place(NamedTuple):
             )
         if self.workers < 0:
             raise ConfigError(f"--workers={self.workers}: expected at least 1")
+        if self.executor == RAY and self.share != WHOLE:
+            raise ConfigError(
+                f"--executor=ray, --shards={self.share}: found both, expected only one of them"
+            )
         if self.executor == RAY and not importlib.util.find_spec("ray"):
             raise ConfigError(
                 "--executor=ray: needs Ray, which is missing", hint="pip install 'l2rm_jax[ray]'"
             )
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[Executor]:
+    def open(self, directory: Path | None = None) -> Iterator[Executor]:
         """Start Ray, or reach it, where it is asked for.
+
+        Args:
+          directory: for the results of parts, which processes with shares need.
 
         Raises:
           ConfigError: as `check`, or Ray cannot be reached.
         """
         self.check()
         if self.executor == LOCAL:
-            yield HERE
+            yield HERE if self.share == WHOLE else Shared(directory, self.share)
             return
         with ray_workers(self.address, self.workers) as executor:
             yield executor

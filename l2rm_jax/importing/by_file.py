@@ -8,14 +8,13 @@ import contextlib
 import csv
 import io
 import json
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +35,7 @@ from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.errors import ConfigError, DataError, named_errors
-from l2rm_jax.executors import HERE, Executor
+from l2rm_jax.executors import HERE, WHOLE, Executor, Share
 from l2rm_jax.importing.importer import IDENTITY, WHAT, WORK, import_data
 from l2rm_jax.importing.rejected import FILE as REJECTED
 from l2rm_jax.importing.request import Request
@@ -48,33 +47,8 @@ _NAMED = 5  # missing files that are named
 LoadEncoder = Callable[[str, str | None], Encoder]
 
 
-class Share(NamedTuple):
-    """The share of the files that a process imports: every `count`-th, from `number` on."""
-
-    number: int = 1
-    count: int = 1
-
-
-_ALL = Share()
-
-
-def parse_share(text: str) -> Share:
-    """The share that `--shards=2/8` names.
-
-    Raises:
-      ConfigError: it is not a number from 1 to N and N.
-    """
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    share = Share(*map(int, match.groups())) if match else Share(0, 0)
-    if not 1 <= share.number <= share.count:
-        raise ConfigError(
-            f"--shards={text}: expected I/N, process I of N, counted from 1", hint="--shards=1/2"
-        )
-    return share
-
-
 def import_by_file(
-    request: Request, load_encoder: LoadEncoder, executor: Executor = HERE, share: Share = _ALL
+    request: Request, load_encoder: LoadEncoder, executor: Executor = HERE, share: Share = WHOLE
 ) -> dict[str, Any] | None:
     """Import each file of the source as a shard; an import that was stopped is continued.
 

@@ -8,7 +8,7 @@ from l2rm_jax.command_line.mistakes import missing_flag_error
 from l2rm_jax.command_line.mode import Command, Flag, Mode
 from l2rm_jax.command_line.place import PLACE, place_of
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.executors import Place
+from l2rm_jax.executors import Place, parse_share
 
 if TYPE_CHECKING:
     from l2rm_jax.data.encoders.encoder import Encoder
@@ -28,12 +28,7 @@ def _import(command: Command) -> None:
     request.check()  # before libraries are loaded
     place.check()
     if command["shards"]:
-        from l2rm_jax.importing.by_file import (
-            describe_shards,
-            describe_unfinished,
-            import_by_file,
-            parse_share,
-        )
+        from l2rm_jax.importing.by_file import describe_shards, describe_unfinished, import_by_file
 
         share = parse_share(command["shards"])
         with place.open() as executor:

@@ -17,14 +17,9 @@ from l2rm_jax import main
 from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.data.files import locked_directory
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executors import Place
+from l2rm_jax.executors import Place, Share, parse_share
 from l2rm_jax.importing import Request, by_file, command
-from l2rm_jax.importing.by_file import (
-    Share,
-    describe_unfinished,
-    import_by_file,
-    parse_share,
-)
+from l2rm_jax.importing.by_file import describe_unfinished, import_by_file
 from l2rm_jax.importing.importer import import_data
 from tests.importing.made import PixelEncoder, captions_of, encoded, picture, write_tar
 

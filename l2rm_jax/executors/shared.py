@@ -1,0 +1,154 @@
+"""Parts computed by several processes, on any machines, that share a directory."""
+
+import hashlib
+import itertools
+import logging
+import os
+import pickle
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from l2rm_jax.errors import ConfigError, DataError, first_line
+
+_log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 1.0
+_QUIET_SECONDS = 10.0  # of waiting, before a line says for whom
+
+
+class Share(NamedTuple):
+    """The share of a process: of each `count` parts the one in place `number`, from 1."""
+
+    number: int = 1
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+WHOLE = Share()
+
+
+def parse_share(text: str) -> Share:
+    """Return the share that `--shards=2/8` names.
+
+    Raises:
+      ConfigError: it is not a number from 1 to N and N.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    share = Share(*map(int, match.groups())) if match else Share(0, 0)
+    if not 1 <= share.number <= share.count:
+        raise ConfigError(
+            f"--shards={text}: expected I/N, process I of N, counted from 1", hint="--shards=1/2"
+        )
+    return share
+
+
+class _Part(NamedTuple):
+    """A part of a map: number of the process that computes it, its file, and its mark."""
+
+    number: int
+    file: Path
+    mark: str
+
+
+class Shared:
+    """Computes this process's share of the calls, and reads the results of the others from files.
+
+    All processes run the same program, so that the n-th map of one is the n-th map of all, and its
+    calls are the same. A result that is there is not computed again. A damaged one, or one of
+    another call, is a `DataError`.
+
+    Args:
+      directory: directory of the results, which nobody else can write to: they are pickled.
+      share: of this process.
+    """
+
+    def __init__(self, directory: Path, share: Share):
+        self._directory, self._share = directory, share
+        self._maps = itertools.count()
+
+    def put(self, value: Any) -> Any:
+        """The value itself."""
+        return value
+
+    def map(
+        self, stage: Callable, calls: Iterable[tuple], *, on_gpu: bool = False
+    ) -> Iterator[Any]:
+        """Compute the own calls while the results of the others come in; yield all in order."""
+        return self._results(self._directory / f"{next(self._maps):03}", stage, calls)
+
+    def _results(self, folder: Path, stage: Callable, calls: Iterable[tuple]) -> Iterator[Any]:
+        folder.mkdir(parents=True, exist_ok=True)
+        waiting: deque[_Part] = deque()
+        for place, arguments in enumerate(calls):
+            owner = place % self._share.count + 1
+            part = _Part(owner, folder / f"{place:08}", _mark(arguments))
+            if owner == self._share.number and not part.file.exists():
+                _write(part, stage(*arguments))
+            waiting.append(part)
+            while waiting and waiting[0].file.exists():
+                yield _read(waiting.popleft())
+        is_said = False
+        while waiting:
+            is_said = wait_for([(part.number, part.file) for part in waiting], is_said)
+            yield _read(waiting.popleft())
+
+
+def wait_for(files: Sequence[tuple[int, Path]], is_said: bool = False) -> bool:
+    """Wait until the first of some files is there; after a while, say who has yet to write some.
+
+    Args:
+      files: number of the process that writes each file, and the file.
+      is_said: whether that has been said already.
+
+    Returns:
+      Whether it has been said now.
+    """
+    began = time.monotonic()
+    while not files[0][1].exists():
+        if not is_said and time.monotonic() - began > _QUIET_SECONDS:
+            numbers = sorted({number for number, file in files if not file.exists()})
+            _log.info("waiting for shares %s", ", ".join(map(str, numbers)))
+            is_said = True
+        time.sleep(_POLL_SECONDS)
+    return is_said
+
+
+def _mark(arguments: tuple) -> str:
+    """Hash the numbers of rows among the arguments, by which a call is told from another one."""
+    digest = hashlib.blake2b(digest_size=16)
+    for leaf in jax.tree.leaves(arguments):
+        if isinstance(leaf, int) or (isinstance(leaf, np.ndarray) and leaf.dtype == np.int64):
+            digest.update(np.ascontiguousarray(leaf))
+    return digest.hexdigest()
+
+
+def _write(part: _Part, result: Any) -> None:
+    """Write a result to a file that appears when it is complete."""
+    unfinished = part.file.with_name(f"{part.file.name}.{os.getpid()}.unfinished")
+    unfinished.write_bytes(pickle.dumps((part.mark, result), protocol=pickle.HIGHEST_PROTOCOL))
+    unfinished.replace(part.file)
+
+
+def _read(part: _Part) -> Any:
+    try:
+        mark, result = pickle.loads(part.file.read_bytes())
+    except Exception as error:  # a damaged file can raise anything
+        raise DataError(
+            f"{part.file}: not the result of a part ({first_line(error, 200)}); remove the file to "
+            "go on"
+        ) from error
+    if mark != part.mark:
+        raise DataError(
+            f"{part.file}: found the result of another call, from share {part.number}; expected "
+            "the same command in all processes, on machines of one kind"
+        )
+    return result

@@ -1,0 +1,171 @@
+"""`l2rm audit --shards=I/N`: several processes and one directory give the bytes of one process."""
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from l2rm_jax import main
+from l2rm_jax.audit import command
+from l2rm_jax.audit.work import Work
+from l2rm_jax.config import get_config
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.executors import Place, Share, shared
+from l2rm_jax.judging import groups, scores
+from l2rm_jax.run.config_file import with_changes
+from tests.audit.test_shards import write_tables
+from tests.judging.synthetic import make_pairs
+
+COUNT, PAIRS = 3, 240
+# A process with a share, whose parts are small, and which is killed where the test says.
+PROGRAM = """
+import os, signal, sys
+from l2rm_jax import main
+from l2rm_jax.audit import command
+from l2rm_jax.executors import shared
+from l2rm_jax.judging import groups, judge, scores
+
+def dies(module, name, calls):
+    compute = getattr(module, name)
+    def compute_some(*arguments):
+        calls.pop() if calls else os.kill(os.getpid(), signal.SIGKILL)
+        return compute(*arguments)
+    setattr(module, name, compute_some)
+
+scores._PAIRS, groups._EXACT, shared._POLL_SECONDS = 20, 100, 0.1
+out, share, place = sys.argv[1:]
+if place == "in a part":
+    dies(judge, "score_part", [1])
+if place == "before the results":
+    dies(command, "write_files", [])
+main.main(["audit", "--data=data", f"--out={out}", f"--shards={share}"])
+"""
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(scores, "_PAIRS", 20)
+    monkeypatch.setattr(groups, "_EXACT", 100)
+    monkeypatch.setattr(shared, "_POLL_SECONDS", 0.01)
+
+
+@pytest.fixture
+def vectors():
+    images, captions, _, _ = make_pairs(PAIRS, 1, 0.2)
+    return images.astype(np.float16), captions.astype(np.float16)
+
+
+def write_data(directory, vectors):
+    """A plain directory of data."""
+    directory.mkdir()
+    for name, array in zip(("ims", "caps"), vectors, strict=True):
+        np.save(directory / f"train_{name}.npy", array)
+
+
+def config_of(**changes):
+    data = {"data.name": "mine", "data.path": "data", "mismatch.rate": 0.0}
+    return with_changes(get_config(), data | changes)
+
+
+def audited(number, config=None, out="audit", count=COUNT):
+    place = Place(share=Share(number, count))
+    return command.audit_directory(config or config_of(), out, place)
+
+
+def content(directory):
+    files = (file for file in Path(directory).rglob("*") if file.is_file())
+    return {str(file.relative_to(directory)): file.read_bytes() for file in files}
+
+
+def test_shares_of_vectors_that_one_of_them_copies_make_the_bytes_of_one_process(vectors):
+    write_tables(Path("data"), vectors, [30, 200])
+    command.audit_directory(config_of(), "whole")
+    with ThreadPoolExecutor(COUNT) as threads:
+        audits = [threads.submit(audited, number) for number in (2, 3, 1)]
+    assert [each.result() is None for each in audits] == [True, True, False]
+    assert content("audit") == content("whole")
+    assert {path.name for path in Path().iterdir()} == {"data", "whole", "audit"}
+
+
+def test_shares_of_one_number_or_of_another_audit_are_refused(vectors):
+    write_data(Path("data"), vectors)
+    work = Work(Path("audit"), Share(2, COUNT))
+    with work.locked():
+        with pytest.raises(ConfigError, match="share-2: another process audits into it"):
+            audited(2)
+        with pytest.raises(ConfigError, match=r"audit\.partial: another process audits into it"):
+            command.audit_directory(config_of(), "audit")
+        work.claim({"shards": COUNT})
+    for number, count in ((1, 2), (1, 1)):
+        with pytest.raises(ConfigError, match=r"another audit in progress .*shards\)"):
+            audited(number, count=count)
+    assert (work.directory / "audit.json").exists()  # it can go on
+
+
+def test_what_is_refused_leaves_nothing_unless_others_are_at_work(vectors):
+    vectors[1][7] = np.nan
+    write_tables(Path("data"), vectors, [100])
+    with Work(Path("audit"), Share(2, COUNT)).locked():
+        with pytest.raises(DataError, match="text_embedding: row 7 is not finite"):
+            audited(1)
+        assert (Path("audit.partial") / "work" / "share-2").exists()
+    with pytest.raises(DataError, match="text_embedding: row 7 is not finite"):
+        audited(3)
+    assert [path.name for path in Path().iterdir()] == ["data"]
+    Path("audit.partial").mkdir()
+    (Path("audit.partial") / "mine").write_text("of the user")
+    with pytest.raises(DataError, match="text_embedding: row 7 is not finite"):
+        audited(1)
+    assert content("audit.partial") == {"mine": b"of the user"}
+
+
+def test_what_one_process_must_do_is_refused(vectors):
+    write_data(Path("data"), vectors)
+    trained = config_of(**{"judgement.detector": "infonce-vse"})
+    with pytest.raises(ConfigError, match=r"--shards=1/3: found with .*infonce-vse"):
+        audited(1, trained)
+    for flags, words in (
+        (["--shards=4/3"], "--shards=4/3: expected I/N"),
+        (["--shards=1/3", "--executor=ray"], "--executor=ray, --shards=1/3: found both"),
+    ):
+        with pytest.raises(SystemExit, match=words):
+            main.main(["audit", "--data=data", "--out=audit", *flags])
+    assert [path.name for path in Path().iterdir()] == ["data"]
+
+
+def start(out, share, place=""):
+    """Start a process; what it prints goes to a file."""
+    root, printed = Path(__file__).parents[2], Path(f"printed-{out}-{share[0]}")
+    with printed.open("w") as file:
+        return subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, out, share, place],
+            env=os.environ | {"PYTHONPATH": str(root)},
+            stdout=file,
+        )
+
+
+@pytest.mark.slow
+def test_processes_that_are_killed_and_started_again_change_no_byte(vectors):
+    write_data(Path("data"), vectors)
+    assert start("whole", "1/1").wait() == 0
+    places = {3: "", 1: "before the results", 2: "in a part"}
+    processes = {
+        number: start("audit", f"{number}/{COUNT}", place) for number, place in places.items()
+    }
+    for number in (2, 1):
+        assert processes[number].wait() == -signal.SIGKILL
+        processes[number] = start("audit", f"{number}/{COUNT}")
+    assert [each.wait() for each in processes.values()] == [0, 0, 0]
+    for number in (2, 3):
+        line = f"share {number}/{COUNT} is done; share 1/{COUNT} writes audit\n"
+        assert Path(f"printed-audit-{number}").read_text() == line
+    expected = Path("printed-whole-1").read_text().replace("whole", "audit")
+    assert Path("printed-audit-1").read_text() == expected
+    assert content("audit") == content("whole")
+    assert not [*Path().glob("audit.*")]
