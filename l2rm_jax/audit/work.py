@@ -96,7 +96,9 @@ class Work(NamedTuple):
     def clear(self) -> None:
         """Remove results that an audit has left that was stopped while it wrote them."""
         for leftover in self.partial.iterdir():
-            if leftover != self.directory:
+            if leftover.is_dir() and leftover != self.directory:
+                shutil.rmtree(leftover)
+            elif leftover != self.directory:
                 leftover.unlink()
 
     def finish(self) -> None:

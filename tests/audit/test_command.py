@@ -165,6 +165,7 @@ def test_what_a_run_has_judged_is_not_judged_again(data, tmp_path, capsys, monke
 def test_an_audit_that_was_stopped_goes_on_and_only_the_same_one(data, tmp_path, monkeypatch):
     def stopped(audit, directory):
         (directory / "report.md").write_text("half")
+        (directory / "pictures").mkdir()
         raise KeyboardInterrupt
 
     config = get_config()
@@ -185,6 +186,7 @@ def test_an_audit_that_was_stopped_goes_on_and_only_the_same_one(data, tmp_path,
     config.data.min_count, config.audit.gallery = 4, 3  # the page does not change what is judged
     command.audit_directory(config, "out")
     assert (tmp_path / "out" / "report.json").exists()
+    assert not (tmp_path / "out" / "pictures").exists()
     assert not (tmp_path / "out.partial").exists()
 
 

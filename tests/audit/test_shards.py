@@ -1,5 +1,7 @@
 """Vectors in shards, as clip-retrieval writes them: how they are cut changes nothing."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from l2rm_jax.audit.command import audit_directory
 from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.config import get_config
 from l2rm_jax.data import parquet_vectors
-from l2rm_jax.data.files import locked_directory
+from l2rm_jax.data.files import locked_directory, locked_file
 from l2rm_jax.data.shards import ShardRows, are_shards
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.run.config_file import with_changes
@@ -102,6 +104,21 @@ def test_a_copy_is_made_once_and_again_of_a_file_that_has_changed(vectors, tmp_p
     (other / "part-1.parquet").rename(directory / "part-1.parquet")
     changed = opened(directory).pairs.images[np.array([99, 100])]
     np.testing.assert_array_equal(changed, [vectors[0][99], vectors[0][::-1][100]])
+
+
+def test_copies_that_another_process_makes_are_waited_for(vectors, tmp_path, caplog):
+    caplog.set_level("INFO", "l2rm_jax")
+    directory, lock = write_tables(tmp_path / "data", vectors, [100]), tmp_path / "copies" / "lock"
+    lock.parent.mkdir()
+    found = []
+    with locked_file(lock, "copies vectors beside"):
+        waiting = threading.Thread(target=lambda: found.append(opened(directory)))
+        waiting.start()
+        waiting.join(0.2)
+        assert [*lock.parent.iterdir()] == [lock] and not found
+    waiting.join(5)
+    assert found[0].digest == opened(directory).digest
+    assert caplog.messages == [f"{lock}: waiting while another process copies vectors beside it"]
 
 
 def columns_of(directory, change):

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -106,6 +107,31 @@ def test_shares_of_one_number_or_of_another_audit_are_refused(vectors):
         with pytest.raises(ConfigError, match=r"another audit in progress .*shards\)"):
             audited(number, count=count)
     assert (work.directory / "audit.json").exists()  # it can go on
+
+
+def test_the_first_share_waits_until_no_other_needs_the_work():
+    first, *others = (Work(Path("audit"), Share(number, COUNT)) for number in (1, 2, 3))
+    ended = []
+
+    def wait():
+        thread = threading.Thread(target=lambda: ended.append(first.is_mine_to_finish()))
+        thread.start()
+        thread.join(0.1)
+        return thread
+
+    with first.locked():
+        waiting = wait()
+        for other in others:
+            assert waiting.is_alive()
+            with other.locked():
+                assert not other.is_mine_to_finish()
+        waiting.join(5)
+        with others[0].locked():  # started again, it may still read
+            waiting = wait()
+            assert ended == [True]
+            others[0].is_mine_to_finish()
+        waiting.join(5)
+    assert ended == [True, True]
 
 
 def test_what_is_refused_leaves_nothing_unless_others_are_at_work(vectors):
