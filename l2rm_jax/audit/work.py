@@ -1,9 +1,12 @@
 """The directory of an audit in progress, `OUT.partial`, which several processes may share.
 
-OUT.partial/work/audit.json        what the audit is of
-OUT.partial/work/share-2           lock of the second process
-OUT.partial/work/share-2.done      the second process needs nothing more
-OUT.partial/work/vectors, parts    copies of vectors; results of parts that processes share
+    OUT.partial/work/audit.json        all that the audit depends on
+    OUT.partial/work/share-2           lock of the second process
+    OUT.partial/work/share-2.done      the second process needs nothing more
+    OUT.partial/work/vectors/          copies of vectors
+    OUT.partial/work/parts/            results of parts, which processes read from each other
+
+The results are written beside `work`, which is removed when they are complete.
 """
 
 import contextlib
@@ -15,7 +18,7 @@ from typing import Any, NamedTuple
 from l2rm_jax.data.files import check_new, claim_work, locked_directory, locked_file
 from l2rm_jax.errors import L2RMError
 from l2rm_jax.executors import WHOLE, Share
-from l2rm_jax.executors.shared import wait_for
+from l2rm_jax.executors.shared import Part, wait_for
 
 _USE = "audits into"
 WRITER = 1  # number of the process that writes the results
@@ -54,7 +57,7 @@ class Work(NamedTuple):
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the work; what an audit leaves that is refused from the start is removed.
+        """Hold the work; if an audit is refused before it is claimed, nothing is left of it.
 
         Raises:
           ConfigError: the results are there already; another process has this share, or works on
@@ -87,7 +90,7 @@ class Work(NamedTuple):
         if self.share.number != WRITER:
             self._done(self.share.number).touch()
             return False
-        others = [(n, self._done(n)) for n in range(1, self.share.count + 1) if n != WRITER]
+        others = [Part(n, self._done(n)) for n in range(1, self.share.count + 1) if n != WRITER]
         is_said = False
         for place in range(len(others)):
             is_said = wait_for(others[place:], is_said)

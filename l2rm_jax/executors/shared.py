@@ -51,12 +51,18 @@ def parse_share(text: str) -> Share:
     return share
 
 
-class _Part(NamedTuple):
-    """A part of a map: number of the process that computes it, its file, and its mark."""
+class Part(NamedTuple):
+    """A file that one of the processes writes.
+
+    Attributes:
+      number: number of the process.
+      file: the file, which appears when it is complete.
+      mark: tells the call whose result it holds from others.
+    """
 
     number: int
     file: Path
-    mark: str
+    mark: str = ""
 
 
 class Shared:
@@ -87,10 +93,10 @@ class Shared:
 
     def _results(self, folder: Path, stage: Callable, calls: Iterable[tuple]) -> Iterator[Any]:
         folder.mkdir(parents=True, exist_ok=True)
-        waiting: deque[_Part] = deque()
+        waiting: deque[Part] = deque()
         for place, arguments in enumerate(calls):
             owner = place % self._share.count + 1
-            part = _Part(owner, folder / f"{place:08}", _mark(arguments))
+            part = Part(owner, folder / f"{place:08}", _mark(arguments))
             if owner == self._share.number and not part.file.exists():
                 _write(part, stage(*arguments))
             waiting.append(part)
@@ -98,25 +104,25 @@ class Shared:
                 yield _read(waiting.popleft())
         is_said = False
         while waiting:
-            is_said = wait_for([(part.number, part.file) for part in waiting], is_said)
+            is_said = wait_for(waiting, is_said)
             yield _read(waiting.popleft())
 
 
-def wait_for(files: Sequence[tuple[int, Path]], is_said: bool = False) -> bool:
+def wait_for(parts: Sequence[Part], is_said: bool = False) -> bool:
     """Wait until the first of some files is there; after a while, say who has yet to write some.
 
     Args:
-      files: number of the process that writes each file, and the file.
+      parts: the files.
       is_said: whether that has been said already.
 
     Returns:
       Whether it has been said now.
     """
     began = time.monotonic()
-    while not files[0][1].exists():
+    while not parts[0].file.exists():
         if not is_said and time.monotonic() - began > _QUIET_SECONDS:
-            numbers = sorted({number for number, file in files if not file.exists()})
-            _log.info("waiting for shares %s", ", ".join(map(str, numbers)))
+            numbers = sorted({part.number for part in parts if not part.file.exists()})
+            _log.info("waiting for %s", ", ".join(f"share {number}" for number in numbers))
             is_said = True
         time.sleep(_POLL_SECONDS)
     return is_said
@@ -131,14 +137,17 @@ def _mark(arguments: tuple) -> str:
     return digest.hexdigest()
 
 
-def _write(part: _Part, result: Any) -> None:
-    """Write a result to a file that appears when it is complete."""
+def _write(part: Part, result: Any) -> None:
     unfinished = part.file.with_name(f"{part.file.name}.{os.getpid()}.unfinished")
-    unfinished.write_bytes(pickle.dumps((part.mark, result), protocol=pickle.HIGHEST_PROTOCOL))
+    content = pickle.dumps((part.mark, result), protocol=pickle.HIGHEST_PROTOCOL)
+    try:
+        unfinished.write_bytes(content)
+    except OSError as error:  # a full disk, for example; that error names no file
+        raise OSError(error.errno, error.strerror, str(part.file)) from error
     unfinished.replace(part.file)
 
 
-def _read(part: _Part) -> Any:
+def _read(part: Part) -> Any:
     try:
         mark, result = pickle.loads(part.file.read_bytes())
     except Exception as error:  # a damaged file can raise anything

@@ -88,7 +88,7 @@ def test_a_result_that_is_there_is_not_computed_again_and_a_missing_one_is_waite
     threading.Thread(target=lambda: [*second.map(stage, calls())], daemon=True).start()
     waiting.join(0.5)
     assert waiting.is_alive() and len(found) == 2 and done == [0, 3, 6]
-    assert set(caplog.messages) <= {"waiting for shares 3", "waiting for shares 2, 3"}
+    assert set(caplog.messages) <= {"waiting for share 3", "waiting for share 2, share 3"}
     assert 1 <= len(caplog.messages) <= COUNT - 1  # one line of each that waits
     [*Shared(tmp_path, Share(3, COUNT)).map(stage, calls())]
     waiting.join(5)
