@@ -281,9 +281,9 @@ def check_detector_of_audit(config: ConfigDict) -> None:
 def _identity(inputs: Inputs, config: ConfigDict, place: Place) -> dict[str, Any]:
     """All that the work in progress depends on; it goes on only if this is equal."""
     judged = config.judgement.to_dict()
-    settings = {"top": config.audit.top, "seed": config.seed, "words": _hash_words(inputs)}
-    settings["shards"] = place.share.count
-    return {"l2rm_jax": __version__, "inputs": inputs.digest, **judged, **settings}
+    settings = {"top": config.audit.top, "seed": config.seed, "shards": place.share.count}
+    data = {"inputs": inputs.digest, "words": _hash_words(inputs)}
+    return {"l2rm_jax": __version__, **data, **judged, **settings}
 
 
 def _hash_words(inputs: Inputs) -> str:
