@@ -4,7 +4,7 @@
 * `outputs` writes the files: the table of pairs (`pairs_table`, with what a run says of them,
   `of_run`), the table of the user (`kept_table`), `report`, and the page, whose decisions `review`
   reads.
-* `command` is what `l2rm audit` does.
+* `command` is what `l2rm audit` does; `work` is the directory of an audit in progress.
 
 May import `run` and what is below it, `train`, and `retriever`, whose pictures it shares.
 """

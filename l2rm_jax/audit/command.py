@@ -74,10 +74,10 @@ def audit_directory(config: ConfigDict, out: str | Path, place: Place = _HERE) -
       config: config of the data, with the sections `audit` and `judgement`.
       out: the new directory.
       place: where the parts of the judgement are computed; any other may go on with the work, but
-        for processes with shares, which begin and end it.
+        the number of shares must stay.
 
     Returns:
-      The audit; None for a process with a share that leaves the results to another.
+      The audit; None if the process has a share of it, and another one writes the results.
 
     Raises:
       L2RMError: something is invalid, as one message of many lines; nothing has been judged.
@@ -128,7 +128,7 @@ def describe_audit(audit: Audit, out: str | Path) -> str:
 
 
 def describe_share(share: Share, out: str | Path) -> str:
-    """What a process says that leaves the results to another."""
+    """What a process says that has a share, where another one writes the results."""
     return f"share {share} is done; share {WRITER}/{share.count} writes {out}"
 
 
