@@ -287,7 +287,7 @@ def _identity(inputs: Inputs, config: ConfigDict, place: Place) -> dict[str, Any
 
 
 def _hash_words(inputs: Inputs) -> str:
-    """Hash the captions as numbers of words, which a vocabulary gives; "" where they are vectors."""
+    """Hash the captions as numbers of words, which a vocabulary gives; "" if they are vectors."""
     tokens = [] if inputs.dataset is None else inputs.dataset.tokens
     if isinstance(tokens, RegionFeatures) or not tokens:
         return ""
