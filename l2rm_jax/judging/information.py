@@ -298,12 +298,13 @@ def _compare(
       Log mean exp of each caption over the references; that without its own image; the excess of
       the former over the mean; and [B, k] scaled similarities with the wrong images.
     """
-    scaled = jnp.asarray(scores, jnp.float32).T / temperature
-    mean_exp = jax.nn.logsumexp(scaled, axis=1) - jnp.log(scaled.shape[1])
-    is_own = jnp.arange(scaled.shape[1])[None] == own[:, None]
-    elsewhere = _mean_exp(scores.T, is_own, temperature)
-    chosen = jnp.take_along_axis(scaled, wrong, axis=1)
-    return mean_exp, elsewhere, mean_exp - scaled.mean(axis=1), chosen
+    # Sums run down the columns: XLA is slow on a CPU where it has to transpose them.
+    scaled = jnp.asarray(scores, jnp.float32) / temperature
+    mean_exp = jax.nn.logsumexp(scaled, axis=0) - jnp.log(len(scaled))
+    is_other = jnp.arange(len(scaled))[:, None] != own[None]
+    elsewhere = jax.nn.logsumexp(scaled, axis=0, where=is_other) - jnp.log(is_other.sum(axis=0))
+    chosen = jnp.take_along_axis(scaled, wrong.T, axis=0).T
+    return mean_exp, elsewhere, mean_exp - scaled.mean(axis=0), chosen
 
 
 @jax.jit

@@ -345,7 +345,8 @@ def _by_captions(block: _Block, of: NeighbourReferences) -> tuple[jax.Array, jax
     likeness = jnp.where(block.row[:, None] == of.caption_row[None], _EXCLUDED, likeness)
     siblings = block.group[:, None] == of.caption_group[None]
     near = _nearest(jnp.where(siblings, _EXCLUDED, likeness), of.caption_trust)
-    stored = near.mean(_product(block.vector, of.caption_image))
+    images = jnp.einsum("bk,bkd->bd", near.weight, of.caption_image[near.at])
+    stored = jnp.sum(block.vector * images, axis=1)
     # Siblings of a misplaced caption stay where they are, and may be among its neighbours.
     near = _nearest(likeness, of.caption_trust)
 
@@ -359,6 +360,6 @@ def _agreement(block: _Block, of: NeighbourReferences, space: int) -> tuple[jax.
     caption, total = block.caption[space], block.total[space]
     rest = jnp.sum(caption * (total - caption), axis=1) / jnp.maximum(block.count - 1, 1)
     others = (of.total[space] - of.replaced[space]) / jnp.maximum(of.count - 1, 1)[:, None]
-    wrong = jnp.where(of.count > 1, _product(caption, others), 0)
+    wrong = jnp.einsum("bd,bkd->bk", caption, others[block.wrong], precision="highest")
     stored = jnp.where(block.count > 1, rest, 0)
-    return stored, jnp.take_along_axis(wrong, block.wrong, axis=1)
+    return stored, jnp.where(of.count[block.wrong] > 1, wrong, 0)
