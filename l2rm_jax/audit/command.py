@@ -23,6 +23,7 @@ from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.audit.work import WRITER, Work
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.loading import open_pairs, split_names
+from l2rm_jax.data.pairs import token_counts
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.shards import are_shards
 from l2rm_jax.devices.parallel import Replicas
@@ -128,7 +129,7 @@ def describe_audit(audit: Audit, out: str | Path) -> str:
 
 
 def describe_share(share: Share, out: str | Path) -> str:
-    """What a process says that has a share, where another one writes the results."""
+    """The last line of a process that has done its share and leaves the results to another."""
     return f"share {share} is done; share {WRITER}/{share.count} writes {out}"
 
 
@@ -291,5 +292,5 @@ def _hash_words(inputs: Inputs) -> str:
     tokens = [] if inputs.dataset is None else inputs.dataset.tokens
     if isinstance(tokens, RegionFeatures) or not tokens:
         return ""
-    words = np.concatenate([np.append(len(line), line) for line in tokens]).astype(np.int64)
+    words = np.concatenate([token_counts(tokens), *tokens], dtype=np.int64)
     return hashlib.blake2b(words, digest_size=16).hexdigest()

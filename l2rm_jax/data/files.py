@@ -213,7 +213,7 @@ def locked_directory(path: Path, use: str, *, shared: bool = False) -> Iterator[
 
 @contextlib.contextmanager
 def locked_file(path: Path, use: str, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock of a file, which is made if it is missing; it ends as that of a directory.
+    """Lock a file, which is created if it is missing; a process that dies loses its lock.
 
     A network file system may tell other machines of locks of files, but not of directories.
 

@@ -145,8 +145,8 @@ def load_train(
 ) -> tuple[PairDataset, Vocabulary | Pieces]:
     """Read all training pairs of a run, with its mismatch; neither dev nor test need exist.
 
-    No filter drops pairs. The vocabulary is that of a run: without dev captions, which a run needs,
-    the words are those of the training captions alone. Otherwise as `load_data`.
+    No filter drops pairs. The vocabulary is the one a run would build from train and dev; if dev
+    cannot be read, it comes from the training captions alone. Otherwise as `load_data`.
 
     Returns:
       The pairs, and the vocabulary; it is empty where captions are vectors.

@@ -301,8 +301,7 @@ def _compare(
     # Sums run down the columns: XLA is slow on a CPU where it has to transpose them.
     scaled = jnp.asarray(scores, jnp.float32) / temperature
     mean_exp = jax.nn.logsumexp(scaled, axis=0) - jnp.log(len(scaled))
-    is_other = jnp.arange(len(scaled))[:, None] != own[None]
-    elsewhere = jax.nn.logsumexp(scaled, axis=0, where=is_other) - jnp.log(is_other.sum(axis=0))
+    elsewhere = _log_mean_exp(scaled, jnp.arange(len(scaled))[:, None] != own[None], axis=0)
     chosen = jnp.take_along_axis(scaled, wrong.T, axis=0).T
     return mean_exp, elsewhere, mean_exp - scaled.mean(axis=0), chosen
 
@@ -311,5 +310,9 @@ def _compare(
 def _mean_exp(scores: jax.Array, left_out: jax.Array, temperature: float) -> jax.Array:
     """Log mean exp of each row of [n, m] similarities, without the places that are left out."""
     scaled = jnp.asarray(scores, jnp.float32) / temperature
-    kept = ~jnp.broadcast_to(left_out, scaled.shape)
-    return jax.nn.logsumexp(scaled, axis=1, where=kept) - jnp.log(kept.sum(axis=1))
+    return _log_mean_exp(scaled, ~jnp.broadcast_to(left_out, scaled.shape), axis=1)
+
+
+def _log_mean_exp(values: jax.Array, kept: jax.Array, axis: int) -> jax.Array:
+    """Log mean exp along an axis, of the places that are kept."""
+    return jax.nn.logsumexp(values, axis=axis, where=kept) - jnp.log(kept.sum(axis=axis))

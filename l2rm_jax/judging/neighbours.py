@@ -345,8 +345,9 @@ def _by_captions(block: _Block, of: NeighbourReferences) -> tuple[jax.Array, jax
     likeness = jnp.where(block.row[:, None] == of.caption_row[None], _EXCLUDED, likeness)
     siblings = block.group[:, None] == of.caption_group[None]
     near = _nearest(jnp.where(siblings, _EXCLUDED, likeness), of.caption_trust)
-    images = jnp.einsum("bk,bkd->bd", near.weight, of.caption_image[near.at])
-    stored = jnp.sum(block.vector * images, axis=1)
+    images = of.caption_image[near.at]  # [B, neighbours, di]
+    mean = jnp.einsum("bk,bkd->bd", near.weight, images, precision="highest")
+    stored = jnp.sum(block.vector * mean, axis=1)
     # Siblings of a misplaced caption stay where they are, and may be among its neighbours.
     near = _nearest(likeness, of.caption_trust)
 

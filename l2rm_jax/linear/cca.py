@@ -82,9 +82,9 @@ def moments(
         at = slice(start, start + BLOCK)
         vectors = images[image_rows[at]], captions[caption_rows[at]]
         z = np.concatenate([np.ones((len(vectors[0]), 1)), *vectors], axis=1, dtype=np.float32)
-        for moments, weight in zip(total, weights[:, at], strict=True):
+        for model, weight in enumerate(weights[:, at]):
             scaled = z * np.sqrt(weight, dtype=np.float32)[:, None]
-            moments += scaled.T @ scaled
+            total[model] += scaled.T @ scaled
     return total
 
 
