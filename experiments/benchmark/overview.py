@@ -53,7 +53,7 @@ def overview_table(records: Sequence[Record], protocol: str) -> Table | None:
 
 
 def best_published(records: Sequence[Record]) -> str:
-    """The published method that is best on validation by its own split, over all rates."""
+    """The published method that is best on validation by its own split, over all runs."""
     values = by_cell(records, "dev_rsum")
 
     def mean(method: str) -> float:
@@ -64,22 +64,29 @@ def best_published(records: Sequence[Record]) -> str:
     return max((method for method in PUBLISHED if method in known), key=mean)
 
 
-def lead_table(records: Sequence[Record], protocol: str) -> Table:
-    """How far the recipe is ahead of the best published method on the test, both ways, by rate.
+def lead_table(records: Sequence[Record]) -> Table:
+    """How far the recipe is ahead of the best published method on the test, both ways.
 
-    Differences are paired by seed. The records hold runs of the recipe and of a published method.
+    A line for each protocol and rate. Differences are paired by seed. The records hold runs of the
+    recipe and of a published method.
     """
-    chosen = [each for each in records if each["protocol"] == protocol]
-    best, values = best_published(chosen), by_cell(chosen, "test_rsum")
-    seeds = {(row, rate): each for (row, _, _, rate), each in values.items()}
+    best, seeds = best_published(records), {}
+    for (row, _, protocol, rate), values in by_cell(records, "test_rsum").items():
+        seeds[row, protocol, rate] = values
+    protocols = list(dict.fromkeys(record["protocol"] for record in records))
+    cells = sorted(
+        ((protocol, rate) for row, protocol, rate in seeds if row == RECIPE),
+        key=lambda cell: (protocols.index(cell[0]), float(cell[1])),
+    )
     rows = [
-        (Cell(rate), *(_lead(seeds, other, rate) for other in LINES[best]))
-        for rate in sorted({rate for row, rate in seeds if row == RECIPE})
+        (*map(Cell, cell), *(_lead(seeds, other, *cell) for other in LINES[best])) for cell in cells
     ]
-    columns = "rate", f"{best}, own split", f"{best}, cross-fitted"
-    return Table(f"Lead of the recipe, protocol {protocol}", columns, rows)
+    columns = "protocol", "rate", f"{best}, own split", f"{best}, cross-fitted"
+    return Table("Lead of the recipe", columns, rows)
 
 
-def _lead(seeds: Mapping[tuple[str, str], Mapping[int, float]], other: str, rate: str) -> Cell:
-    there = seeds.get((other, rate), {})
-    return difference_cell(paired_difference(seeds[RECIPE, rate], there), "")
+def _lead(
+    seeds: Mapping[tuple[str, str, str], Mapping[int, float]], other: str, protocol: str, rate: str
+) -> Cell:
+    there = seeds.get((other, protocol, rate), {})
+    return difference_cell(paired_difference(seeds[RECIPE, protocol, rate], there))

@@ -14,10 +14,10 @@ _STYLE = Path(__file__).with_name("page.css")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _COMPLETE = ", complete"
 _LEGEND = (
-    "Mean and standard deviation over seeds, their number in brackets. The best of a column is "
-    "bold; rows within its standard error are in italics (one seed has none). Validation chooses "
-    "the epoch. Differences are paired by seed, with Student's 95% interval. Compare rows of an "
-    "equal number of networks."
+    "Mean and standard deviation over seeds, their number in brackets, at the head of a column if "
+    "all its rows have as many. The best of a column is bold; rows within its standard error are "
+    "in italics (one seed has none). Validation chooses the epoch. Differences are paired by seed, "
+    "with Student's 95% interval. Compare rows of an equal number of networks."
 )
 
 
@@ -84,11 +84,8 @@ def html(name: str, records: Sequence[Record], total: int, curves: Curves) -> st
 def _tables(records: Sequence[Record]) -> list[Table]:
     """All tables; first the overviews whose runs are there."""
     protocols = dict.fromkeys(record["protocol"] for record in records)
-    overviews = []
-    for protocol in protocols:
-        if table := overview_table(records, protocol):
-            overviews += [table, lead_table(records, protocol)]
-    return [*overviews, *all_tables(records)]
+    found = [table for protocol in protocols if (table := overview_table(records, protocol))]
+    return [*found, *([lead_table(records)] if found else []), *all_tables(records)]
 
 
 def _sentence(records: Sequence[Record], total: int) -> str:

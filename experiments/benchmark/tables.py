@@ -59,14 +59,20 @@ def by_cell(records: Sequence[Record], column: str) -> dict[Key, dict[int, float
 
 
 def recall_tables(records: Sequence[Record]) -> list[Table]:
-    """A table of each measure for each protocol and head; linear rows stand in all of them."""
-    tables = []
+    """A table of each measure for each protocol and head, and for all protocols of a head.
+
+    Linear rows stand in all of them.
+    """
+    tables, groups = [], _groups(records)
+    shown = [([protocol], head) for protocol, head in groups]
+    shown += [(each, head) for head, each in _by_head(groups).items() if len(each) > 1]
     for measure, title in MEASURES.items():
         values = by_cell(records, measure)
         means = {key: mean_of([*each.values()]) for key, each in values.items()}
-        for protocol, head in _groups(records):
-            name = f"{title}, protocol {protocol}, head {head}"
-            tables.append(_rate_table(name, records, protocol, head, means, _mean_cell, True))
+        for protocols, head in shown:
+            noun = "protocol" if len(protocols) == 1 else "protocols"
+            name = f"{title}, {noun} {' and '.join(protocols)}, head {head}"
+            tables.append(_rate_table(name, records, protocols, head, means, _mean_column))
     return tables
 
 
@@ -112,7 +118,7 @@ def difference_tables(records: Sequence[Record]) -> list[Table]:
         found = _differences(by_cell(records, measure), reference)
         for protocol, head in _groups(records):
             name = f"{title}, ahead of {reference}, protocol {protocol}, head {head}"
-            table = _rate_table(name, records, protocol, head, found, difference_cell, False)
+            table = _rate_table(name, records, [protocol], head, found, _difference_column)
             tables += [table] if table.rows else []
     return tables
 
@@ -185,59 +191,81 @@ def _groups(records: Sequence[Record]) -> list[tuple[str, str]]:
     return [group for group in found if group[1] != LINEAR or group[0] not in deep]
 
 
+def _by_head(groups: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+    """The protocols of each head."""
+    found: dict[str, list[str]] = {}
+    for protocol, head in groups:
+        found.setdefault(head, []).append(protocol)
+    return found
+
+
 def _rate_table(
     title: str,
     records: Sequence[Record],
-    protocol: str,
+    protocols: Sequence[str],
     head: str,
     values: Mapping[Key, Mean] | Mapping[Key, Difference],
-    show: Callable,
-    marks: bool,
+    column: Callable,
 ) -> Table:
     """A row of the suite a line, a rate a column.
 
     Args:
       title: of the table.
       records: they give the order of the rows.
-      protocol: of the table.
+      protocols: of the table; where there are several, columns are named by them too.
       head: of the table; rows that only the linear head has stand in it too.
       values: what the cells show.
-      show: makes a cell of a value.
-      marks: whether the best of a column is marked.
+      column: makes the name and the cells of a column of a name and values.
     """
     own = {record["row"] for record in records if record["head"] == head}
     lines = dict.fromkeys(
         (record["row"], record["head"], record["networks"])
         for record in sorted(records, key=lambda record: record["head"] != LINEAR)
         if record["head"] == (head if record["row"] in own else LINEAR)
-        and record["protocol"] == protocol
+        and record["protocol"] in protocols
     )
-    rates = sorted({key[3] for key in values if key[2] == protocol}, key=float)
     columns = []
-    for rate in rates:
-        column = [values.get((row, of, protocol, rate)) for row, of, _ in lines]
-        kinds = within_error(column) if marks else [""] * len(column)
-        columns.append([show(each, kind) for each, kind in zip(column, kinds, strict=True)])
+    for protocol in protocols:
+        for rate in sorted({key[3] for key in values if key[2] == protocol}, key=float):
+            name = _rate(rate) if len(protocols) == 1 else f"{protocol} {_rate(rate)}"
+            found = [values.get((row, of, protocol, rate)) for row, of, _ in lines]
+            columns.append(column(name, found))
     rows = [
         (Cell(row), Cell(networks), *cells)
-        for (row, _, networks), cells in zip(lines, zip(*columns, strict=True), strict=False)
+        for (row, _, networks), cells in zip(
+            lines, zip(*(cells for _, cells in columns), strict=True), strict=False
+        )
         if any(cell.text for cell in cells)
     ]
-    return Table(title, ("row", "networks", *map(_rate, rates)), rows)
+    return Table(title, ("row", "networks", *(name for name, _ in columns)), rows)
 
 
-def _mean_cell(value: Mean | None, kind: str) -> Cell:
-    if value is None:
-        return Cell("")
+def _mean_column(name: str, means: Sequence[Mean | None]) -> tuple[str, list[Cell]]:
+    """The best is marked; the number of seeds stands in the name if all cells have the same."""
+    seeds = {mean.seeds for mean in means if mean}
+    cells = [
+        Cell(_mean_text(mean, len(seeds) > 1) if mean else "", kind)
+        for mean, kind in zip(means, within_error(means), strict=True)
+    ]
+    return (f"{name} ({seeds.pop()})" if len(seeds) == 1 else name), cells
+
+
+def _mean_text(value: Mean, has_seeds: bool) -> str:
     spread = f" ±{value.deviation:.1f}" if value.seeds > 1 else ""
-    return Cell(f"{value.mean:.1f}{spread} ({value.seeds})", kind)
+    return f"{value.mean:.1f}{spread}" + (f" ({value.seeds})" if has_seeds else "")
 
 
-def difference_cell(value: Difference | None, kind: str) -> Cell:
+def _difference_column(
+    name: str, differences: Sequence[Difference | None]
+) -> tuple[str, list[Cell]]:
+    return name, [difference_cell(each) for each in differences]
+
+
+def difference_cell(value: Difference | None) -> Cell:
     if value is None:
         return Cell("")
     interval = f" [{value.low:+.1f}, {value.high:+.1f}]" if value.pairs > 1 else ""
-    return Cell(f"{value.mean:+.1f}{interval} ({value.pairs})", kind)
+    return Cell(f"{value.mean:+.1f}{interval} ({value.pairs})")
 
 
 def _rate(text: str) -> str:

@@ -280,7 +280,7 @@ def test_report(finished, monkeypatch):
     text = (finished / "made" / "report.md").read_text()
     assert "17 of 19 runs are finished" in text
     # All rows are equal: the first is the best, the others are within its error.
-    assert "| cca | 1 | **500.5 ±0.7 (2)** |" in text and "| l2rm | 1 | *500.5 ±0.7 (2)* |" in text
+    assert "| cca | 1 | **500.5 ±0.7** |" in text and "| l2rm | 1 | *500.5 ±0.7* |" in text
     assert "## Test rSum, ahead of infonce, protocol image, head vse" in text
     html = (finished / "made" / "report.html").read_text()
     assert html.count("<svg") == 3 and "http://" not in html.replace("http://www.w3.org", "")
@@ -320,11 +320,11 @@ def test_tables_from_kept_rows(finished, monkeypatch):
         + [table for table in tables.recall_tables(rows) if table.title.startswith("Test")][:1]
     )
     assert validation.title == "Validation rSum, protocol image, head vse"
-    assert validation.columns == ("row", "networks", "0.4", "0.8")
+    assert validation.columns == ("row", "networks", "0.4 (2)", "0.8")  # not all rows twice
     assert [line[0].text for line in test.rows] == ["cca", "infonce", "kept", "l2rm"]
     values = [float(row["dev_rsum"]) for row in rows if row["run"].startswith("l2rm-vse-image0.4")]
     cell = validation.rows[3][2]
-    assert cell == (f"{np.mean(values):.1f} ±{np.std(values, ddof=1):.1f} (2)", "best")
+    assert cell == (f"{np.mean(values):.1f} ±{np.std(values, ddof=1):.1f}", "best")
     mark = f"<!-- table: {finished / 'kept.csv'}, {test.title} -->\n<!-- end table -->"
     assert page.markdown_table(test) in updated(mark, Path("page.md"))
     whole = [{**row, "seed": str(seed)} for row in rows for seed in range(3)]

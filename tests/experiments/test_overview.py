@@ -11,6 +11,7 @@ from experiments.benchmark.overview import (
     lead_table,
     overview_table,
 )
+from experiments.benchmark.tables import recall_tables
 
 
 def make_records(better="decl", rates=("0.0", *RATES)):
@@ -44,10 +45,29 @@ def test_a_table_with_a_hole_is_not_shown(row):
 
 
 def test_the_lead_is_paired_by_seed():
-    table = lead_table(make_records(), "image")
-    assert table.columns == ("rate", "decl, own split", "decl, cross-fitted")
-    assert [row[0].text for row in table.rows] == ["0.0", *RATES]
-    assert {cell.text for row in table.rows for cell in row[1:]} == {"+5.0 [+5.0, +5.0] (2)"}
+    singly = [{**each, "protocol": "caption"} for each in make_records(rates=RATES)]
+    table = lead_table([*make_records(), *singly])
+    assert table.columns == ("protocol", "rate", "decl, own split", "decl, cross-fitted")
+    cells = [(row[0].text, row[1].text) for row in table.rows]
+    assert cells == [
+        *(("image", rate) for rate in ("0.0", *RATES)),
+        *(("caption", rate) for rate in RATES),
+    ]
+    assert {cell.text for row in table.rows for cell in row[2:]} == {"+5.0 [+5.0, +5.0] (2)"}
+
+
+def test_one_table_holds_both_protocols():
+    singly = [{**each, "protocol": "caption"} for each in make_records(rates=("0.4",))]
+    records = [*make_records(), *singly[1:]]  # the first row lacks a seed there
+    [both] = [table for table in recall_tables(records) if " and " in table.title][1:]
+    assert both.title == "Test rSum, protocols image and caption, head vse"
+    names = ("image 0 (2)", "image 0.4 (2)", "image 0.8 (2)", "caption 0.4")
+    assert both.columns == ("row", "networks", *names)
+    first, second = ([cell.text for cell in row] for row in both.rows[:2])
+    assert first[2:] == ["101.0 ±1.4"] * 3 + ["102.0 (1)"]
+    assert second[2:] == ["101.0 ±1.4"] * 3 + ["101.0 ±1.4 (2)"]
+    [alone] = [table for table in recall_tables(singly) if table.title.startswith("Test")]
+    assert alone.columns == ("row", "networks", "0.4 (2)")
 
 
 def test_the_figure_chooses_by_validation():
