@@ -7,7 +7,7 @@ import numpy as np
 from experiments.benchmark.records import Record
 from experiments.benchmark.rows import PUBLISHED, SPLITTING
 from experiments.benchmark.statistics import mean_of, paired_difference, within_error
-from experiments.benchmark.tables import Cell, Table, by_cell, difference_cell
+from experiments.benchmark.tables import Cell, Table, by_cell, difference_cell, short_rate
 
 RECIPE = "recipe linear"
 # A line: the method by itself, and with pairs judged by models that have not seen them.
@@ -79,7 +79,12 @@ def lead_table(records: Sequence[Record]) -> Table:
         key=lambda cell: (protocols.index(cell[0]), float(cell[1])),
     )
     rows = [
-        (*map(Cell, cell), *(_lead(seeds, other, *cell) for other in LINES[best])) for cell in cells
+        (
+            Cell(protocol),
+            Cell(short_rate(rate)),
+            *(_lead(seeds, other, protocol, rate) for other in LINES[best]),
+        )
+        for protocol, rate in cells
     ]
     columns = "protocol", "rate", f"{best}, own split", f"{best}, cross-fitted"
     return Table("Lead of the recipe", columns, rows)

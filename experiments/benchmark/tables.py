@@ -87,7 +87,7 @@ def head_tables(records: Sequence[Record]) -> list[Table]:
             continue  # each row has one head
         rows = [
             (
-                *map(Cell, (row, _rate(rate))),
+                *map(Cell, (row, short_rate(rate))),
                 *(_mean(values.get((row, head, protocol, rate), {}), ".1f") for head in heads),
             )
             for row, rate in lines
@@ -102,7 +102,7 @@ def directions_table(records: Sequence[Record]) -> Table:
     columns = [by_cell(records, f"test_{name}") for name in RECALLS]
     rows = [
         (
-            *map(Cell, (*key[:3], _rate(key[3]))),
+            *map(Cell, (*key[:3], short_rate(key[3]))),
             *(_mean(column[key], ".1f") for column in columns),
             Cell(str(len(seeds))),
         )
@@ -227,7 +227,7 @@ def _rate_table(
     columns = []
     for protocol in protocols:
         for rate in sorted({key[3] for key in values if key[2] == protocol}, key=float):
-            name = _rate(rate) if len(protocols) == 1 else f"{protocol} {_rate(rate)}"
+            name = short_rate(rate) if len(protocols) == 1 else f"{protocol} {short_rate(rate)}"
             found = [values.get((row, of, protocol, rate)) for row, of, _ in lines]
             columns.append(column(name, found))
     rows = [
@@ -268,7 +268,7 @@ def difference_cell(value: Difference | None) -> Cell:
     return Cell(f"{value.mean:+.1f}{interval} ({value.pairs})")
 
 
-def _rate(text: str) -> str:
+def short_rate(text: str) -> str:
     """A rate in three digits."""
     return f"{float(text):.3g}"
 

@@ -50,7 +50,7 @@ def test_the_lead_is_paired_by_seed():
     assert table.columns == ("protocol", "rate", "decl, own split", "decl, cross-fitted")
     cells = [(row[0].text, row[1].text) for row in table.rows]
     assert cells == [
-        *(("image", rate) for rate in ("0.0", *RATES)),
+        *(("image", rate) for rate in ("0", *RATES)),
         *(("caption", rate) for rate in RATES),
     ]
     assert {cell.text for row in table.rows for cell in row[2:]} == {"+5.0 [+5.0, +5.0] (2)"}
