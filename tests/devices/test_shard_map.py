@@ -48,7 +48,10 @@ def assert_same_bits(found, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("devices", [1, 2, 4])
+@pytest.mark.parametrize(
+    "devices",
+    [2, *(pytest.param(devices, marks=pytest.mark.exhaustive) for devices in (1, 4))],
+)
 def test_steps_are_bit_equal_and_either_continues_the_other(monkeypatch, devices):
     """Also half of the steps with one map and half with the other, which is a resumed run."""
     expected = train(monkeypatch, devices, ["pmap"] * STEPS)
