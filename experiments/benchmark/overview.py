@@ -7,7 +7,14 @@ import numpy as np
 from experiments.benchmark.records import Record
 from experiments.benchmark.rows import PUBLISHED, SPLITTING
 from experiments.benchmark.statistics import mean_of, paired_difference, within_error
-from experiments.benchmark.tables import Cell, Table, by_cell, difference_cell, short_rate
+from experiments.benchmark.tables import (
+    Cell,
+    Table,
+    by_cell,
+    difference_cell,
+    rates_of,
+    short_rate,
+)
 
 RECIPE = "recipe linear"
 # A line: the method by itself, and with pairs judged by models that have not seen them.
@@ -70,21 +77,17 @@ def lead_table(records: Sequence[Record]) -> Table:
     A line for each protocol and rate. Differences are paired by seed. The records hold runs of the
     recipe and of a published method.
     """
-    best, seeds = best_published(records), {}
-    for (row, _, protocol, rate), values in by_cell(records, "test_rsum").items():
-        seeds[row, protocol, rate] = values
-    protocols = list(dict.fromkeys(record["protocol"] for record in records))
-    cells = sorted(
-        ((protocol, rate) for row, protocol, rate in seeds if row == RECIPE),
-        key=lambda cell: (protocols.index(cell[0]), float(cell[1])),
-    )
+    best, values = best_published(records), by_cell(records, "test_rsum")
+    seeds = {(row, protocol, rate): each for (row, _, protocol, rate), each in values.items()}
+    recipe = [key for key in values if key[0] == RECIPE]
     rows = [
         (
             Cell(protocol),
             Cell(short_rate(rate)),
             *(_lead(seeds, other, protocol, rate) for other in LINES[best]),
         )
-        for protocol, rate in cells
+        for protocol in dict.fromkeys(key[2] for key in recipe)
+        for rate in rates_of(recipe, protocol)
     ]
     columns = "protocol", "rate", f"{best}, own split", f"{best}, cross-fitted"
     return Table("Lead of the recipe", columns, rows)

@@ -85,7 +85,8 @@ def _tables(records: Sequence[Record]) -> list[Table]:
     """All tables; first the overviews whose runs are there."""
     protocols = dict.fromkeys(record["protocol"] for record in records)
     found = [table for protocol in protocols if (table := overview_table(records, protocol))]
-    return [*found, *([lead_table(records)] if found else []), *all_tables(records)]
+    leads = [lead_table(records)] if found else []
+    return [*found, *leads, *all_tables(records)]
 
 
 def _sentence(records: Sequence[Record], total: int) -> str:

@@ -1,6 +1,6 @@
 """The tables of a report: recalls over seeds, paired differences, splits, and costs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -56,6 +56,11 @@ def by_cell(records: Sequence[Record], column: str) -> dict[Key, dict[int, float
             key = record["row"], record["head"], record["protocol"], record["rate_asked"]
             found.setdefault(key, {})[int(record["seed"])] = float(record[column])
     return found
+
+
+def rates_of(keys: Iterable[Key], protocol: str) -> list[str]:
+    """The rates of a protocol, from low to high."""
+    return sorted({key[3] for key in keys if key[2] == protocol}, key=float)
 
 
 def recall_tables(records: Sequence[Record]) -> list[Table]:
@@ -226,7 +231,7 @@ def _rate_table(
     )
     columns = []
     for protocol in protocols:
-        for rate in sorted({key[3] for key in values if key[2] == protocol}, key=float):
+        for rate in rates_of(values, protocol):
             name = short_rate(rate) if len(protocols) == 1 else f"{protocol} {short_rate(rate)}"
             found = [values.get((row, of, protocol, rate)) for row, of, _ in lines]
             columns.append(column(name, found))
