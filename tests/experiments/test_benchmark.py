@@ -73,8 +73,16 @@ def test_rows_with_a_pretrained_encoder():
     assert (words.model.text_encoder, words.model.pretrained) == (WORDS, "")
     assert trained.model.pretrained == str(Path("BERT").absolute())
     differ = {key for key, value in flat(trained).items() if flat(frozen)[key] != value}
-    assert differ == {"optim.text_rate", "model.remat"} and frozen.optim.text_rate == 0
-    assert configs["infonce_kept_frozen-vse-image0.4-seed2"].optim.text_rate == 0
+    assert differ == {"optim.text_rate"} and frozen.optim.text_rate == 0
+    kept, crcl, l2rm, rcsl = (
+        configs[f"{name}_trained-vse-image0.8-seed2"]
+        for name in ("infonce_kept", "crcl", "l2rm", "rcsl_nc")
+    )
+    for published in (crcl, l2rm, rcsl):
+        assert total_epochs(published) == total_epochs(kept) == 3
+        assert published.optim.learning_rate == kept.optim.learning_rate
+        assert published.data.filter == "none" != kept.data.filter
+    assert crcl.crcl.schedules == (1,)
 
 
 @pytest.mark.parametrize("name", suite_names())
