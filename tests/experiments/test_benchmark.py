@@ -21,7 +21,6 @@ from experiments.pages.results_page import updated
 from experiments.papers.runs import total_epochs
 from l2rm_jax.config import flat
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.models import WORDS
 from l2rm_jax.run.config_file import load_config
 from l2rm_jax.run.inputs import check_settings
 from tests.experiments.finished_runs import command, leave_run, read_csv
@@ -67,10 +66,10 @@ def test_cells_of_a_suite():
 def test_rows_with_a_pretrained_encoder():
     found = cells(find_suite("flickr8k-pretrained"), Path("DIR"), Path("BERT"))
     configs = {cell.name: cell.config for cell in found}
-    words, trained = (
-        configs[f"recipe_{name}-linear-image0.4-seed0"] for name in ("words", "trained")
+    frozen, trained = (
+        configs[f"recipe_{name}-linear-image0.4-seed0"] for name in ("frozen", "trained")
     )
-    assert (words.model.text_encoder, words.model.pretrained) == (WORDS, "")
+    assert frozen.model.pretrained == ""  # the vectors of the directory
     assert trained.model.pretrained == str(Path("BERT").absolute())
     assert total_epochs(trained) == 3
     assert trained.optim.text_rate == 1
