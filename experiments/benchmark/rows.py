@@ -8,6 +8,11 @@ KEPT = {"data.filter": "crossfit", "data.filter_value": 0.5}
 SPLITTING = ("l2rm", "rcsl_nc", "decl", "ncr", "bicro", "sps", "cream")
 PUBLISHED = ("rcl", "crcl", *SPLITTING)  # each with its own way to find mismatched pairs
 CLOSED_FORM = ("cca", "cca weighted", "cca rematched")
+RECIPE = {"method": "infonce", "model.head": "linear"}
+RECIPES = {
+    "recipe linear": Row(RECIPE, "crossfit", config="recipes:linear"),
+    "recipe linear x2": Row(RECIPE, "crossfit", config="recipes:recall"),
+}
 
 
 def _rows() -> Mapping[str, Row]:

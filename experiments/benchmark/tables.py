@@ -17,7 +17,7 @@ from experiments.benchmark.statistics import (
 from experiments.papers.runs import RECALLS
 from l2rm_jax.config import NEEDED_HEADS
 
-LINEAR_REFERENCES = ("cca weighted", "recipe linear")  # with a head of their own
+LINEAR_REFERENCES = ("cca weighted", "recipe linear", "recipe frozen")  # with a head of their own
 REFERENCES = ("triplet", "infonce", "infonce kept frozen", *LINEAR_REFERENCES)
 MEASURES = {"dev_rsum": "Validation rSum", "test_rsum": "Test rSum"}
 LINEAR = NEEDED_HEADS["cca"]

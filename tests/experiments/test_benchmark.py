@@ -21,6 +21,7 @@ from experiments.pages.results_page import updated
 from experiments.papers.runs import total_epochs
 from l2rm_jax.config import flat
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.models import WORDS
 from l2rm_jax.run.config_file import load_config
 from l2rm_jax.run.inputs import check_settings
 from tests.experiments.finished_runs import command, leave_run, read_csv
@@ -69,10 +70,11 @@ def test_rows_with_a_pretrained_encoder():
     frozen, trained = (
         configs[f"recipe_{name}-linear-image0.4-seed0"] for name in ("frozen", "trained")
     )
-    assert frozen.model.pretrained == ""  # the vectors of the directory
+    assert (frozen.model.text_encoder, frozen.model.pretrained) == (WORDS, "")
     assert trained.model.pretrained == str(Path("BERT").absolute())
     assert total_epochs(trained) == 3
     assert trained.optim.text_rate == 1
+    assert configs["infonce_kept_frozen-vse-image0.4-seed2"].optim.text_rate == 0
     kept, crcl, l2rm, rcsl = (
         configs[f"{name}_trained-vse-image0.8-seed2"]
         for name in ("infonce_kept", "crcl", "l2rm", "rcsl_nc")

@@ -3,21 +3,16 @@
 Rows in closed form and the recipes take a minute or two, published methods ten to fifty minutes.
 """
 
-from experiments.benchmark.rows import CLOSED_FORM, PUBLISHED, ROWS
-from experiments.benchmark.suite import Grid, Row, Suite
+from experiments.benchmark.rows import CLOSED_FORM, PUBLISHED, RECIPES, ROWS
+from experiments.benchmark.suite import Grid, Suite
 from experiments.judging.crossfit import DEV_IMAGES
 
-_RECIPE = {"method": "infonce", "model.head": "linear"}
-LINEAR = (*CLOSED_FORM, "recipe linear", "recipe linear x2")
+LINEAR = (*CLOSED_FORM, *RECIPES)
 _SEEDS = (0, 1, 2)
 
 SUITE = Suite(
     config="flickr8k",
-    rows={
-        **ROWS,
-        "recipe linear": Row(_RECIPE, "crossfit", config="recipes:linear"),
-        "recipe linear x2": Row(_RECIPE, "crossfit", config="recipes:recall"),
-    },
+    rows={**ROWS, **RECIPES},
     grids=(
         Grid(LINEAR, ("linear",), ("image",), (0.0, 0.2, 0.4, 0.6, 0.8), _SEEDS),
         Grid(PUBLISHED, ("aggregate",), ("image",), (0.4, 0.8), _SEEDS),

@@ -4,11 +4,10 @@ A run takes ten to thirty seconds on one core. Every method has its own split an
 cross-fitting; those of two networks are trained with one, too.
 """
 
-from experiments.benchmark.rows import CLOSED_FORM, DEEP, KEPT, ROWS
+from experiments.benchmark.rows import CLOSED_FORM, DEEP, KEPT, RECIPE, RECIPES, ROWS
 from experiments.benchmark.suite import Grid, Row, Suite
 from experiments.judging.crossfit import DEV_IMAGES
 
-_RECIPE = {"method": "infonce", "model.head": "linear"}
 _ONE = {
     f"{method} x1": Row({"method": method, "train.networks": 1}, "loss")
     for method in ("ncr", "bicro", "sps", "cream")
@@ -19,11 +18,10 @@ _KEPT = {
     for method in ("triplet", "rcl", "crcl")
 }
 _RECIPES = {
-    "recipe linear": Row(_RECIPE, "crossfit", config="recipes:linear"),
-    "recipe linear x2": Row(_RECIPE, "crossfit", config="recipes:recall"),
-    "recipe unjudged": Row({**_RECIPE, "train.draw": "even"}, config="recipes:linear"),
+    **RECIPES,
+    "recipe unjudged": Row({**RECIPE, "train.draw": "even"}, config="recipes:linear"),
     "recipe truth": Row(
-        {**_RECIPE, "train.draw": "even", "data.filter": "truth"}, "truth", config="recipes:linear"
+        {**RECIPE, "train.draw": "even", "data.filter": "truth"}, "truth", config="recipes:linear"
     ),
 }
 EVERY = (*CLOSED_FORM, *_RECIPES, *DEEP, *_KEPT, *_ONE)
