@@ -76,9 +76,11 @@ def endless_compilation(after: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     "method",
     [
-        "l2rm",
         "sps",  # two networks, numbers of each pair
-        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("decl", "crcl", "ncr")),
+        *(
+            pytest.param(name, marks=pytest.mark.exhaustive)
+            for name in ("l2rm", "decl", "crcl", "ncr")
+        ),
     ],
 )
 @shared_programs()
