@@ -42,7 +42,6 @@ SOME = [
 ]
 # L2RM, whose step uses the most of a head, with every head; every method with one that is cheap.
 TRACED = [cell for cell in CELLS if cell[0] == "l2rm" or cell[1] == "vse"]
-UNTRACED = [cell for cell in CELLS if cell not in TRACED]
 
 
 def shapes(tree) -> list:
@@ -54,7 +53,7 @@ def shapes(tree) -> list:
     [
         *((*cell, MAIN) for cell in TRACED),
         *(
-            pytest.param(*cell, MAIN, marks=pytest.mark.slow)
+            pytest.param(*cell, MAIN, marks=pytest.mark.exhaustive)
             for cell in CELLS
             if cell not in TRACED
         ),

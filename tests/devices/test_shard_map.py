@@ -18,27 +18,31 @@ from tests.devices.test_devices import VOCABULARY, random_batch, small_config
 STEPS, STREAMS = 4, ("matched", "mismatched")
 
 
-def train(monkeypatch, devices: int, mapped_by: list[str]):
-    """Take a step with each of these maps, on the state of the step before.
+def trainer(monkeypatch, devices: int):
+    """Return a function that takes a step with each of these maps, on the state of the step before.
 
-    Steps are those of `l2rm`, whose transport has a `while_loop`.
+    Steps are those of `l2rm`, whose transport has a `while_loop`; both are compiled once.
     """
     config = small_config("vse", mask="same_image", rho=0.5)
-    rng, replicas = np.random.default_rng(1), Replicas(jax.devices()[:devices])
+    replicas = Replicas(jax.devices()[:devices])
     method = make_method(make_model(config, VOCABULARY, AXIS), config)
-    state = metrics = None
     steps = {}
-    for name in mapped_by:
-        batch = {stream: random_batch(rng, test_devices.SIZE) for stream in STREAMS}
-        if state is None:
-            state = replicas.replicate(method.init(jax.random.key(3), batch["matched"]))
-        if name not in steps:
-            monkeypatch.setattr(parallel, "MAPPED_BY", name)
-            steps[name] = replicas.map(method.step, donate=True)
-        shards = {stream: replicas.shard(rows) for stream, rows in batch.items()}
-        state, metrics = steps[name](state, shards)
-    host = replicas.unreplicate(state.replace(key=jax.random.key_data(state.key)))
-    return jax.device_get(host), jax.device_get(replicas.unreplicate(metrics))
+    for name in ("pmap", "shard_map"):
+        monkeypatch.setattr(parallel, "MAPPED_BY", name)
+        steps[name] = replicas.map(method.step, donate=True)
+
+    def train(mapped_by: list[str]):
+        rng, state, metrics = np.random.default_rng(1), None, None
+        for name in mapped_by:
+            batch = {stream: random_batch(rng, test_devices.SIZE) for stream in STREAMS}
+            if state is None:
+                state = replicas.replicate(method.init(jax.random.key(3), batch["matched"]))
+            shards = {stream: replicas.shard(rows) for stream, rows in batch.items()}
+            state, metrics = steps[name](state, shards)
+        host = replicas.unreplicate(state.replace(key=jax.random.key_data(state.key)))
+        return jax.device_get(host), jax.device_get(replicas.unreplicate(metrics))
+
+    return train
 
 
 def assert_same_bits(found, expected):
@@ -54,12 +58,13 @@ def assert_same_bits(found, expected):
 )
 def test_steps_are_bit_equal_and_either_continues_the_other(monkeypatch, devices):
     """Also half of the steps with one map and half with the other, which is a resumed run."""
-    expected = train(monkeypatch, devices, ["pmap"] * STEPS)
+    train = trainer(monkeypatch, devices)
+    expected = train(["pmap"] * STEPS)
     assert expected[1]["transport_iterations"] > 1
-    assert_same_bits(train(monkeypatch, devices, ["shard_map"] * STEPS), expected)
+    assert_same_bits(train(["shard_map"] * STEPS), expected)
     for first, second in (("pmap", "shard_map"), ("shard_map", "pmap")):
         names = [first] * (STEPS // 2) + [second] * (STEPS // 2)
-        assert_same_bits(train(monkeypatch, devices, names), expected)
+        assert_same_bits(train(names), expected)
 
 
 @pytest.mark.slow
@@ -79,8 +84,8 @@ def check_on_eight() -> None:
     assert len(jax.devices()) == 8
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(test_devices, "SIZE", 24)
-        expected = train(patch, 8, ["pmap"] * STEPS)
-        assert_same_bits(train(patch, 8, ["shard_map"] * STEPS), expected)
+        train = trainer(patch, 8)
+        assert_same_bits(train(["shard_map"] * STEPS), train(["pmap"] * STEPS))
 
 
 def test_local_maps_agree(monkeypatch):

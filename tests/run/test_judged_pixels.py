@@ -48,7 +48,7 @@ def judged(tmp_path_factory):
         "data__filter_value": 0.01,
         "judgement__detector": "infonce-vse",
         "judgement__folds": FOLDS,
-        "train__batch_size": 12,
+        "train__batch_size": 24,
         "train__warmup_epochs": 0,
         "train__epochs": 1,
     }
@@ -71,7 +71,7 @@ def test_a_trained_detector_reads_pictures(judged):
         assert config.model.image_encoder == "clip" and config.data.filter_scores == str(scores)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @shared_programs()
 def test_an_audit_trains_models_on_pictures(judged, tmp_path):
     workdir, _ = judged

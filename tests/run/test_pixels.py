@@ -184,7 +184,7 @@ def test_judged_images_are_the_vectors_of_the_pretrained_encoder(tmp_path):
     assert sorted(judged) == ["judged_captions", "judged_images"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_linear_head_is_fitted_to_vectors_of_pictures(tmp_path, few_draws):
     fields = {f"model__{side}_states": "vector" for side in ("text", "image")}
     fields["judgement__folds"] = 3
@@ -223,7 +223,7 @@ def test_without_a_projection_a_run_starts_at_the_cosines_of_the_model(tmp_path)
 @pytest.mark.parametrize(
     ("kind", "method", "size", "expected"),
     [
-        ("clip", "infonce", 0, {"log_scale": 3.0444489}),
+        pytest.param("clip", "infonce", 0, {"log_scale": 3.0444489}, marks=pytest.mark.exhaustive),
         ("clip", "infonce", 8, {"log_scale": math.log(10)}),
         ("siglip", "sigmoid", 0, {"log_scale": 0.38524902, "bias": -0.02934289}),
         pytest.param(

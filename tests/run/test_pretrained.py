@@ -66,7 +66,7 @@ def states_of(pretrained, captions, vector):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("states", ["all", "vector"])
+@pytest.mark.parametrize("states", ["all", pytest.param("vector", marks=pytest.mark.exhaustive)])
 def test_a_frozen_base_equals_imported_features(tmp_path, states):
     """Train with the frozen BERT on text, and on the states of the same BERT as caption vectors."""
     write_scenes(tmp_path / "texts")

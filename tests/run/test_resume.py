@@ -166,7 +166,7 @@ def test_a_stopped_run_continues_with_the_threshold_of_naaf(tmp_path, monkeypatc
     assert_same(workdir, trace, results, whole)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @shared_programs()
 def test_a_run_that_is_stopped_under_one_map_continues_under_the_other(tmp_path, monkeypatch):
     """The whole run is mapped by `pmap`; the states after each step have the same bytes."""
