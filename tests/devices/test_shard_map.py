@@ -21,7 +21,7 @@ STEPS, STREAMS = 4, ("matched", "mismatched")
 def trainer(monkeypatch, devices: int):
     """Return a function that takes a step with each of these maps, on the state of the step before.
 
-    Steps are those of `l2rm`, whose transport has a `while_loop`; both are compiled once.
+    Steps are those of `l2rm`, whose transport has a `while_loop`. Each map is compiled once.
     """
     config = small_config("vse", mask="same_image", rho=0.5)
     replicas = Replicas(jax.devices()[:devices])
