@@ -34,8 +34,7 @@ BEGAN = pytest.StashKey[float]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Simulate several devices, and share compiled programs between tests and workers."""
-    devices = "8" if config.option.markexpr == "exhaustive" else "4"
-    jax.config.update("jax_num_cpu_devices", int(os.environ.get("JAX_NUM_CPU_DEVICES", devices)))
+    jax.config.update("jax_num_cpu_devices", int(os.environ.get("JAX_NUM_CPU_DEVICES", "4")))
     # Arrays of different ranks or types are brought together by name, never by guess.
     jax.config.update("jax_numpy_rank_promotion", "raise")
     jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -71,7 +70,7 @@ def pytest_runtest_protocol(item: pytest.Item):
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     """In continuous integration, fail a test of the default suite that takes too long."""
     report = yield
-    is_marked = any(item.get_closest_marker(name) for name in ("slow", "exhaustive", "weights"))
+    is_marked = any(item.get_closest_marker(name) for name in ("slow", "weights"))
     if call.when == "teardown" and report.passed and "CI" in os.environ and not is_marked:
         seconds = cpu_seconds() - item.stash[BEGAN]
         if seconds > (most := most_seconds()):

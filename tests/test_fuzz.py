@@ -1,7 +1,7 @@
 """Any content of a file or a flag is read, or refused with an error of this library.
 
 Every reader gets damaged copies of valid files, made by the seeded `MUTATIONS`. Hypothesis searches
-captions and config fields. `-m exhaustive` tries ten thousand damaged files.
+captions and config fields.
 """
 
 import resource
@@ -207,16 +207,14 @@ def test_damaged_files_are_read_or_refused(name, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-@pytest.mark.exhaustive
-def test_ten_thousand_damaged_files(tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_more_damaged_files_do_not_fill_the_memory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    before, each = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, -(-10_000 // len(READERS))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for name in READERS:
-        counts = fuzz(name, tmp_path / name.replace(" ", "_"), inputs=each, seed=1)
-        print(f"{name}: {each} inputs, {counts['read']} read, {counts['refused']} refused")
-        assert counts["refused"] > each // 10
+        counts = fuzz(name, tmp_path / name.replace(" ", "_"), inputs=60, seed=1)
+        assert counts["refused"] > 6, name
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    print(f"memory grew by {grown >> 10} MiB")
     assert grown << 10 < MEMORY_BYTES
 
 
@@ -289,27 +287,15 @@ def read_overrides(file: Path, overrides: list[tuple[str, str]]) -> None:
     read_data(config, None)
 
 
-def try_overrides(file: Path, examples: int, counts: Counter) -> None:
-    @settings(max_examples=examples, deadline=None, database=None, derandomize=True)
+def test_overrides_are_taken_or_refused(tmp_path):
+    file, counts = tmp_path / "tiny.py", Counter()
+    file.write_text(TINY)
+    read_overrides(file, [])
+
+    @settings(max_examples=100, deadline=None, database=None, derandomize=True)
     @given(st.lists(st.one_of(OVERRIDES, OVERRIDES, OVERRIDES, UNKNOWN), min_size=1, max_size=3))
     def attempt(overrides):
         counts[outcome(partial(read_overrides, file, overrides))] += 1
 
     attempt()
-
-
-def test_overrides_are_taken_or_refused(tmp_path):
-    (tmp_path / "tiny.py").write_text(TINY)
-    read_overrides(tmp_path / "tiny.py", [])
-    counts = Counter()
-    try_overrides(tmp_path / "tiny.py", 100, counts)
     assert min(counts["read"], counts["refused"]) > 0
-
-
-@pytest.mark.exhaustive
-def test_a_thousand_overrides(tmp_path):
-    (tmp_path / "tiny.py").write_text(TINY)
-    read_overrides(tmp_path / "tiny.py", [])
-    counts = Counter()
-    try_overrides(tmp_path / "tiny.py", 1000, counts)
-    print(f"overrides: {counts['read']} read, {counts['refused']} refused")

@@ -1,12 +1,9 @@
 """One device and several devices compute the same results."""
 
-import itertools
 from types import SimpleNamespace
-from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import optax
 import pytest
 
 from l2rm_jax import config as defaults
@@ -14,9 +11,9 @@ from l2rm_jax.data.batches import Batch
 from l2rm_jax.devices.hosts import Share, require_shared_directory
 from l2rm_jax.devices.parallel import AXIS, Replicas
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.methods import EpochPlan, make_method
+from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model
-from tests import grid, tiny
+from tests import tiny
 
 WARMUP = {"warmup": True}
 SIZE, REGIONS, FEATURES, WORDS, VOCABULARY = 20, 5, 7, 9, 30
@@ -65,7 +62,6 @@ def report(config, devices: int, streams: list[dict]) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("head", "settings"),
     [
-        pytest.param("sgr", {}, marks=pytest.mark.exhaustive),
         ("saf", {"queue_length": 2 * SIZE, "mask": "same_image", "rho": 0.5}),
         ("vse", WARMUP),
     ],
@@ -111,119 +107,6 @@ def test_augmented_steps_do_not_depend_on_the_device_count():
     for name in ("loss", "grad_norm"):
         np.testing.assert_allclose(four[name], one[name], rtol=1e-4, err_msg=name)
     assert len(np.unique(one["loss"])) == 4 and (one["grad_norm"] > 0).all()
-
-
-# Every method with every head: `pytest -m exhaustive tests/devices/test_devices.py`. In float64,
-# because in float32 Adam divides some gradients that are pure rounding by their own size.
-
-
-class Course(NamedTuple):
-    """Metrics of each of ten steps, the state after them, and the plan of the next epoch."""
-
-    metrics: list[dict[str, float]]
-    state: Any
-    plan: EpochPlan
-
-
-def in_float64(tree):
-    def widen(x):
-        return np.asarray(x, np.float64) if x.dtype == np.float32 else x
-
-    return jax.tree.map(widen, tree)
-
-
-def course(method: str, head: str, devices: int) -> Course:
-    """Train ten steps, the first two of them warm-up, with dropout."""
-    config = grid.tiny_config(method, head)
-    config.optim.learning_rate = 2e-4  # the published one
-    cell = grid.make_cell(config)
-    replicas = Replicas(jax.devices()[:devices])
-    mapped = make_method(make_model(config, grid.VOCABULARY, AXIS), config)
-    step = replicas.map(mapped.step)
-    state = replicas.replicate(in_float64(grid.start(cell.method, jax.random.key(0), cell.sample)))
-    batches = itertools.chain.from_iterable(
-        grid.batches(cell, epoch) for epoch in itertools.count(grid.MAIN)
-    )
-    warmup = itertools.islice(grid.batches(cell, grid.WARMUP), 2)
-    metrics = []
-    for batch in itertools.islice(itertools.chain(warmup, batches), 10):
-        shards = {name: replicas.shard(in_float64(each)) for name, each in batch.items()}
-        state, values = step(state, shards)
-        metrics.append({name: float(x) for name, x in replicas.unreplicate(values).items()})
-
-    def score_pairs(score):
-        mapped_score, parts, rows = replicas.map(score), [], []
-        for each in grid.stream({"all": np.arange(len(grid.pairs()))}, epoch=0):
-            batch = replicas.shard(in_float64(each["all"]))
-            parts.append(replicas.unreplicate(mapped_score(state, batch)))
-            rows.append(each["all"].pair_index)
-        order = np.argsort(np.concatenate(rows))
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *parts)
-
-    plan = mapped.plan(score_pairs, grid.pairs(), grid.MAIN)
-    return Course(metrics, jax.device_get(replicas.unreplicate(state.replace(key=()))), plan)
-
-
-def leaves(tree) -> list[tuple[str, np.ndarray]]:
-    return [(jax.tree_util.keystr(path), x) for path, x in jax.tree.leaves_with_path(tree)]
-
-
-def moments(state) -> tuple[Any, Any]:
-    """Adam's running means of the gradients and of their squares, trees like the parameters."""
-    [adam] = [part for part in jax.tree.leaves(state.opt_state, is_adam) if is_adam(part)]
-    return adam.mu, adam.nu
-
-
-def is_adam(part) -> bool:
-    return isinstance(part, optax.ScaleByAdamState)
-
-
-def check_states(found, expected) -> None:
-    """Compare parameters, gradients and batch statistics.
-
-    Parameters that do not affect the loss (a bias before a normalisation) are left out: their
-    gradients are rounding, which Adam scales up to steps of normal size.
-    """
-    gradients, squares = moments(expected)
-    largest = max(np.sqrt(x).max() for x in jax.tree.leaves(squares))
-    seen = jax.tree.map(lambda square: np.sqrt(square) > 1e-9 * largest, squares)
-    pairs = zip(leaves(found.params), leaves(expected.params), jax.tree.leaves(seen), strict=True)
-    for (name, x), (_, y), where in pairs:
-        np.testing.assert_allclose(x[where], y[where], rtol=1e-6, atol=1e-9, err_msg=name)
-    assert np.mean(np.concatenate([np.ravel(x) for x in jax.tree.leaves(seen)])) > 0.3
-    pairs = zip(leaves(moments(found)[0]), leaves(gradients), strict=True)
-    for (name, x), (_, y) in pairs:
-        np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-9 * largest, err_msg=name)
-    for (name, x), (_, y) in zip(
-        leaves(found.batch_stats), leaves(expected.batch_stats), strict=True
-    ):
-        np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12, err_msg=name)
-
-
-def check_plans(found: EpochPlan, expected: EpochPlan) -> None:
-    """Compare the split of the mixture and the pseudo-pairs."""
-    assert found.report == pytest.approx(expected.report, rel=1e-6)
-    assert found.streams.keys() == expected.streams.keys()
-    for name, rows in expected.streams.items():
-        np.testing.assert_array_equal(found.streams[name], rows, err_msg=name)
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("method", "head"), grid.CELLS)
-def test_ten_steps_on_one_two_four_and_eight_devices(method, head):
-    assert len(jax.devices()) >= 8, "as `-m exhaustive` alone simulates them"
-    jax.clear_caches()  # live programs of forty cells exhaust the memory maps of a process
-    with jax.enable_x64(True):
-        one = course(method, head, 1)
-        assert len(one.metrics) == 10
-        for devices in (2, 4, 8):
-            found = course(method, head, devices)
-            for at, (values, expected) in enumerate(zip(found.metrics, one.metrics, strict=True)):
-                where = f"step {at + 1} on {devices} devices"
-                assert values == pytest.approx(expected, rel=1e-9, abs=1e-12), where
-            check_states(found.state, one.state)
-            check_plans(found.plan, one.plan)
 
 
 def test_a_batch_that_does_not_divide_is_refused():

@@ -18,8 +18,6 @@ import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax.devices.parallel import Replicas
-from l2rm_jax.evaluate import evaluate_runs
-from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.train import train
@@ -131,28 +129,16 @@ def check_parameters(workdir: Path, expected) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("killed", "head", "method"),
-    [
-        (1, "vse", "l2rm"),
-        pytest.param(0, "saf", "l2rm", marks=pytest.mark.exhaustive),
-        pytest.param(1, "vse", "ncr", marks=pytest.mark.exhaustive),
-    ],
-)
-def test_two_hosts_train_as_one_even_after_a_crash(tmp_path, killed, head, method):
+def test_two_hosts_train_as_one_even_after_a_crash(tmp_path):
     """Kill a host after the warm-up: the other stops. Start both again and send SIGTERM to one:
     both stop. Start both once more: they end with the results of an undisturbed run."""
     workdir, alone = tmp_path / "hosts", tmp_path / "alone"
-    changes = TINY | {
-        "model.head": head,
-        "method": method,
-    }  # vse compiles in a fraction of the time
+    changes = TINY | {"model.head": "vse"}  # compiles in a fraction of the time
     with two_hosts(tmp_path, *make_flags(workdir, changes)) as hosts:
         hosts.wait_for(workdir / "checkpoints" / "latest" / "2")
-        hosts.processes[killed].kill()
-        other = 1 - killed
-        assert hosts.processes[other].wait(timeout=60) != 0
-        assert re.search(f"host {other} stops|another task died", hosts.output(other))
+        hosts.processes[1].kill()
+        assert hosts.processes[0].wait(timeout=60) != 0
+        assert re.search("host 0 stops|another task died", hosts.output(0))
     with two_hosts(tmp_path, *make_flags(workdir, changes)) as hosts:
         hosts.wait_for_output("training in")
         hosts.processes[0].send_signal(signal.SIGTERM)
@@ -176,24 +162,6 @@ def test_two_hosts_train_as_one_even_after_a_crash(tmp_path, killed, head, metho
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("detector", ["linear", "infonce-vse"])
-def test_two_hosts_share_a_judgement(tmp_path, detector):
-    """Host 0 writes it; every host reads it and makes the same plan, or it would be refused."""
-    changes = TINY | {"method": "infonce", "model.head": "vse", "train.draw": "posterior"}
-    changes |= {"judgement.folds": 3, "judgement.detector": detector, "train.warmup_epochs": 0}
-    changes |= {"data.scenes_train": 60}
-    with two_hosts(tmp_path, *make_flags(tmp_path / "run", changes)) as hosts:
-        hosts.finish()
-    assert "fit no better than random" in hosts.output(0)
-    assert "fit no better" not in hosts.output(1)
-    config = with_changes(defaults.get_config("quick"), changes)
-    train(config, tmp_path / "alone", Replicas(jax.devices()[:4]))
-    one, other = (np.load(tmp_path / name / "judgement.npz") for name in ("run", "alone"))
-    np.testing.assert_allclose(one["posterior"], other["posterior"], atol=1e-3)
-
-
-@pytest.mark.slow
 def test_hosts_that_differ_are_refused(tmp_path):
     """They stop before they write anything; otherwise each would wait for the other for ever."""
     flags = make_flags(tmp_path / "run", TINY)
@@ -202,21 +170,3 @@ def test_hosts_that_differ_are_refused(tmp_path):
             assert process.wait(timeout=120) == 1
             assert "config and training pairs: not the same on all hosts" in hosts.output(host)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_two_hosts_evaluate_as_one(tmp_path):
-    """Score all pairs, and with two stages only the pairs that one run proposes to the other."""
-    workdirs = {head: tmp_path / head for head in ("saf", "vse")}
-    for head, workdir in workdirs.items():
-        changes = {"method": "infonce", "model.head": head, "data.scenes_test": 5}
-        config = with_changes(
-            defaults.get_config("quick"), TINY | changes | {"train.warmup_epochs": 0}
-        )
-        train(config, workdir, Replicas(jax.devices()[:4]))
-    flags = [f"--workdir={workdirs['saf']}", f"--proposer={workdirs['vse']}"]
-    with two_hosts(tmp_path, "evaluate", *flags, "--candidates=2", "--candidates=0") as hosts:
-        hosts.finish()
-        expected = recall_table(evaluate_runs([workdirs["saf"]], {}, workdirs["vse"], [2, 0]))
-        assert expected in hosts.output(0) and "rSum" not in hosts.output(1)

@@ -344,7 +344,7 @@ def test_tables_from_kept_rows(finished, monkeypatch):
         updated(mark.replace(test.title, "Nothing"), Path("page.md"))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_real_run(tmp_path, monkeypatch):
     sizes = {"data.scenes_train": 40, "data.scenes_dev": 10, "data.scenes_test": 10}
     small = Suite(

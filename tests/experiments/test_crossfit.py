@@ -128,12 +128,3 @@ def test_calibration_error_equals_a_loop():
         inside = (posterior >= low) & ((posterior < high) | (number == 14))
         total += abs(posterior[inside].sum() - matched[inside].sum())
     assert crossfit.calibration_error(posterior, matched) == pytest.approx(total / 200)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("protocol, precision", [("image", 0.9), ("caption", 0.88)])
-def test_real_data(flickr8k, protocol, precision):
-    config = crossfit.make_config(flickr8k, 2000, protocol, 0.4, 3)
-    result = crossfit.measure(config, crossfit.load_train(config), crossfit.judge_out_of_fold)
-    assert result["precision"] > precision and abs(result["rate"] - 0.4) < 0.03
-    assert result["ece"] < 0.03

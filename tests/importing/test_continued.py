@@ -82,10 +82,11 @@ class Killed(BaseException):
     """Ends an import as a signal would, at a place that a test chooses."""
 
 
-def check_kills(tmp_path: Path, source: Path, kills: int, seed: int) -> None:
+@pytest.mark.slow
+def test_two_kills(tmp_path, source):
     """Kill a process of its own at random moments; the result equals an undisturbed one's."""
     import_data(request(tmp_path / "whole", source))
-    rng, out, killed = random.Random(seed), tmp_path / "out", 0
+    rng, out, killed, kills = random.Random(0), tmp_path / "out", 0, 2
     names = {"root": str(ROOT), "out": str(out), "source": str(source), "small": SMALL}
     for attempt in range(kills + 1):
         process = subprocess.Popen(
@@ -107,16 +108,6 @@ def check_kills(tmp_path: Path, source: Path, kills: int, seed: int) -> None:
         process.stdout.close()
     assert files(out) == files(tmp_path / "whole") and killed
     assert not (tmp_path / "out.partial").exists()
-
-
-@pytest.mark.slow
-def test_two_kills(tmp_path, source):
-    check_kills(tmp_path, source, kills=2, seed=0)
-
-
-@pytest.mark.exhaustive
-def test_ten_kills(tmp_path, source):
-    check_kills(tmp_path, source, kills=10, seed=1)
 
 
 STEPS = [

@@ -163,22 +163,6 @@ def test_stopped_in_a_fold_and_without_the_truth_it_gives_the_same_bits(
     assert [said.count(f"fold {fold} of 3: infonce-linear on") for fold in (1, 2, 3)] == [0, 1, 1]
 
 
-@pytest.mark.exhaustive
-def test_a_run_that_is_stopped_in_a_later_judgement_continues(whole, config, devices, tmp_path):
-    """Its newest checkpoint is that of the end of the first epoch."""
-    newest = max(map(int, os.listdir(whole / "checkpoints/latest")))
-    lost = (f"checkpoints/latest/{newest}", "judgement-1.npz", "crossfit/fold-1/results.json")
-    workdir = copy_without(whole, tmp_path / "run", *lost)
-    where = "stopped at judging, fold 2 of 3, the test; saved"
-    with pytest.MonkeyPatch.context() as patch:
-        stopping(patch, "score_test")
-        with pytest.raises(StoppedError, match=rf"^{where}. Continue: l2rm --workdir=\S*/run$"):
-            train(config, workdir, devices)
-    train(config, workdir, devices)
-    assert judgement(workdir, 1) == judgement(whole, 1)
-    assert records(workdir) == records(whole)
-
-
 @pytest.mark.slow
 def test_heads_without_vectors_are_scored_in_blocks(whole, config, data, devices, monkeypatch):
     """Vectors and blocks of similarities give the same evidence."""

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from l2rm_jax.audit import command
 from l2rm_jax.run.config_file import read_config
 from l2rm_jax.run.fold_runs import FOLD_DIRECTORY, SCORES_FILE
 from tests.run.pixel_runs import clip_config, open_model
@@ -69,20 +68,3 @@ def test_a_trained_detector_reads_pictures(judged):
         config = read_config(workdir / FOLD_DIRECTORY.format(fold))
         scores = workdir / FOLD_DIRECTORY.format(fold) / SCORES_FILE
         assert config.model.image_encoder == "clip" and config.data.filter_scores == str(scores)
-
-
-@pytest.mark.exhaustive
-@shared_programs()
-def test_an_audit_trains_models_on_pictures(judged, tmp_path):
-    workdir, _ = judged
-    copy = shutil.copytree(workdir, tmp_path / "run")
-    for judged in copy.glob("judgement*.npz"):
-        judged.unlink()  # so that the audit judges
-    shutil.rmtree(copy / "crossfit")
-    audit = command.audit_run(copy, tmp_path / "audit")
-    assert audit.judgement.made.detector == "infonce-vse"
-    scores = np.load(tmp_path / "audit/scores.npy")
-    assert len(scores) == 5 * SIZES["train"] and ((scores >= 0) & (scores <= 1)).all()
-    assert "infonce-vse" in (tmp_path / "audit/report.md").read_text()
-    # Its doubted pairs can be left out of a run on the same pictures.
-    assert command._can_train(audit.inputs, np.arange(len(scores)) > 10)

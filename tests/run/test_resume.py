@@ -4,8 +4,6 @@ On one CPU device, states and results are equal bit for bit.
 """
 
 import contextlib
-import itertools
-import json
 import os
 import signal
 import threading
@@ -13,20 +11,16 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import jax
-import numpy as np
 import pytest
 
-from l2rm_jax.devices import parallel
 from l2rm_jax.errors import StoppedError
 from l2rm_jax.models import naaf_threshold
 from l2rm_jax.run.config_file import read_config
 from l2rm_jax.run.run import Run
 from l2rm_jax.run.stop_signal import SIGNALS
 from tests.run.tiny_runs import (
-    MOMENTS,
     Process,
     assert_same,
-    best,
     records,
     run,
     run_whole,
@@ -73,20 +67,10 @@ def endless_compilation(after: int) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "method",
-    [
-        "sps",  # two networks, numbers of each pair
-        *(
-            pytest.param(name, marks=pytest.mark.exhaustive)
-            for name in ("l2rm", "decl", "crcl", "ncr")
-        ),
-    ],
-)
 @shared_programs()
-def test_a_killed_run_continues_to_the_same_numbers(tmp_path, method):
-    """Send SIGKILL during a save in an epoch after the warm-up."""
-    fields = {"method": method, "warmup_epochs": 0, "epochs": 2}
+def test_a_killed_run_continues_to_the_same_numbers(tmp_path):
+    """Send SIGKILL during a save; the method has two networks and numbers of each pair."""
+    fields = {"method": "sps", "warmup_epochs": 0, "epochs": 2}
     whole = run_whole(tmp_path, **fields)
     workdir, trace = tmp_path / "killed", tmp_path / "killed.trace"
     process = Process(workdir, trace, **fields)
@@ -166,23 +150,6 @@ def test_a_stopped_run_continues_with_the_threshold_of_naaf(tmp_path, monkeypatc
     assert_same(workdir, trace, results, whole)
 
 
-@pytest.mark.exhaustive
-@shared_programs()
-def test_a_run_that_is_stopped_under_one_map_continues_under_the_other(tmp_path, monkeypatch):
-    """The whole run is mapped by `pmap`; the states after each step have the same bytes."""
-    fields = {"warmup_epochs": 0, "epochs": 2}
-    whole = run_whole(tmp_path, **fields)
-    for before, after in (("pmap", "shard_map"), ("shard_map", "pmap")):
-        workdir, trace = tmp_path / before, tmp_path / f"{before}.trace"
-        with traced(trace):
-            monkeypatch.setattr(parallel, "MAPPED_BY", before)
-            with asked_to_stop(signal.SIGTERM, "validate"), pytest.raises(StoppedError):
-                run(workdir, **fields)
-            monkeypatch.setattr(parallel, "MAPPED_BY", after)
-            results = run(workdir, **fields)
-        assert_same(workdir, trace, results, whole)
-
-
 def test_of_epochs_with_equal_recalls_the_latest_is_the_best():
     saved = []
     run = SimpleNamespace(
@@ -227,57 +194,3 @@ def test_sigterm_ends_the_wait_for_a_compilation(whole_of_several_lengths, tmp_p
         results = run(workdir, **fields)
     assert f"resumed {len(taken)}" in trace.read_text().splitlines()
     assert_same(workdir, trace, results, whole)
-
-
-@pytest.mark.exhaustive
-def test_twenty_random_kills(tmp_path):
-    """Send 20 SIGKILL and 5 SIGTERM at random moments; takes about ten minutes.
-
-    Prints for each: signal, moment, delay in seconds, resumed step, whether the states are equal.
-    """
-    fields = {"head": "saf", "epochs": 6}
-    whole = tmp_path / "whole"
-    process = Process(whole, tmp_path / "trace", **fields)
-    status, output, _ = process.end()
-    assert status == 0, output[-2000:]
-    expected = states(tmp_path / "trace")
-    random, log, number, waits = np.random.default_rng(), [], itertools.count(), []
-    entropy = random.bit_generator.seed_seq.entropy
-    while len(log) < 25:
-        workdir = tmp_path / f"run {next(number)}"
-        trace = workdir.with_suffix(".trace")
-        description = None
-        while not (workdir / "results.json").exists():
-            process = Process(workdir, trace, **fields)
-            if len(log) < 25:
-                number_of_signal = signal.SIGTERM if len(log) % 5 == 4 else signal.SIGKILL
-                moment = MOMENTS[len(log) % len(MOMENTS)]
-                delay = float(random.exponential(0.05))
-                process.send(
-                    number_of_signal, moment, times=int(random.integers(1, 4)), delay=delay
-                )
-            status, output, waited = process.end()
-            steps = [line.split() for line in process.lines() if line.startswith("state ")]
-            if description is not None:
-                [resumed] = [line for line in process.lines() if line.startswith("resumed ")]
-                same = all(expected[int(step)] == int(crc) for _, step, crc in steps)
-                verdict = "equal" if same else "DIFFER"
-                resumed = resumed.replace(" ", " at ")
-                log.append(f"{description}: {resumed}, {len(steps)} steps {verdict}")
-                description = None
-            if status == 0:
-                break
-            assert status in (-signal.SIGKILL, 143), output[-2000:]
-            if status == 143:
-                waits.append(waited)
-                assert "Continue: l2rm --workdir=" in output.splitlines()[-1]
-            step = max((int(line[1]) for line in steps), default=0)
-            name = signal.Signals(number_of_signal).name
-            description = f"{name} at a {moment} + {delay:.3f} s, after step {step}"
-        assert states(trace) == expected
-        assert records(workdir) == records(whole)
-        assert best(workdir) == best(whole)
-        results = [json.loads((run / "results.json").read_text()) for run in (workdir, whole)]
-        assert results[0]["test"] == results[1]["test"]
-    print(f"\nseed {entropy}; SIGTERM took {max(waits, default=0):.1f} s at most", *log, sep="\n")
-    assert max(waits, default=0) < 30 and not any("DIFFER" in line for line in log)

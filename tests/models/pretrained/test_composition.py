@@ -68,10 +68,9 @@ def test_a_step_keeps_the_shapes(method, head, text_rate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("states", ["all", pytest.param("vector", marks=pytest.mark.exhaustive)])
-def test_one_device_and_four_drop_the_same_units(states):
+def test_one_device_and_four_drop_the_same_units():
     """With dropout of the base, the loss and the gradient do not depend on the devices."""
-    config = config_of("infonce", "vse", text_states=states, base_dropout=0.3)
+    config = config_of("infonce", "vse", base_dropout=0.3)
     cell = make_cell(config)
     batch = small_ids(next(batches(cell, MAIN)))
     state = grid.start(cell.method, jax.random.key(0), cell.sample)
@@ -84,7 +83,7 @@ def test_one_device_and_four_drop_the_same_units(states):
         assert (after.params["text_base"]["words"][0] != state.params["text_base"]["words"]).any()
         found[devices] = {name: float(x[0]) for name, x in values.items()}
     assert found[4] == pytest.approx(found[1], rel=1e-5)
-    silent = make_cell(config_of("infonce", "vse", text_states=states, base_dropout=0.0)).method
+    silent = make_cell(config_of("infonce", "vse", base_dropout=0.0)).method
     _, values = jax.jit(silent.step)(state, batch)
     assert float(values["loss"]) != pytest.approx(found[1]["loss"], rel=1e-3)
 
