@@ -1,20 +1,18 @@
-"""The page of the data formats: its code is run, and what it writes is read."""
+"""Page of the data formats: its code writes a data set that its first command reads."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 
 from l2rm_jax import data, main
-from tests.page_commands import commands
-from tests.test_pages import FENCE
+from tests.test_pages import blocks, commands
 
 PAGE = Path(data.__file__).with_name("README.md")
 
 
 def test_what_the_python_code_writes_is_read_by_the_first_command(tmp_path, monkeypatch, capsys):
-    blocks = FENCE.findall(PAGE.read_text())
-    [code] = [text for _, language, text in blocks if language == "python"]
-    check, *_ = [text for _, language, text in blocks if language == "bash"]
+    [code], [check, *_] = blocks(PAGE, "python"), blocks(PAGE, "bash")
     monkeypatch.chdir(tmp_path)
     Path("DIR").mkdir()
     rng = np.random.default_rng(0)
@@ -30,5 +28,4 @@ def test_what_the_python_code_writes_is_read_by_the_first_command(tmp_path, monk
     [[program, *words]] = commands(check)
     assert program == "l2rm"
     main.main([*words, "--config.data.min_count=1", "--config.train.batch_size=8"])
-    expected = "train: 8 images of 3 regions x 5 features, 16 captions, 2 an image"
-    assert expected in capsys.readouterr().out
+    assert {"8", "3", "5", "16", "2"} <= set(re.findall(r"\d+", capsys.readouterr().out))

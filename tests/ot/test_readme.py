@@ -1,4 +1,4 @@
-"""The example of the solver's page runs and prints what the page shows."""
+"""Example of the solver page: it prints the output that the page shows."""
 
 import re
 from pathlib import Path

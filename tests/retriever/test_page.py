@@ -1,7 +1,8 @@
-"""Every block of the page, run in its order in a directory with such runs."""
+"""Blocks of the retriever's page, run in their order in a directory with such runs."""
 
 import re
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,7 @@ def test_the_blocks_of_the_page_run(tmp_path, monkeypatch, capsys):
     blocks = BLOCKS.findall(PAGE.read_text())
     assert len(blocks) >= 7
     for language, code in blocks:
-        needed = [extra for extra in EXTRAS if f"import {extra}" in code]
-        if needed and not has(needed[0]):
+        if any(f"import {name}" in code and find_spec(name) is None for name in EXTRAS):
             continue
         if language == "bash":
             run_commands(code)
@@ -56,11 +56,3 @@ def test_other_tools_find_the_same(library, tmp_path, capsys):
     exec("import numpy as np\n" + code, names)
     rows = names["found"].keys if library == "usearch" else names["rows"][0]
     assert list(rows) == retriever.search(captions, gallery, 3).rows[0].tolist()
-
-
-def has(library: str) -> bool:
-    try:
-        __import__(library)
-    except ImportError:
-        return False
-    return True
