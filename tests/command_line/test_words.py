@@ -1,4 +1,4 @@
-"""A command line split into the mode and the flags."""
+"""Command lines, split into the mode and the flags."""
 
 import pytest
 
@@ -24,20 +24,20 @@ def test_words_are_split(line, mode, flags):
 
 
 @pytest.mark.parametrize(
-    ("line", "message", "hint"),
+    ("line", "named", "hint"),
     [
-        ("config.seed=3", "config.seed=3: not a flag", "--config.seed=3"),
-        ("check seed=3", "seed=3: not a flag", "--config.seed=3"),
-        ("--workdir=a check", "check: not a flag, expected --NAME=VALUE", "l2rm check --help"),
-        ("train a", "a: not a flag", "l2rm train --help"),
-        ("--seed=1 --", "--: not a flag", "l2rm --help"),
-        ("--mode", "--mode: found no value, expected a mode", "l2rm --help"),
-        ("check --mode=", "--mode: found no value, expected a mode", "l2rm --help"),
-        ("train --mode=check", "--mode=check: found after the mode train", "l2rm check"),
+        ("config.seed=3", "config.seed=3", "--config.seed=3"),
+        ("check seed=3", "seed=3", "--config.seed=3"),
+        ("--workdir=a check", "check", "l2rm check --help"),
+        ("train a", "a", "l2rm train --help"),
+        ("--seed=1 --", "--", "l2rm --help"),
+        ("--mode", "--mode", "l2rm --help"),
+        ("check --mode=", "--mode", "l2rm --help"),
+        ("train --mode=check", "--mode=check", "l2rm check"),
     ],
 )
-def test_other_words_are_refused(line, message, hint):
-    with pytest.raises(ConfigError, match=message) as caught:
+def test_other_words_are_refused(line, named, hint):
+    with pytest.raises(ConfigError, match=f"^{named}: ") as caught:
         split_words(line.split())
     assert caught.value.hint == hint
 
