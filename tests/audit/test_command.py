@@ -1,4 +1,4 @@
-"""`l2rm audit`: where it reads and writes, how it goes on, what it says, its exit status."""
+"""`l2rm audit`: the files that it reads and writes, how it resumes, its exit status."""
 
 import json
 
@@ -15,6 +15,7 @@ from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
 from l2rm_jax.executors import HERE
 from l2rm_jax.judging import read_judgement
+from l2rm_jax.judging.verdict import verdict
 from l2rm_jax.run.inputs import check_train_size, read_data
 from l2rm_jax.train import train
 from tests.audit.made import IMAGES, PAIRS, make_audit, make_judgement
@@ -25,7 +26,7 @@ TEXTS = [f"caption {row}" for row in range(PAIRS)]
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
-    """A directory of training pairs; the audit itself is replaced by one made by hand."""
+    """Directory of training pairs; the audit itself is replaced by one made by hand."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     (tmp_path / "data").mkdir()
@@ -53,32 +54,22 @@ def status(line: str) -> int:
     return 0
 
 
-def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys, caplog):
+def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
     [asked, _] = data
-    caplog.set_level("INFO", "l2rm_jax")
     line = "audit --data=data --out=out --config.audit.top=3 --config.seed=7"
     assert status(line) == 0
     [(pairs, settings)] = asked
     assert settings.pop("executor") is HERE
     assert settings == {"name": "linear", "folds": 5, "top": 3, "seed": 7}
     assert pairs.texts == TEXTS
-    assert capsys.readouterr().out.splitlines() == [
-        "10.8% of the pairs fit no better than random ones (90%: 5.0 to 20.0).",
-        "The first 4 hold 85% of them; 1 in 13 of these is a false alarm.",
-        "Captions of a similar image are not seen, by a test with such pairs.",
-        "At least 5.0% of the pairs are mismatched, and at most 35.0% if captions were swapped "
-        "among similar images.",
-        "Rows 8 to 30: the captions fit the images of the row before.",
-        "the report:       out/report.md",
-        "look and decide:  out/gallery.html",
-        "train on the rest: --config.data.filter=crossfit --config.data.filter_value=0.5 "
-        "--config.judgement.path=out",
-    ]
-    assert caplog.messages == ["writing the report, the table and the page"]
+    printed, said = capsys.readouterr().out, verdict(make_judgement())
+    assert printed.splitlines()[: len(said)] == said
+    for part in ("out/report.md", "out/gallery.html", "--config.judgement.path=out"):
+        assert part in printed
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"report.json", "judgement.npz"} <= names and not names & {"work", "audit.json"}
     assert not (tmp_path / "out.partial").exists()
-    with pytest.raises(ConfigError, match="out: already exists, expected the name of a new"):
+    with pytest.raises(ConfigError, match=r"^out: "):
         command.audit_directory(get_config(), "out")
     assert len(asked) == 1
 
@@ -110,7 +101,7 @@ def test_a_command_is_advised_only_if_it_would_run(tmp_path, batch, kept, splits
     np.save(tmp_path / "scores.npy", scores)
     audit = make_audit(inputs=read_inputs(config), posterior=1 - scores)
     lines = command.describe_audit(audit, tmp_path).splitlines()
-    assert lines[-1].startswith("train on the rest") == advised
+    assert ("--config.judgement.path" in lines[-1]) == advised
     if len(splits) == 2:  # the advice agrees with what a run says
         fields = {"data.filter": "score", "data.filter_value": 0.5}
         config.update_from_flattened_dict(
@@ -123,23 +114,16 @@ def test_a_command_is_advised_only_if_it_would_run(tmp_path, batch, kept, splits
             runs = False
         assert runs == advised
     doubtful = make_audit(inputs=audit.inputs, cannot_tell="so")
-    assert "train on" not in command.describe_audit(doubtful, tmp_path)
+    assert "--config.judgement.path" not in command.describe_audit(doubtful, tmp_path)
 
 
-def test_the_old_form_of_the_mode(data):
-    assert status("--mode=audit --data=data --out=out") == 0
-
-
-def test_exit_statuses(data, capsys):
+def test_exit_statuses(data):
     [_, changes] = data
     assert status("audit --data=data --out=a --config.audit.max_share=0.06") == 0  # low is 0.05
     assert status("audit --data=data --out=b --config.audit.max_share=0.04") == 3
     changes["cannot_tell"] = "the images are alike"
     assert status("audit --data=data --out=c") == 0
     assert status("audit --data=data --out=d --config.audit.max_share=0.9") == 4
-    assert "Cannot tell how many pairs are mismatched: the images are alike. More" in (
-        capsys.readouterr().out
-    )
     assert status("audit --data=data") == 1
     assert status("audit --data=nowhere --out=e") == 1
 
@@ -156,7 +140,7 @@ def test_what_a_run_has_judged_is_not_judged_again(data, tmp_path, capsys, monke
     assert status("audit --workdir=run --out=a") == 0 and not asked
     kept = read_judgement(tmp_path / "run" / "judgement.npz")
     np.testing.assert_array_equal(read_judgement(tmp_path / "a/judgement.npz").order, kept.order)
-    assert "the report:       a/report.md" in capsys.readouterr().out
+    assert "a/report.md" in capsys.readouterr().out
     table = pq.read_table(tmp_path / "a" / "pairs.parquet").to_pydict()
     assert set(table["dropped"]) == {None} and sum(table["mismatched_on_purpose"]) > 0
     assert status("audit --workdir=run --config=f30k --out=c") == 1
@@ -178,10 +162,10 @@ def test_an_audit_that_was_stopped_goes_on_and_only_the_same_one(data, tmp_path,
     assert (work / "stage.npz").exists()
     assert json.loads((work / "audit.json").read_text())["folds"] == 5
     config.judgement.folds = 4
-    with pytest.raises(ConfigError, match=r"another audit in progress \(it differs in folds\)"):
+    with pytest.raises(ConfigError, match="folds"):
         command.audit_directory(config, "out")
     config.judgement.folds, config.data.min_count = 5, 1
-    with pytest.raises(ConfigError, match=r"another audit in progress \(it differs in words\)"):
+    with pytest.raises(ConfigError, match="words"):
         command.audit_directory(config, "out")
     config.data.min_count, config.audit.gallery = 4, 3  # the page does not change what is judged
     command.audit_directory(config, "out")
@@ -200,12 +184,10 @@ def test_all_problems_are_listed_before_any_work(data, tmp_path):
     np.save("data/train_ims.npy", images)
     with pytest.raises(DataError) as error:
         command.audit_directory(config, "out")
-    assert "problems found: 2" in str(error.value)
-    assert "judgement.detector: 'nothing'" in str(error.value) and "row 3 holds nan" in str(
-        error.value
-    )
+    for part in ("judgement.detector", "nothing", "row 3"):
+        assert part in str(error.value)
     config.judgement.detector = "linear"
     np.save("data/train_ims.npy", np.nan_to_num(images))
-    with pytest.raises(ConfigError, match=r"missing\.csv: no such file"):
+    with pytest.raises(ConfigError, match=r"missing\.csv"):
         command.audit_directory(config, "out")
     assert not asked and not (tmp_path / "out.partial").exists()

