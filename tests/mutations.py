@@ -8,7 +8,6 @@ import contextlib
 import io
 import json
 import os
-import pickle
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -170,45 +169,6 @@ def json_values(rng: np.random.Generator, data: bytes) -> bytes:
     return json.dumps(swap(rng, json.loads(data))).encode()
 
 
-def pickled(rng: np.random.Generator, data: bytes) -> bytes:
-    """Replace a value of a pickled dict, or the whole content."""
-    content = pickle.loads(data)
-    chance = rng.random()
-    if chance < 0.4:
-        key = list(content)[rng.integers(len(content))]
-        hostile = [
-            *HOSTILE_VALUES,
-            *dangers(),
-            np.zeros(()),
-            np.zeros((2, 0)),
-            np.array(["a", None]),
-        ]
-        hostile += [[[1, 2], [3]], np.zeros((2, 2, 2)), [b"\xff"], [["a", 3]], np.float64([1e300])]
-        content[key] = hostile[rng.integers(len(hostile))]
-    elif chance < 0.6:
-        content = swap(rng, content)
-    else:
-        whole = [*dangers(), *HOSTILE_VALUES, [[]] * 3]
-        content = whole[rng.integers(len(whole))]
-    return pickle.dumps(content, protocol=int(rng.integers(0, 5)))
-
-
-def opcodes(rng: np.random.Generator, data: bytes) -> bytes:
-    """A hostile pickle: a huge memo or string, deep nesting, an extension, a call, and others."""
-    hostile = [
-        b"\x80\x02Nr\xff\xff\xff\x7f.",
-        b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x3f.",
-        b"(" * 100_000 + b".",
-        b"\x80\x02\x82\x01.",
-        b"cos\nsystem\n(S'true'\ntR.",
-        b"\x80\x02cnumpy\nndarray\n\x81.",
-        b"\x80\x02cnumpy\ndtype\nK\x07b.",
-        b"Ptrue\n.",
-        b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f.",
-    ]
-    return hostile[rng.integers(len(hostile))]
-
-
 def tensors(rng: np.random.Generator, data: bytes) -> bytes:
     """Replace a tensor, an option or a whole part of a PyTorch checkpoint."""
     torch = pytest.importorskip("torch")
@@ -240,8 +200,5 @@ MUTATIONS = {
     ".tsv": (text, text, lines, flip, cut),
     ".json": (json_values, json_values, json_values, text, flip, cut),
     ".jsonl": (text, lines, flip, cut),
-    ".bin": (flip, cut),
-    ".npz": (flip, cut),
-    ".pkl": (pickled, pickled, opcodes, flip, flip, cut),
     ".tar": (tensors, tensors, flip, flip, cut),
 }

@@ -1,4 +1,4 @@
-"""Any content of a file or a flag is read, or refused with an error of this library.
+"""Damaged files and any flags are read, or refused with an error of this library.
 
 Every reader gets damaged copies of valid files, made by the seeded `MUTATIONS`. Hypothesis searches
 captions and config fields.
@@ -33,7 +33,6 @@ from l2rm_jax.run.config_file import read_config, write_config
 from l2rm_jax.run.fields import check_fields
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.log import RunLog
-from tests.data.videos import config_of, write_dual_encoding, write_experts
 from tests.mutations import MUTATIONS
 from tests.sandbox import MEMORY_BYTES, outcome
 
@@ -125,7 +124,7 @@ def sound_checkpoint(directory: Path) -> None:
 
 
 class Reader(NamedTuple):
-    """How to write valid files, which of them to damage (a glob), and how to read them."""
+    """A writer of valid files, a glob of those to damage, and their reader."""
 
     write: Callable[[Path], object]
     damaged: str
@@ -153,17 +152,6 @@ READERS = {
         with_fields(
             data_filter="share", data_filter_scores="HERE/scores.npy", data_filter_value=0.9
         ),
-    ),
-    "videos, dual encoding": Reader(
-        write_dual_encoding, "**/*.*", lambda path: read_data_set(config_of(path, "dual_encoding"))
-    ),
-    "videos, pickles": Reader(
-        write_experts, "**/*.*", lambda path: read_data_set(config_of(path, "experts"))
-    ),
-    "videos, npz": Reader(
-        partial(write_experts, form="npz"),
-        "**/*.npz",
-        lambda path: read_data_set(config_of(path, "experts")),
     ),
     "run config": Reader(precomp, "config.json", lambda path: check_fields(read_config(path))),
     "run log": Reader(precomp, "metrics.jsonl", read_log),
@@ -212,8 +200,8 @@ def test_more_damaged_files_do_not_fill_the_memory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for name in READERS:
-        counts = fuzz(name, tmp_path / name.replace(" ", "_"), inputs=60, seed=1)
-        assert counts["refused"] > 6, name
+        counts = fuzz(name, tmp_path / name.replace(" ", "_"), inputs=20, seed=1)
+        assert counts["refused"] > 2, name
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown << 10 < MEMORY_BYTES
 
@@ -278,7 +266,7 @@ UNKNOWN = st.tuples(
 
 
 def read_overrides(file: Path, overrides: list[tuple[str, str]]) -> None:
-    """Do what the command line does before it touches a device or writes a file."""
+    """Read as the command line reads before it touches a device or writes a file."""
     words = [f"--config={file}", *(f"--config.{key}={value}" for key, value in overrides)]
     config = parse(words, MODES).config
     for field in ("scenes_train", "scenes_dev", "scenes_test"):
