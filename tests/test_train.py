@@ -2,7 +2,6 @@
 
 import errno
 import json
-import shutil
 from pathlib import Path
 
 import jax
@@ -13,9 +12,8 @@ from experiments.papers.rematching import rematch
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, DivergedError
 from l2rm_jax.evaluate import evaluate_runs
-from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.lock import lock_workdir
-from l2rm_jax.train import data_warnings, train
+from l2rm_jax.train import train
 from tests.tiny import tiny_config
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -190,28 +188,6 @@ def test_a_baseline_on_several_devices_and_the_ensemble(finished, tmp_path):
         evaluate_runs([other], {"mismatch.rate": 0.1})
 
 
-def test_evaluation_of_nothing_says_so(tmp_path):
-    with pytest.raises(ConfigError, match="no run was started"):
-        evaluate_runs([tmp_path])
-
-
-@pytest.mark.slow
-def test_real_data_train(flickr8k, tmp_path):
-    """Train on the first images of each split of real int8 features."""
-    small = tmp_path / "data"
-    small.mkdir()
-    shutil.copy(flickr8k / "ims_scale.npy", small)
-    for split, images in [("train", 20), ("dev", 4), ("test", 8)]:
-        features = np.load(flickr8k / f"{split}_ims.npy", mmap_mode="r")[:images]
-        np.save(small / f"{split}_ims.npy", features)
-        lines = (flickr8k / f"{split}_caps.txt").read_text().splitlines()[: 5 * images]
-        (small / f"{split}_caps.txt").write_text("\n".join(lines) + "\n")
-    config = tiny_config("infonce", "saf", warmup_epochs=0, epochs=1)
-    config.data.name, config.data.path, config.data.train_images = "flickr8k", str(small), 0
-    results = train(config, tmp_path / "run", one_device())
-    assert results["data"] == "flickr8k" and 0 < results["rsum"] < 600
-
-
 @pytest.mark.slow
 def test_images_with_fewer_regions_train(tmp_path):
     """In the files, the rows after an image's last region are NaN."""
@@ -250,24 +226,6 @@ def file_config(directory: Path, images: dict[str, int], captions_per_image: int
     config = tiny_config(**train_fields)
     config.data.name, config.data.path, config.data.min_count = "mine", str(directory), 1
     return config
-
-
-@pytest.mark.slow
-def test_unknown_words_and_captions_of_one_word_are_said_before_training(tmp_path):
-    """As where words are not divided by spaces."""
-    images = {"train": 4, "dev": 3, "test": 3}
-    config = file_config(tmp_path / "data", images, 2, batch_size=4, epochs=1)
-    config.data.min_count = 4
-    for split, count in images.items():
-        lines = [f"{split}{number}" for number in range(2 * count)]
-        (tmp_path / "data" / f"{split}_caps.txt").write_text("\n".join(lines) + "\n")
-    data = read_data(config, tmp_path / "run")
-    found = data_warnings(data, None)
-    assert list(found) == ["unknown_words", "one_word"]
-    assert found["unknown_words"].startswith("train: 100% of the words are unknown")
-    assert found["one_word"].startswith(
-        "train: 100% of the captions have one word, such as 'train0'"
-    )
 
 
 @pytest.mark.slow

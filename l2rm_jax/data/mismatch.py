@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Integer
 
 from l2rm_jax.data.files import open_array, replace_array
 from l2rm_jax.errors import ConfigError, DataError
@@ -223,7 +223,7 @@ def read_known(
     return replace(made, known=known)
 
 
-def open_index(path: str | Path) -> Int[np.ndarray, " entries"]:
+def open_index(path: str | Path) -> Integer[np.ndarray, " entries"]:
     """Open an index file without checking its length and its values.
 
     Raises:

@@ -8,7 +8,6 @@ from l2rm_jax.data.batches import (
     WHOLE_BATCH,
     caption_batches,
     image_batches,
-    read_options,
     scoring_batches,
     smallest_bucket,
 )
@@ -109,13 +108,3 @@ def test_smallest_bucket(length, bucket):
 
 def test_smallest_bucket_beyond_the_last():
     assert smallest_bucket(41, (10, 40)) == 64
-
-
-@pytest.mark.parametrize(("cores", "threads"), [(1, 2), (6, 6), (64, 16)])
-def test_one_thread_reads_for_each_core_within_limits(monkeypatch, cores, threads):
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
-    assert read_options().num_threads == threads
-    assert read_options().prefetch_buffer_size >= threads
-    monkeypatch.delattr("os.sched_getaffinity")
-    monkeypatch.setattr("os.cpu_count", lambda: cores)
-    assert read_options().num_threads == threads

@@ -150,9 +150,3 @@ def test_runs_on_other_captions_are_not_averaged(directory, proposer, tmp_path):
     np.save(tmp_path / "data" / "test_ims.npy", images[:8])
     with pytest.raises(ConfigError, match=r"found 8 images and 24 capt.*12 images and 24 capt"):
         evaluate_runs([run, other])
-
-
-@pytest.mark.parametrize("arguments", [{"candidates": [3]}, {"proposer": "somewhere"}])
-def test_a_proposer_needs_numbers_of_candidates(arguments):
-    with pytest.raises(ConfigError, match="expected both or neither"):
-        evaluate_runs(["anywhere"], **arguments)

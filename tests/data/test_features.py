@@ -194,12 +194,6 @@ def test_rows_are_zero_past_the_regions_of_an_image(tmp_path, dtype):
         images.head(2).region_counts([2])
 
 
-def test_without_counts_every_row_is_a_region():
-    images = RegionFeatures.from_array(features(3), "mine")
-    assert images.region_counts([2, 0]).tolist() == [4, 4]
-    assert images.rows([1])[0, 3].all()
-
-
 def test_a_region_that_is_not_finite_is_named_among_padding(tmp_path):
     stored = write_counted(tmp_path, np.array([4, 1, 3]))
     stored[2, 1, 5] = np.inf

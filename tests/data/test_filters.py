@@ -137,12 +137,3 @@ def test_scores_that_do_not_fit(config, tmp_path, scores, message):
     with pytest.raises(DataError, match=message) as error:
         ask(config, tmp_path, "share", 0.5, scores="bad.npy")
     assert str(tmp_path / "bad.npy") in str(error.value)
-
-
-def test_scores_of_all_images_do_not_fit_a_part(config, tmp_path):
-    config.data.train_images = 10
-    expected = (
-        r"expected numbers \[50\], .* pair of the first 10 images, as data\.train_images says"
-    )
-    with pytest.raises(DataError, match=expected):
-        ask(config, tmp_path, "share", 0.5)

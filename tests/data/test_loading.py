@@ -220,11 +220,6 @@ def test_given_vocabulary_and_index_are_used(directory, tmp_path):
         assert data.mismatch.source == str(tmp_path / "index.npy")
 
 
-def test_a_directory_may_be_called_scenes(directory):
-    data = load_data(*configs(directory, name="scenes"), workdir=None)
-    assert [len(split) for split in (data.train, data.dev, data.test)] == [60, 25, 30]
-
-
 def test_built_in_scenes(tmp_path):
     data_config, noise = configs(name="scenes")
     counts = {"scenes_train": 30, "scenes_dev": 4, "scenes_test": 6, "scenes_seed": 0}
@@ -234,12 +229,3 @@ def test_built_in_scenes(tmp_path):
     assert data.train.captions_per_image == 5 and not data.train.matched.all()
     assert np.isfinite(data.train.images.rows(np.arange(30))).all()
     assert len(data.vocabulary) > 20
-
-
-def test_real_data(flickr8k):
-    data = load_data(*configs(flickr8k, train_images=200, rate=0.6), workdir=None)
-    assert data.train.images.shape == (200, 36, 128)
-    assert data.dev.images.shape == (500, 36, 128) and len(data.test) == 2500
-    rows = read_split(flickr8k, "train", WORDS).images.rows(np.arange(0, 6000, 20))
-    np.testing.assert_allclose(rows.std((0, 1)).mean(), 1, atol=0.05)  # unit variance on train
-    assert data.mismatch.kept_share == pytest.approx(0.4, abs=0.03)

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from l2rm_jax.bases import read_image_base, read_text_base
 from l2rm_jax.data.pretrained import SOURCE_FILE, Pretrained, open_pretrained
 from l2rm_jax.errors import DataError
-from tests.models.pretrained.golden import GOLDEN, read_bases, read_parameters
+from tests.models.pretrained.golden import GOLDEN, read_parameters
 
 KIND = "bert"
 
@@ -257,11 +257,3 @@ def test_the_scale_of_a_model_is_one_number(tmp_path):
     change_arrays(lambda arrays: arrays.update(logit_scale=np.ones(2, "f4")))(tmp_path / "model")
     with pytest.raises(DataError, match=r"model: logit_scale \[2\], expected one number"):
         opened.scale()
-
-
-def test_sizes_in_a_line(directory):
-    numbers = sum(leaf.size for leaf in jax.tree.leaves(read(directory))) / 1e6
-    text = str(open_pretrained(directory, KIND, max_words=32))
-    size = f"2 layers of 12 numbers, {numbers:.1f} million parameters"
-    assert text == f"bert for captions, {size} ({directory})"
-    assert read_bases(KIND).image is None

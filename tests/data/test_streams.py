@@ -19,7 +19,6 @@ from tests.data.samples import (
     check_batch,
     joined,
     make_dataset,
-    with_nan,
 )
 
 
@@ -170,24 +169,6 @@ def test_long_captions_are_clipped():
     for item in stream.iterate():
         check_batch(dataset, item["matched"], max_words=12)
         assert item["matched"].tokens.shape[1] == 12
-
-
-def test_rows_of_one_couple_make_one_batch():
-    dataset = make_dataset()
-    rows = np.random.default_rng(6).integers(0, PAIRS, (50, 2))
-    rows[::2, 1] = rows[::2, 0]
-    couples = make_stream(dataset, {"s": rows}).iterate()
-    batches = make_stream(dataset, {"s": rows[:, None]}).iterate()
-    for one, (other,) in zip(couples, (step["s"] for step in batches), strict=True):
-        for found, expected in zip(one["s"], other, strict=True):
-            np.testing.assert_array_equal(found, expected)
-    own = np.arange(16)
-    [plain], [couple] = (
-        [step["s"] for step in make_stream(dataset, {"s": rows}).iterate()]
-        for rows in (own, np.stack([own, own], axis=1))
-    )
-    for found, expected in zip(couple, plain, strict=True):
-        np.testing.assert_array_equal(found, expected)
 
 
 def test_rows_of_two_couples_make_two_batches():
@@ -341,14 +322,6 @@ def test_unusable_streams_are_refused(streams, batch_size, error, message):
 def test_unusable_settings_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         make_stream(make_dataset(), {"all": np.arange(PAIRS)}, **settings)
-
-
-def test_a_bad_row_is_reported_while_reading_ahead():
-    dataset = make_dataset()
-    row = dataset.stored_image[17]
-    stream = make_stream(with_nan(dataset, row), {"all": np.arange(PAIRS)}, PAIRS // 4)
-    with pytest.raises(DataError, match=f"mine: row {row} holds nan"):
-        list(stream.iterate())
 
 
 def test_length_groups_give_batches_of_similar_lengths():

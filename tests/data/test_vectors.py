@@ -116,17 +116,6 @@ def test_text_beside_vectors_is_for_reading(config):
     assert words.tokens[3].tolist() == [1, 4, 3, 5, 3, 2]
 
 
-def test_repeated_images_are_read_once(config):
-    for split, images in SIZES.items():
-        rows = np.random.default_rng(1).normal(size=(images, 9)).astype(np.float32)
-        np.save(file(config, f"{split}_ims.npy"), np.repeat(rows, 5, axis=0))
-        captions = np.random.default_rng(2).normal(size=(5 * images, WIDTH)).astype(np.float32)
-        np.save(file(config, f"{split}_caps.npy"), captions)
-        file(config, f"{split}_lengths.npy").unlink()
-    train = load(config).train
-    assert (len(train.images), len(train), train.captions_per_image) == (12, 60, 5)
-
-
 def test_a_run_keeps_no_vocabulary_and_stays_with_vectors(config, tmp_path):
     workdir = tmp_path / "run"
     save_vocabulary_and_index(load(config, workdir), workdir)
@@ -236,26 +225,3 @@ def test_a_run_refuses_and_check_lists(config, fault):
     with pytest.raises(L2RMError) as error:
         check(config)
     assert f"\n  {expected}" in str(error.value)
-
-
-def test_check_says_what_the_vectors_hold(config):
-    train, test = captions_of("train"), captions_of("test")
-    test[4, :5], train[11, :5] = train[11, :5], train[11, :5]
-    train[13] = train[6]
-    train[2] = 3.0
-    for split, captions in (("train", train), ("test", test)):
-        np.save(file(config, f"{split}_caps.npy"), captions)
-    report = check(config)
-    section = report.split("train: 12 images")[1].split("dev: 5 images")[0]
-    facts = {line[2:23].strip(): line[23:] for line in section.splitlines()[1:]}
-    real = train[np.arange(ROOM) < lengths_of("train")[:, None]]
-    assert report.startswith("vocabulary: none, captions are vectors\n")
-    assert section.startswith(" of 1 regions x 9 features, 24 captions, 2 an image")
-    assert facts["caption vectors"] == (
-        f"float32 x 5; mean {real.mean():.3g}, deviation {real.std():.3g}"
-    )
-    assert facts["vectors of a caption"].startswith("1 to 7, median 3.5, 95% at most 7; 0 longer")
-    assert facts["constant captions"] == "1: 2 (3)"
-    assert facts["repeated captions"] == "1: 13 = 6"
-    shared = report.split("both in train and in test:")[1].splitlines()[2]
-    assert shared.split() == ["captions", "1:", "11", "=", "4"]

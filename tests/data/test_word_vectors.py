@@ -4,16 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-from l2rm_jax.check import check
 from l2rm_jax.data.loading import load_data, save_vocabulary_and_index
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.data.word_vectors import count_unknown, read_word_vectors
-from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.methods.words import with_word_vectors
-from l2rm_jax.run.inputs import load_run_data
-from l2rm_jax.run.run import Run
-from l2rm_jax.run.screen import describe
 from tests.grid import make_cell, tiny_config
 
 WORDS = Vocabulary.from_words([["dog", "runs", ". . ."]], min_count=1)
@@ -59,20 +54,6 @@ def test_a_run_starts_from_them_and_keeps_them(tmp_path):
     file.unlink()
     again = load_data(config.data, config.mismatch, workdir=workdir)
     np.testing.assert_array_equal(again.word_vectors, data.word_vectors)
-
-
-def test_training_and_check_say_how_many_words_have_no_vector(tmp_path):
-    config = tiny_config("triplet", "vse")
-    file = tmp_path / "glove.txt"
-    file.write_text("red 1 2 3 4 5 6\nblue 6 5 4 3 2 1\nunheard 1 1 1 1 1 1\n")
-    config.data.word_vectors = str(file)
-    run = Run(config, load_run_data(config, workdir=None), Replicas(jax.devices()[:1]))
-    words = len(run.data.vocabulary)
-    sentence = f"{words - 2} of {words} words have no vector and start at random"
-    assert sentence in describe(run, run.replicas).splitlines()
-    assert f"word vectors: {sentence}" in check(config).splitlines()
-    config.data.word_vectors = ""
-    assert "have no vector" not in check(config)
 
 
 def test_all_networks_get_them_and_other_sizes_are_refused():

@@ -140,17 +140,6 @@ def test_what_no_shard_can_be_made_of_is_refused(request_of_tars, changes, messa
     assert not (tmp_path / "out.partial").exists()
 
 
-def test_too_many_rejected_rows_of_all_shards_are_an_error(request_of_tars):
-    with pytest.raises(DataError, match=r"1 of 15 rows are rejected, expected at most 0\.05"):
-        import_by_file(replace(request_of_tars, max_rejected=0.05), load)
-
-
-def test_the_command_line_says_what_it_expects(request_of_tars):
-    flags = ["import", "--source=tars", "--encoder=transformers:x", "--out=out"]
-    with pytest.raises(SystemExit, match="found without --executor=ray"):
-        main.main([*flags, "--workers=2"])
-
-
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
 def test_shares_in_either_order_make_the_bytes_of_one_process(request_of_tars, tmp_path, order):
     import_by_file(replace(request_of_tars, out=tmp_path / "whole"), load)

@@ -32,13 +32,6 @@ def refused(request: Request) -> ConfigError | DataError:
     return caught.value
 
 
-def test_source_and_columns_are_checked_first(table):
-    out = table.parent / "out"
-    assert "no such file" in str(refused(Request(out, f"{table}x", encoder="pixels")))
-    wrong = Request(out, str(table), encoder="pixels", caption_columns=("titel",))
-    assert "no column 'titel'" in str(refused(wrong))
-
-
 def test_mistyped_names_are_corrected(table, tmp_path):
     np.save(tmp_path / "images.npy", np.ones((3, 4), np.float32))
     out = tmp_path / "out"
@@ -58,21 +51,6 @@ def test_a_mistyped_encoder_is_refused_before_its_library_is_loaded(tmp_path, mo
             make_encoder(f"timm:resnet50+transformers:{name}")
         right = name.removesuffix("m")
         assert found.value.hint == f"--encoder=timm:resnet50+transformers:{right}"
-
-
-def test_another_import_in_progress_is_found_first(table, monkeypatch):
-    request = Request(table.parent / "out", str(table), encoder="pixels")
-
-    class Stopped(PixelEncoder):
-        def encode_images(self, pictures):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        import_data(request, lambda _: Stopped())
-    other = Request(request.out, str(table), encoder="pixels", seed=7)
-    with pytest.raises(ConfigError, match="it differs in seed"):
-        import_data(other, lambda _: pytest.fail("the encoder was loaded"))
-    assert import_data(request, lambda _: PixelEncoder())["rows"]["rejected"] == 0
 
 
 @pytest.mark.parametrize(

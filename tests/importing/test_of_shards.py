@@ -1,7 +1,5 @@
 """Vectors in shards become the data directory that an import of their pictures makes."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,6 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 import pyarrow as pa
 from pyarrow import parquet
 
-from l2rm_jax import main
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import Request, by_file, importer
 from l2rm_jax.importing.by_file import import_by_file
@@ -218,18 +215,3 @@ def test_what_shards_cannot_give_is_refused(imported, tmp_path):
         import_by_file(Request(tmp_path / "out", str(imported / "shards")), load)
     with pytest.raises(ConfigError, match=r"--caption_column: no column 'text'"):
         import_data(Request(tmp_path / "out", str(imported / "shards"), caption_columns=("text",)))
-
-
-@pytest.mark.slow
-def test_a_run_trains_on_them(imported, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match=rf"l2rm import --source={imported}/shards --out=DATA"):
-        main.main([f"--data={imported}/shards", "--workdir=run"])
-    main.main(["import", f"--source={imported}/shards", f"--split={SPLIT}", "--out=data"])
-    assert "train on them:     l2rm --data=data" in capsys.readouterr().out
-    fields = ("method=triplet", "model.embed_dim=8", "train.epochs=1", "train.batch_size=4")
-    main.main(["--data=data", "--workdir=run", *(f"--config.{field}" for field in fields)])
-    assert json.loads((tmp_path / "run/dataset.json").read_text())["encoder"]["name"] == "pixels"
-    capsys.readouterr()
-    main.main(["evaluate", "--workdir=run", "--data=data:dev"])
-    assert "rSum" in capsys.readouterr().out

@@ -58,15 +58,6 @@ def test_pixels_are_written_as_the_model_takes_them(table, tmp_path, capsys):
     assert fitting_fields(read_record(tmp_path / "out"))["model.head"] == "vse"
 
 
-def test_check_reads_imported_pixels(table, tmp_path, capsys):
-    """`--pretrained=DIR` finds that the data have pictures."""
-    imported(table, tmp_path, f"--encoder=pixels:{CLIP}")
-    flags = (f"--data={tmp_path}/out", "--config.train.batch_size=4", "--config.data.max_words=40")
-    main.main(["check", f"--pretrained={CLIP}", *flags])
-    report = capsys.readouterr().out
-    assert "images of 24 x 24 pixels" in report and "clip for pictures of 24 pixels" in report
-
-
 def test_pixels_made_for_another_model_are_refused(table, tmp_path):
     """The size is right, but SigLIP resizes pictures whatever their shape."""
     imported(table, tmp_path, f"--encoder=pixels:{GOLDEN / 'siglip'}")

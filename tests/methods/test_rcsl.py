@@ -183,14 +183,6 @@ def test_search_by_transport():
             make_method(MODEL, config)
 
 
-def test_all_epochs_score_with_the_same_function():
-    """A run compiles each new function, so a new function per epoch would cost a compilation."""
-    method, functions = make_method(MODEL, semi_paired_config("rcsl")), []
-    for epoch in (1, 2, 3):
-        method.plan(lambda score: functions.append(score) or embeddings(3), make_dataset(), epoch)
-    assert len(functions) == 3 and len(set(functions)) == 1
-
-
 def test_rcsl_needs_a_protocol_with_known_pairs():
     config = semi_paired_config("rcsl")
     config.mismatch.protocol = "image"
@@ -261,28 +253,6 @@ def test_terms_of_each_stage(method, epoch, terms):
     np.testing.assert_allclose(metrics["loss"], sum(metrics[name] for name in terms), rtol=1e-6)
 
 
-def test_flat_loss_of_the_learning_stage_does_not_depend_on_the_number_of_pairs(monkeypatch):
-    """With equal similarities, the metric is the flat loss; `loss_paired` is its sum over pairs."""
-    config = tiny_config("rcsl", "vse")
-    cell = make_cell(config)
-    score = rcsl._score
-
-    def equal(*inputs):
-        sims, *embeddings = score(*inputs)
-        return (tuple(0 * each for each in sims), *embeddings)
-
-    monkeypatch.setattr(rcsl, "_score", equal)
-    state = cell.method.init(jax.random.key(0), cell.sample)
-    [(drawn, *_)] = next(filter(has_known_pairs, batches(cell, WARMUP))).values()
-    metric, loss = cell.method.losses["learning"]
-    size, step = len(drawn.pair_index), jax.jit(cell.method.step)
-    for pairs in (2, size - 1):
-        batch = drawn._replace(pair_index=np.where(np.arange(size) < pairs, drawn.image_index, -1))
-        _, metrics = step(state, {"learning": (batch,)})
-        assert float(metrics[metric]) == pytest.approx(float(loss(np.zeros((size, size)))))
-        assert float(metrics["loss_paired"]) == pytest.approx(pairs * float(metrics[metric]))
-
-
 def test_rcsl_nc_treats_pairs_that_the_split_calls_mismatched_as_unpaired():
     method = make_method(MODEL, semi_paired_config("rcsl_nc"))
     rng = np.random.default_rng(6)
@@ -309,14 +279,6 @@ def test_rcsl_nc_splits_by_the_mean_hinge(monkeypatch):
 
     make_method(MODEL, semi_paired_config("rcsl_nc")).plan(score_pairs, make_dataset(), 1)
     np.testing.assert_allclose(scored[0]["hinge"], per_pair_hinge(sims, margin=0.2))
-
-
-def test_unpaired_rows_are_replaced_in_trees_of_arrays():
-    paired = np.arange(SIZE) % 2 == 0
-    drawn, mined = ({"x": np.full((SIZE, 2, 3), v), "y": np.full(SIZE, v)} for v in (1, 2))
-    selected = rcsl._select_rows(paired, drawn, mined)
-    np.testing.assert_array_equal(selected["y"], np.where(paired, 1, 2))
-    np.testing.assert_array_equal(selected["x"][:, 1, 2], np.where(paired, 1, 2))
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from l2rm_jax import config as defaults
@@ -190,19 +189,6 @@ def test_keys_differ_between_steps_and_uses():
     ]
     data = np.array([jax.random.key_data(key) for key in keys])
     assert len(np.unique(data, axis=0)) == len(keys)
-
-
-def test_weight_decay_equals_adamw():
-    ours, theirs = Optimiser(0.01, 5, weight_decay=0.3), optax.adamw(0.01, weight_decay=0.3)
-    x = y = {"x": jnp.asarray([2.0, -1.0])}
-    state, their_state = ours.init(x), theirs.init(y)
-    for gradient in (3.0, -1.0, 0.0):
-        grads = {"x": jnp.asarray([gradient, 0.5])}
-        x, state = ours.update(grads, state, x, jnp.int32(0))
-        with jax.numpy_dtype_promotion("standard"):
-            updates, their_state = theirs.update(grads, their_state, y)
-        y = optax.apply_updates(y, updates)
-    np.testing.assert_allclose(x["x"], y["x"], rtol=1e-6)
 
 
 def test_rate_is_decayed_after_the_warm_up():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.models.cam import CAM
-from l2rm_jax.models.chunks import captions_per_chunk, fits, keep_for_backward, map_captions, widths
+from l2rm_jax.models.chunks import captions_per_chunk, keep_for_backward, map_captions
 from l2rm_jax.models.encoders import ImageCode, TextCode, region_products
 from l2rm_jax.models.imram import IMRAM
 from l2rm_jax.models.layers import l2_normalise
@@ -53,39 +53,6 @@ def test_on_a_cpu_a_chunk_is_what_the_cache_holds_and_at_least_two(images, capti
     images = np.zeros((images, 36), np.float32)
     texts = np.zeros((captions, 8), np.float32)
     assert captions_per_chunk(0, 64, images, texts) == expected
-
-
-@pytest.mark.parametrize(("head", "numbers"), [("sgr", 8), ("saf", 8), ("cam", 5), ("omit", 5)])
-def test_heads_without_vectors_have_larger_chunks(head, numbers, monkeypatch):
-    """Numbers for each word and image: a vector of the embedding's size, or one for each region."""
-    asked = []
-
-    def captions_of(_, numbers, *others):
-        asked.append(numbers)
-        return 3
-
-    monkeypatch.setattr("l2rm_jax.models.chunks.captions_per_chunk", captions_of)
-    jax.eval_shape(partial(with_gradients, HEADS[head](chunk=0)), *codes(), COTANGENTS)
-    assert asked and all(found == numbers + (head == "omit") for found in asked)
-
-
-def test_a_size_that_is_asked_for_is_taken():
-    for device in (None, accelerator(1)):
-        assert captions_per_chunk(7, 64, IMAGES, TEXTS, device) == 7
-
-
-@pytest.mark.parametrize(
-    ("device", "most"), [(None, 2**28), (accelerator(2**36), 2**30), (accelerator(None), 2**28)]
-)
-def test_how_large_an_array_may_be_stored(device, most):
-    assert fits(most, device) and not fits(most + 1, device)
-
-
-@pytest.mark.parametrize(
-    ("length", "expected"), [(1, [1]), (5, [4, 5]), (8, [4, 8]), (20, [12, 16, 20])]
-)
-def test_widths(length, expected):
-    assert widths(length) == expected
 
 
 HEADS = {

@@ -15,7 +15,6 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.models import HEADS, make_model
 from l2rm_jax.models.cam import CAM
 from l2rm_jax.models.encoders import ImageCode, TextCode, region_products
-from l2rm_jax.models.head import make_head
 from l2rm_jax.models.imram import IMRAM
 from l2rm_jax.models.omit import MARGINS, MATCHINGS, OMIT
 from l2rm_jax.models.pem import PEM, Gaussian
@@ -323,17 +322,6 @@ def test_pem_is_the_wasserstein_distance():
     means = np.float64(images.regions).sum(1)
     np.testing.assert_allclose(m, means / np.linalg.norm(means, axis=1, keepdims=True), atol=1e-5)
     assert (s > 0).all() and np.unique(s).size == s.size
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_only_the_heads_that_use_global_vectors_have_them(head):
-    config = defaults.default()
-    config.model.head = head
-    model = make_model(config, vocabulary_size=9)
-    inputs = np.zeros((2, 3, 4), np.float32), np.zeros((2, 5), np.int32), np.full(2, 5)
-    shapes = jax.eval_shape(model.init, jax.random.key(0), *inputs)
-    has_attention = "attention" in shapes["params"]["image_encoder"]
-    assert has_attention == make_head(config).needs_global_vectors
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,3 @@ def test_products_and_their_gradients_equal_einsum(function, shape, letters, wra
     np.testing.assert_allclose(product, expected, rtol=1e-5, atol=1e-6)
     for grad, expected_grad in zip(pull(cotangents), pull_expected(cotangents), strict=True):
         np.testing.assert_allclose(grad, expected_grad, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(("function", "shape", "_"), CASES.values(), ids=CASES)
-def test_no_left_factor_is_transposed(function, shape, _):
-    a, b = jnp.zeros((2, 3, 4, 5)), jnp.zeros(shape)
-    cotangents = jnp.zeros(jax.eval_shape(function, a, b).shape)
-    gradients = jax.jit(lambda a, b, cotangents: jax.vjp(function, a, b)[1](cotangents))
-    compiled = gradients.lower(a, b, cotangents).compile().as_text()
-    assert "lhs_contracting_dims={3}" in compiled
-    assert "lhs_contracting_dims={2}" not in compiled

@@ -1,7 +1,6 @@
 """Loaded models: what they encode, score and find."""
 
 import json
-import logging
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ import pytest
 import l2rm_jax
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import CheckpointError, ConfigError, DataError
-from l2rm_jax.retriever import Retriever, finding
+from l2rm_jax.retriever import Retriever
 from l2rm_jax.retriever import retriever as retriever_module
 from l2rm_jax.run.config_file import write_config
 from tests.retriever.runs import IMAGES, make_run
@@ -194,20 +193,6 @@ def test_texts_are_encoded_for_a_proposer_that_takes_vectors(retrievers, monkeyp
     assert hits.rows.tolist() == [[2]]
 
 
-def test_it_says_what_it_is(runs, retrievers, encoded):
-    assert repr(retrievers["vse"]) == (
-        f"Retriever({runs['vse'][0]}: vse, triplet, epoch 0 (best))"  # nothing was logged
-    )
-    assert repr(encoded["vse"][0]) == "EncodedImages(37 images, vse, 8 numbers)"
-    assert repr(encoded["saf"][1]) == "EncodedCaptions(185 captions, saf)"
-
-
-def test_unknown_words_are_named(retrievers, caplog):
-    with caplog.at_level(logging.INFO, "l2rm_jax"):
-        retrievers["vse"].encode_captions(["a red ball", "xyzzy plugh", "a red xyzzy"])
-    assert "1 of 3 captions hold no word that the model knows: 'xyzzy plugh'" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -244,25 +229,6 @@ def test_unknown_words_are_named(retrievers, caplog):
 def test_bad_input_is_one_clear_line(call, message, retrievers, encoded):
     with pytest.raises((ConfigError, DataError), match=message):
         call(retrievers["vse"], *encoded["vse"])
-
-
-def test_counts_and_ids_may_be_any_sequence(retrievers):
-    images = retrievers["vse"].encode_images(zeros(2, 12, 64), [3, 12], ids=(x for x in "ab"))
-    assert images.ids == ["a", "b"]
-
-
-def test_long_scoring_is_announced_once(caplog, monkeypatch):
-    times = iter([100.0, 100.5, 102.0, 103.0])  # the first pairs compile
-    monkeypatch.setattr(finding.time, "monotonic", lambda: next(times))
-    done = []
-    announce = finding._Announcer(1010, done.append)
-    with caplog.at_level(logging.INFO, "l2rm_jax"):
-        for _ in range(4):
-            announce(10)
-    assert caplog.messages == [
-        "scoring all 1,010 pairs takes about 1:38 more; a proposer is faster"
-    ]
-    assert done == [10] * 4
 
 
 def test_regions_that_a_head_counts_are_checked(retrievers):

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import l2rm_jax
-from l2rm_jax.errors import CheckpointError, ConfigError
-from l2rm_jax.run.results import write_results
+from l2rm_jax.errors import ConfigError
 from tests.retriever.runs import make_run
 from tests.run import pretrained_runs
 from tests.run.tiny_runs import tiny_config
@@ -49,33 +48,6 @@ def test_a_saved_model_is_the_same(tmp_path, kind):
     assert files >= {"config.json", "model.safetensors", "README.md"}
     assert ("pretrained" in files) == (kind == "pretrained")
     assert ("vocabulary.json" in files) == (kind != "pretrained")
-
-
-def test_the_card_tells_what_the_model_is(tmp_path):
-    workdir, saved = tmp_path / "run", tmp_path / "saved"
-    make_run(workdir, "vse", score=False)
-    recalls = {f"{side}_r{k}": 10.0 + k for side in ("i2t", "t2i") for k in (1, 5, 10)}
-    results = {"true_rate": 0.35, "test": {"custom": {**recalls, "rsum": 92.0}}}
-    write_results(workdir, {**results, "versions": {"l2rm_jax": "0.1", "jax": "0.10"}})
-    l2rm_jax.load(workdir).save_pretrained(saved)
-    card = (saved / "README.md").read_text()
-    for row in (
-        "# scenes: triplet with the head vse",
-        "| data | scenes |",
-        "| mismatch protocol | image |",
-        "| mismatch rate, asked | 0 |",
-        "| mismatch rate, true | 0.35 |",
-        "| captions read by | gru |",
-        "| validation rSum | - |",
-        "| custom | 11.0 | 15.0 | 20.0 | 11.0 | 15.0 | 20.0 | 92.0 |",
-        "Versions: l2rm_jax 0.1, jax 0.10.",
-    ):
-        assert row in card.splitlines(), card
-    assert str(tmp_path) not in card
-    file = saved / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(CheckpointError, match=r"saved/model\.safetensors: not the weights of a"):
-        l2rm_jax.load(saved)
 
 
 def test_only_the_model_of_one_run_is_saved(tmp_path):

@@ -1,6 +1,5 @@
 """The config of a work directory: the same, another one, one of an older version, damaged."""
 
-import json
 import os
 
 import pytest
@@ -59,17 +58,6 @@ def test_a_run_may_get_more_epochs_and_nothing_else(tmp_path, changes, is_allowe
         with pytest.raises(ConfigError, match=r"only train\.epochs may be raised") as caught:
             check_workdir(f"{tmp_path}/", changed)
         assert caught.value.hint == f"--workdir={tmp_path}-2"
-
-
-def test_a_field_that_is_missing_in_an_older_config_has_its_default(tmp_path):
-    config = with_changes(default(), {"model.head": "saf"})
-    older = config.to_dict()
-    del older["evaluation"], older["l2rm"]["mask"]
-    (tmp_path / "config.json").write_text(json.dumps(older))
-    assert read_config(tmp_path) == config
-    check_workdir(tmp_path, config)
-    with pytest.raises(ConfigError, match=r'l2rm\.mask: "diagonal" -> "none"'):
-        check_workdir(tmp_path, with_changes(config, {"l2rm.mask": "none"}))
 
 
 @pytest.mark.parametrize(
@@ -182,19 +170,3 @@ def test_a_similar_config_is_suggested(tmp_path, monkeypatch, name, message, hin
     with pytest.raises(ConfigError, match=message) as raised:
         load_config(name)
     assert raised.value.hint == (hint and f"--config={hint}")
-
-
-def test_a_run_from_before_the_lengths_set_more_fields_goes_on(tmp_path):
-    """Its file lacks the sections of methods that it does not train, which a config now sets."""
-    config = load_config("scenes:long")
-    write_config(tmp_path, config)
-    path = tmp_path / "config.json"
-    saved = json.loads(path.read_text())
-    path.write_text(json.dumps({k: v for k, v in saved.items() if k not in ("co_teaching", "sps")}))
-    assert read_config(tmp_path).co_teaching.mismatched_epoch != config.co_teaching.mismatched_epoch
-    assert check_workdir(tmp_path, config) is None
-    other = with_changes(config, {"method": "ncr"})
-    path.write_text(json.dumps({**saved, "method": "ncr"}))
-    later = with_changes(other, {"co_teaching.mismatched_epoch": 9})
-    with pytest.raises(ConfigError, match=r"co_teaching\.mismatched_epoch: 2 -> 9"):
-        check_workdir(tmp_path, later)

@@ -1,7 +1,6 @@
 """The trained detector: runs that judge the fold that they have not seen."""
 
 import os
-import shutil
 import signal
 from collections import Counter
 from dataclasses import replace
@@ -69,15 +68,6 @@ def judgement(workdir: Path, epoch: int) -> bytes:
 
 def epochs_of(workdir: Path) -> list[dict]:
     return [record for record in records(workdir) if record["kind"] == "epoch"]
-
-
-def copy_without(whole: Path, workdir: Path, *names: str) -> Path:
-    """Copy a run without some of its files and directories."""
-    shutil.copytree(whole, workdir)
-    for name in names:
-        path = workdir / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return workdir
 
 
 @pytest.mark.slow

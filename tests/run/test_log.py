@@ -126,16 +126,6 @@ def test_resume_without_a_log_file(tmp_path):
     assert [r["step"] for r in records(tmp_path)] == [6]
 
 
-def test_a_warning_is_printed_and_recorded(tmp_path, capsys):
-    with RunLog(tmp_path, HEADER) as log:
-        log.warn(200, epoch=2, sign="flat_loss", message="the loss is flat")
-    assert capsys.readouterr().out == "warning: the loss is flat\n"
-    assert records(tmp_path) == [
-        {"kind": "warning", "step": 200, **HEADER, "epoch": 2, "sign": "flat_loss"}
-        | {"message": "the loss is flat"}
-    ]
-
-
 def scalars(workdir) -> list[tuple[str, int, float]]:
     """Points that TensorBoard shows: those of all event files, without the purged ones."""
     event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")

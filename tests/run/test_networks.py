@@ -1,8 +1,5 @@
 """A run of several networks: trained, continued, evaluated, loaded and searched as their mean."""
 
-import json
-
-import jax
 import numpy as np
 import pytest
 
@@ -13,8 +10,7 @@ from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.run.config_file import read_config
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.opening import open_run
-from l2rm_jax.run.trained import read_trained
-from tests.run.tiny_runs import records, run
+from tests.run.tiny_runs import run
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -23,20 +19,6 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("networks") / "two"
     return workdir, run(workdir, method="l2rm", networks=2, warmup_epochs=1, epochs=1)
-
-
-@pytest.mark.slow
-def test_a_run_says_how_many_networks_it_has(trained, capsys):
-    workdir, results = trained
-    assert results["networks"] == 2
-    assert json.loads((workdir / "results.json").read_text())["networks"] == 2
-    epochs = [record for record in records(workdir) if record["kind"] == "epoch"]
-    assert {record["networks"] for record in epochs} == {2}
-    for record in epochs:
-        assert record["loss"] == pytest.approx((record["loss_a"] + record["loss_b"]) / 2, rel=1e-5)
-    state = read_trained(workdir).state
-    first = jax.tree.leaves(state.params)[0]
-    assert first.shape[0] == 2 and not np.array_equal(first[0], first[1])
 
 
 @pytest.mark.slow

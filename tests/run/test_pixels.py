@@ -1,7 +1,6 @@
 """Runs on pixels with a pretrained image encoder."""
 
 import math
-import re
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 import l2rm_jax
-from l2rm_jax.check import check
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.vectors import image_vectors
 from l2rm_jax.errors import ConfigError, DataError, StoppedError
@@ -211,20 +209,6 @@ def test_a_learned_scale_starts_at_that_of_the_model(tmp_path, kind, method, siz
     make_run(clip_config(data, kind=kind, model__embed_dim=size, **fields), tmp_path / "run")
     learned = read_trained(tmp_path / "run").state.params["loss"]
     assert {name: float(value) for name, value in learned.items()} == pytest.approx(expected)
-
-
-@pytest.mark.slow
-def test_check_describes_the_pictures(tmp_path):
-    data = write_pixels(tmp_path / "data")
-    pixels = np.load(data / "train_pixels.npy")
-    pixels[3], pixels[5] = 7, pixels[4]
-    np.save(data / "train_pixels.npy", pixels)
-    report = check(clip_config(data))
-    assert "clip for pictures of 24 pixels, 2 layers of 12 numbers" in report
-    assert "train: 12 images of 24 x 24 pixels, 60 captions, 5 an image" in report
-    assert re.search(r"features +uint8, each image stored once; mean \d+, deviation \d+", report)
-    assert re.search(r"constant images +1: 3 \(7\)", report)
-    assert re.search(r"repeated images +1: 5 = 4", report)
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Runs with a pretrained text encoder: trained, frozen, stopped, and without their original."""
 
-import re
 import shutil
 import subprocess
 import sys
@@ -12,15 +11,11 @@ import pytest
 
 import l2rm_jax
 from l2rm_jax.audit import read_inputs
-from l2rm_jax.check import check
 from l2rm_jax.config import default
 from l2rm_jax.data import scenes
-from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pretrained import open_pretrained
 from l2rm_jax.data.vectors import caption_vectors
-from l2rm_jax.errors import ConfigError, DataError, StoppedError
-from l2rm_jax.evaluate import evaluate_runs
-from l2rm_jax.evaluation.recall import recalls
+from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.models import WORDS
 from l2rm_jax.models.pretrained import TextTransformer
 from l2rm_jax.run.config_file import with_changes
@@ -42,9 +37,7 @@ from tests.run.pretrained_runs import (
     run,
     write_scenes,
 )
-from tests.run.test_resume import asked_to_stop
 from tests.run.tiny_runs import records
-from tests.shared_programs import shared_programs
 
 
 def assert_equal(one, other):
@@ -110,44 +103,6 @@ def test_a_frozen_base_equals_imported_features(tmp_path):
     # No moments: the optimiser has the shapes of a run without a base.
     shapes = [jax.tree.map(np.shape, state.opt_state) for state in (frozen, other)]
     assert shapes[0] == shapes[1]
-
-
-@pytest.mark.slow
-@shared_programs()
-def test_a_run_goes_on_without_its_original_directory(tmp_path):
-    """Stopped in the middle of an epoch, resumed, evaluated, loaded and searched.
-
-    With dropout and length groups; bit for bit as a run that was not stopped.
-    """
-    fields = {
-        "model__base_dropout": 0.2,
-        "train__length_groups": 2,
-        "train__batch_size": 10,
-        "train__checkpoint_steps": 3,
-    }
-    original = copy_model(tmp_path / "model")
-    whole = run(bert_config(original, **fields), tmp_path / "whole")
-    config = bert_config(original, **fields)
-    with asked_to_stop(15, "train_step"), pytest.raises(StoppedError):
-        run(config, tmp_path / "stopped")
-    shutil.rmtree(original)
-    assert run(config, tmp_path / "stopped")["test"] == whole["test"]
-    one, other = (read_trained(tmp_path / name, "last") for name in ("whole", "stopped"))
-    for part in ("params", "opt_state", "step"):
-        assert_equal(getattr(one.state, part), getattr(other.state, part))
-    assert differs(one.state.params["text_base"], read_parameters("bert")["text_base"])
-    assert records(tmp_path / "whole") == records(tmp_path / "stopped")
-
-    row = evaluate_runs([tmp_path / "stopped"])
-    assert next(iter(row.values()))["rsum"] == pytest.approx(whole["rsum"])
-    retriever = l2rm_jax.load(tmp_path / "stopped")
-    test = load_data(config.data, config.mismatch, workdir=None).test
-    images = retriever.encode_images(test.images.rows(np.arange(10)))
-    captions = retriever.encode_captions(test.captions)
-    sims = retriever.similarity(images, captions)
-    assert recalls(sims, 5)["rsum"] == pytest.approx(whole["rsum"])
-    hits = retriever.search(captions, images, top_k=4)
-    np.testing.assert_array_equal(hits.rows, np.argsort(-sims.T, kind="stable")[:, :4])
 
 
 @pytest.mark.slow
@@ -259,16 +214,6 @@ def test_other_runs_start_from_the_copy_of_the_weights(tmp_path):
     open_pretrained(GOLDEN / "bert", "bert", max_words=32).keep(tmp_path / "pretrained")
     assert with_own_weights(config, tmp_path).model.pretrained == str(tmp_path / "pretrained")
     assert with_own_weights(default(), tmp_path).model.pretrained == ""
-
-
-def test_check_describes_the_encoder_and_the_captions(tmp_path):
-    report = check(bert_config(model__text_states="vector"))
-    described = "bert for captions, 2 layers of 12 numbers, 0.0 million parameters"
-    assert f"pretrained: {described} ({GOLDEN}" in report
-    assert "tokens of a caption  8 to 32, median" in report and "26 cut at 32" in report
-    assert re.search(r"unknown pieces       \d\.\d\d% of all", report)
-    with pytest.raises(DataError, match=r"no such directory, expected config\.json"):
-        check(bert_config(tmp_path / "nowhere"))
 
 
 def test_other_fields_must_fit(tmp_path):

@@ -24,7 +24,6 @@ from l2rm_jax.train import train
 from tests.tiny import tiny_config
 
 ROOT = Path(__file__).parents[2]
-MOMENTS = ("step", "save", "split", "evaluation")  # lines that `traced` writes
 CHILD = """
 import sys
 import jax

@@ -245,20 +245,6 @@ def test_a_missing_library_is_named(models, monkeypatch):
     assert "l2rm_jax[encoders]" in error.value.hint
 
 
-def test_a_torchvision_that_does_not_fit_is_named(models, monkeypatch):
-    def fail(name):
-        raise RuntimeError("operator torchvision::nms does not exist")
-
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "1.2.3")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
-    monkeypatch.setattr("importlib.import_module", fail)
-    with pytest.raises(
-        DataError, match=r"torch 1\.2\.3 and torchvision 1\.2\.3 do not fit"
-    ) as error:
-        make_encoder(f"transformers:{models['clip']}")
-    assert "from the same index" in error.value.hint
-
-
 def test_a_half_of_a_dual_encoder_goes_with_another(models):
     mixed = make_encoder(f"transformers:{models['clip']}+transformers:{models['siglip']}")
     images, texts = pictures(2), captions(2)
