@@ -1,4 +1,4 @@
-"""The captions of a cell, in every form in which they are written."""
+"""Captions of a cell, in every form in which they are written."""
 
 import json
 
@@ -65,24 +65,23 @@ def test_other_cells(cell, captions):
 
 
 @pytest.mark.parametrize(
-    ("cell", "reason"),
+    "cell",
     [
-        ("[a dog, a cat]", "'a dog, a cat]', expected text in quotes"),
-        ("['a dog', 'a c", "expected text in quotes"),
-        ("['a dog', ", "brackets that do not close"),
-        ("['a dog'] on a bed", "' on a bed' after the end"),
-        ("['a' 'b' ... 'z']", "expected text in quotes"),
-        ("[1, 2]", "a list with a int"),
-        ("('so')", "text in parentheses"),
-        ("[" * 5000, "brackets that do not close"),
-        ([["a", "dog"], ["a", "cat"]], "a list with a list, expected captions"),
-        ({"tokens": ["a"], "id": 3}, "an object with tokens, id, expected raw, caption or text"),
+        "[a dog, a cat]",
+        "['a dog', 'a c",
+        "['a dog', ",
+        "['a dog'] on a bed",
+        "['a' 'b' ... 'z']",
+        "[1, 2]",
+        "('so')",
+        "[" * 5000,
+        [["a", "dog"], ["a", "cat"]],
+        {"tokens": ["a"], "id": 3},
     ],
 )
-def test_what_cannot_be_read(cell, reason):
-    with pytest.raises(UnreadableError) as caught:
+def test_cells_that_cannot_be_read(cell):
+    with pytest.raises(UnreadableError):
         captions_of(cell)
-    assert reason in str(caught.value)
 
 
 def read(cells, kind=None):

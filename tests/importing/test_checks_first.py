@@ -1,4 +1,4 @@
-"""What is wrong with flags, table or names of pictures is found before an encoder is loaded."""
+"""Mistakes in flags, table or names of pictures are found before an encoder is loaded."""
 
 import sys
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_a_mistyped_encoder_is_refused_before_its_library_is_loaded(tmp_path, mo
     for library in ("torch", "transformers", "timm"):
         monkeypatch.setitem(sys.modules, library, None)  # an import of it fails
     for name in ("encoders/minilmm", f"{tmp_path}/encoders/minilmm"):
-        with pytest.raises(ConfigError, match=f"encoder: {name} is not a directory") as found:
+        with pytest.raises(ConfigError, match=f"encoder: {name} ") as found:
             make_encoder(f"timm:resnet50+transformers:{name}")
         right = name.removesuffix("m")
         assert found.value.hint == f"--encoder=timm:resnet50+transformers:{right}"
@@ -56,12 +56,12 @@ def test_a_mistyped_encoder_is_refused_before_its_library_is_loaded(tmp_path, mo
 @pytest.mark.parametrize(
     ("name", "cause", "hint"),
     [
-        ("{}", "it is in {root}", "--pictures={root}"),
-        ("images/{}", "it is in {above}", "--pictures={above}"),
-        ("{stem}", "names lack the ending of the files ({root}/000.png)", None),
-        ("other/{}", "a file of this name is {root}/000.png", None),
-        ("x{}", "names start from the directory {table}", "--pictures=DIR"),
-        ("https://a.b/{}", "download the pictures first, with img2dataset for example", None),
+        ("{}", "{root}", "--pictures={root}"),
+        ("images/{}", "{above}", "--pictures={above}"),
+        ("{stem}", "{root}/000.png", None),
+        ("other/{}", "{root}/000.png", None),
+        ("x{}", "{table}", "--pictures=DIR"),
+        ("https://a.b/{}", "img2dataset", None),
     ],
 )
 def test_pictures_without_files_are_one_line_with_a_likely_cause(tmp_path, name, cause, hint):
@@ -72,8 +72,8 @@ def test_pictures_without_files_are_one_line_with_a_likely_cause(tmp_path, name,
     source = write_csv(tmp_path / "tables" / "pairs.csv", rows)
     error = refused(Request(tmp_path / "out", str(source), encoder="pixels"))
     places = {"root": root, "above": root.parent, "table": source.parent}
-    assert str(error).startswith(f"{source}: none of its 12 pictures has a file; the first: ")
-    assert str(error).endswith(f"; {cause.format(**places)}") and "\n" not in str(error)
+    assert str(error).startswith(f"{source}: ") and "\n" not in str(error)
+    assert cause.format(**places) in str(error)
     assert error.hint == (hint and hint.format(**places))
 
 

@@ -190,7 +190,7 @@ def test_conceptual_captions(tmp_path, order):
     write(tmp_path, "Train_GCC-training.tsv", "\n".join(map("\t".join, rows)))
     expected = {f"http://a.b/{name}": own for name, own in FIRST.items()}
     assert pairs_by_image(imported(tmp_path, "Train_GCC-training.tsv")) == expected
-    with pytest.raises(DataError, match="found a web address, expected a file on this machine"):
+    with pytest.raises(DataError, match="web address"):
         (tmp_path / "out").rename(tmp_path / "first")
         imported(tmp_path, "Train_GCC-training.tsv", encoder="pixels")
 
@@ -281,15 +281,12 @@ def test_documents_of_json(tmp_path, form):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            '[{"image": "a.jpg", "caption": "x"},\n{"image": "b',
-            r"no JSON \(JSONDecodeError: .* line 2",
-        ),
-        ("7", "found JSON's int, expected a list of rows"),
-        ('{"a": [{"x": 1}], "b": [{"x": 1}]}', "found lists a, b, expected one with the rows"),
-        ('{"version": 1, "year": 2}', "found an object with version, year, expected a list"),
-        ("\n\n", "holds no rows"),
-        ("[3, 4]", "no row can be read; row 1: no JSON object: found int"),
+        ('[{"image": "a.jpg", "caption": "x"},\n{"image": "b', "line 2"),
+        ("7", "int"),
+        ('{"a": [{"x": 1}], "b": [{"x": 1}]}', "a, b"),
+        ('{"version": 1, "year": 2}', "version, year"),
+        ("\n\n", "no rows"),
+        ("[3, 4]", "row 1: "),
     ],
 )
 def test_other_documents_are_refused(tmp_path, text, message):

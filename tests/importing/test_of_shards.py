@@ -131,20 +131,20 @@ def test_rows_without_a_caption_or_with_a_damaged_vector_are_rejected(imported, 
         [np.load(tmp_path / f"shards/text_emb/text_emb_0000{n}.npy") for n in range(3)]
     )
     np.testing.assert_array_equal(found["train_caps.npy"], whole[rows])
-    with pytest.raises(DataError, match="1 of 24 rows are rejected"):
+    with pytest.raises(DataError, match="1 of 24 rows"):
         import_data(Request(tmp_path / "other", source, split="1,0,0"))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c, v: [each.pop() for each in c.values()], "found 7 rows, expected 8, as vectors"),
-        (lambda c, v: c["picture_digest"].__setitem__(3, "ab"), "row 12: found 'ab' as pic"),
-        (lambda c, v: c.update(caption=[["one", "two"]] * 8), "row 9: found several captions"),
-        (lambda c, v: c.pop("image_path"), "metadata_00001.parquet: no column image_path"),
+        (lambda c, v: [each.pop() for each in c.values()], r"7 rows.* 8"),
+        (lambda c, v: c["picture_digest"].__setitem__(3, "ab"), "row 12: .*ab"),
+        (lambda c, v: c.update(caption=[["one", "two"]] * 8), "row 9: "),
+        (lambda c, v: c.pop("image_path"), "metadata_00001.parquet.*image_path"),
         (
             lambda c, v: c.update(picture_digest=["g" * 32] * 8),
-            "row 9: found .g.* as picture_digest",
+            "row 9: .*picture_digest",
         ),
     ],
 )
@@ -170,7 +170,7 @@ def test_rows_of_vectors_alone_need_names_where_some_have_them(tmp_path):
     np.testing.assert_array_equal(found["train_ims.npy"], np.eye(4)[[0, 1, 3]])
     np.testing.assert_array_equal(found["train_caps.npy"], np.eye(4)[::-1][[0, 2, 1, 3]])
     for number, missing in enumerate((None, "")):
-        with pytest.raises(DataError, match="row 4 of the metadata: found no name of an image"):
+        with pytest.raises(DataError, match="row 4"):
             imported_keys(["a", "b", "a", missing], f"unnamed{number}")
 
 
@@ -195,7 +195,7 @@ def test_an_import_that_lacked_only_its_name_is_complete(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [('{"name": "of another program"}', None), ("{", r"dataset\.json: cannot be read")],
+    [('{"name": "of another program"}', None), ("{", r"dataset\.json")],
 )
 def test_what_other_programs_say_of_shards_is_not_read(tmp_path, text, message):
     vectors = {"image_emb": list(np.eye(4)), "text_emb": list(np.eye(4))}
@@ -211,7 +211,7 @@ def test_what_other_programs_say_of_shards_is_not_read(tmp_path, text, message):
 
 
 def test_what_shards_cannot_give_is_refused(imported, tmp_path):
-    with pytest.raises(ConfigError, match="has vectors in shards already"):
+    with pytest.raises(ConfigError, match="shards"):
         import_by_file(Request(tmp_path / "out", str(imported / "shards")), load)
-    with pytest.raises(ConfigError, match=r"--caption_column: no column 'text'"):
+    with pytest.raises(ConfigError, match="--caption_column"):
         import_data(Request(tmp_path / "out", str(imported / "shards"), caption_columns=("text",)))

@@ -1,6 +1,7 @@
 """Runs on pixels with a pretrained image encoder."""
 
 import math
+import re
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -216,20 +217,20 @@ def test_data_that_do_not_fit_are_refused(tmp_path):
     data = write_pixels(tmp_path / "data")
     read = partial(read_data, workdir=tmp_path / "none")
     features = clip_config(data, model__image_encoder=REGIONS)
-    with pytest.raises(DataError, match=r"train_ims\.npy: no such file, but train_pixels\.npy"):
+    with pytest.raises(DataError, match=r"train_ims\.npy.*train_pixels\.npy"):
         read(features)
-    with pytest.raises(ConfigError, match=r"data\.name: 'scenes'.* expected a directory with pict"):
+    with pytest.raises(ConfigError, match=r"data\.name.*scenes"):
         read(clip_config("", data__name="scenes"))
     pixels = np.load(data / "dev_pixels.npy")
     np.save(data / "dev_pixels.npy", pixels[:, :20, :20])
-    with pytest.raises(DataError, match=r"dev_pixels\.npy: found pictures of 20 x 20.*takes 24 x"):
+    with pytest.raises(DataError, match=r"dev_pixels\.npy.*20 x 20.*24 x"):
         read(clip_config(data))
     np.save(data / "dev_pixels.npy", pixels.astype(np.float32))
-    with pytest.raises(DataError, match=r"float32 \[4, 24, 24, 3\], expected pictures, uint8"):
+    with pytest.raises(DataError, match=r"float32 \[4, 24, 24, 3\].*uint8"):
         read(clip_config(data))
     for split in SIZES:
         (data / f"{split}_pixels.npy").rename(data / f"{split}_ims.npy")
-    with pytest.raises(DataError, match=r"expected pictures \(l2rm import --encoder=pixels:DIR\)"):
+    with pytest.raises(DataError, match=r"--encoder=pixels:DIR"):
         read(clip_config(data))
 
 
@@ -237,55 +238,41 @@ def test_data_that_do_not_fit_are_refused(tmp_path):
 def test_features_and_pictures_are_not_confused(tmp_path):
     make_run(clip_config(write_pixels(tmp_path / "data")), tmp_path / "run")
     retriever = l2rm_jax.load(tmp_path / "run")
-    with pytest.raises(DataError, match=r"found float64 \[2, 3\], expected pictures, uint8"):
+    with pytest.raises(DataError, match=r"float64 \[2, 3\].*uint8"):
         retriever.encode_images(np.zeros((2, 3)))
-    with pytest.raises(DataError, match="found pictures of 8 x 8 pixels, expected pict"):
+    with pytest.raises(DataError, match="8 x 8"):
         retriever.encode_images(np.zeros((2, 8, 8, 3), np.uint8))
-    with pytest.raises(DataError, match="found none, expected at least one"):
+    with pytest.raises(DataError):
         retriever.encode_images([])
     (tmp_path / "x.jpg").write_bytes(b"no picture")
     with pytest.raises(DataError) as found:
         retriever.encode_images([tmp_path / "x.jpg", tmp_path / "y.jpg", 3])
-    assert [*map(str, found.value.args)] == [
-        f"{tmp_path}/x.jpg: damaged picture: of no kind that Pillow knows",
-        f"{tmp_path}/y.jpg: cannot be read: No such file or directory",
-        "images: number 2: is a int, expected a picture of Pillow or a file",
-    ]
+    named = [f"{tmp_path}/x.jpg: ", f"{tmp_path}/y.jpg: ", "images: number 2: "]
+    assert all(map(str.startswith, found.value.args, named)) and len(found.value.args) == 3
 
 
 def test_fields_must_fit(tmp_path):
+    regions = {"model__image_encoder": REGIONS}
+    frozen = {"optim__text_rate": 0.0, "optim__image_rate": 0.0}
     wrong = [
-        ("model__image_encoder", "bert", "'bert' is none of regions, clip, siglip"),
-        ("model__image_states", "x", "'x' is none of all, vector"),
-        ("model__pretrained", "", "empty, expected the directory of the weights"),
-        ("optim__image_rate", -1.0, "-1.0, expected at least 0"),
-        ("data__pixel_crop", 1.5, "1.5, expected 0 to 1"),
-        ("model__embed_dim", -1, "-1, expected 0 to 65536"),
+        ("model.image_encoder", {"model__image_encoder": "bert"}),
+        ("model.image_states", {"model__image_states": "x"}),
+        ("model.pretrained", {"model__pretrained": ""}),
+        ("optim.image_rate", {"optim__image_rate": -1.0}),
+        ("data.pixel_crop", {"data__pixel_crop": 1.5}),
+        ("model.embed_dim", {"model__embed_dim": -1}),
+        ("data.pixel_crop", regions | {"data__pixel_crop": 0.5}),
+        ("model.image_encoder", regions | {"model__pretrained_images": "DIR"}),
+        ("model.embed_dim", regions | {"model__embed_dim": 0}),
+        ("model.embed_dim", {"model__embed_dim": 0, "model__head": "chan"}),
+        ("optim.image_rate=0", {"model__embed_dim": 0, **frozen}),
+        ("model.image_states", {"model__head": "linear", "model__text_states": "vector"}),
+        ("model.region_mask", {"model__head": "saf", "model__region_mask": 0.2}),
     ]
-    for field, value, message in wrong:
-        with pytest.raises(ConfigError, match=f"{field.replace('__', '.')}: {message}"):
-            check_settings(clip_config(tmp_path, **{field: value}))
-    regions = partial(clip_config, tmp_path, model__image_encoder=REGIONS)
-    with pytest.raises(ConfigError, match=r"pixel_crop: 0\.5, expected 0 without a pretrained im"):
-        check_settings(regions(data__pixel_crop=0.5))
-    with pytest.raises(ConfigError, match=r"image_encoder: 'regions', expected clip or siglip, as"):
-        check_settings(regions(model__pretrained_images="DIR"))
-    with pytest.raises(ConfigError, match=r"embed_dim: 0, expected at least 1 without pretrained"):
-        check_settings(regions(model__embed_dim=0))
-    with pytest.raises(
-        ConfigError, match=r"embed_dim: 0, expected at least 1 with model\.head=chan"
-    ):
-        check_settings(clip_config(tmp_path, model__embed_dim=0, model__head="chan"))
-    rates = {"optim__text_rate": 0.0, "optim__image_rate": 0.0}
-    with pytest.raises(ConfigError, match=r"image_rate=0, as nothing would be trained"):
-        check_settings(clip_config(tmp_path, model__embed_dim=0, **rates))
-    with pytest.raises(
-        ConfigError, match=r"image_states: 'all', expected 'vector' with model\.head"
-    ):
-        check_settings(clip_config(tmp_path, model__head="linear", model__text_states="vector"))
-    with pytest.raises(ConfigError, match=r"region_mask: 0\.2, expected 0 with model\.head=saf"):
-        check_settings(clip_config(tmp_path, model__head="saf", model__region_mask=0.2))
+    for named, fields in wrong:
+        with pytest.raises(ConfigError, match=re.escape(named)):
+            check_settings(clip_config(tmp_path, **fields))
     config = clip_config(tmp_path, GOLDEN / "clip")
     config.model.image_encoder = "siglip"
-    with pytest.raises(DataError, match=r"is 'clip', expected 'siglip' as model\.image_encoder"):
+    with pytest.raises(DataError, match=r"clip.*siglip"):
         find_pretrained(config, None)
