@@ -143,18 +143,12 @@ def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path, monkeypatc
 
 
 def test_a_refused_config_leaves_no_trace(tmp_path):
-    with pytest.raises(DataError, match="100 pairs, expected at least one batch of 101"):
+    with pytest.raises(DataError, match="100 pairs"):
         train(tiny_config(batch_size=101), tmp_path / "run", one_device())
-    for field, value, least in [
-        ("batch_size", 1, "2, as a pair is compared with the others"),
-        ("checkpoint_steps", 0, "1"),
-        ("log_steps", 0, "1"),
-    ]:
-        with pytest.raises(
-            ConfigError, match=rf"train\.{field}: {value}, expected at least {least}"
-        ):
+    for field, value in [("batch_size", 1), ("checkpoint_steps", 0), ("log_steps", 0)]:
+        with pytest.raises(ConfigError, match=rf"train\.{field}: {value}"):
             train(tiny_config(**{field: value}), tmp_path / "run", one_device())
-    with pytest.raises(ConfigError, match="at least one epoch in all"):
+    with pytest.raises(ConfigError, match="epochs"):
         train(tiny_config(warmup_epochs=0, epochs=0), tmp_path / "run", one_device())
     config = tiny_config()
     for protocol, message in [

@@ -156,7 +156,7 @@ def test_what_one_process_must_do_is_refused(vectors):
     trained = config_of(**{"judgement.detector": "infonce-vse"})
     with pytest.raises(ConfigError, match=r"--shards=1/3: found with .*infonce-vse"):
         audited(1, trained)
-    with pytest.raises(ConfigError, match=r"--shards=1/3: found with --workdir=run, expected --da"):
+    with pytest.raises(ConfigError, match=r"--shards=1/3: found with --workdir=run"):
         command._audit(config_of(), "run", Path("audit"), Place(share=Share(1, COUNT)))
     for flags, words in (
         (["--shards=4/3"], "--shards=4/3: expected I/N"),

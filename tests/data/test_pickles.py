@@ -72,7 +72,7 @@ def test_nothing_foreign_is_executed(tmp_path, function, arguments, protocol):
 def test_other_codecs_are_not_looked_up(tmp_path):
     path = tmp_path / "bad.pkl"
     path.write_bytes(b"c_codecs\nencode\n(Vabc\nVhex\ntR.")
-    with pytest.raises(DataError, match="bytes as hex, expected latin1"):
+    with pytest.raises(DataError, match="bytes as hex"):
         read_pickle(path)
 
 

@@ -80,8 +80,8 @@ def test_counts():
 @pytest.mark.parametrize(
     ("kind", "max_words", "message"),
     [
-        ("siglip", 32, "data.max_words is 32, expected at least 56, to which siglip pads every"),
-        ("bert", 2, r"data.max_words is 2, expected more than 2: each caption has .* \[CLS\] and"),
+        ("siglip", 32, "data.max_words is 32"),
+        ("bert", 2, r"data.max_words is 2"),
     ],
 )
 def test_max_words_must_leave_room(kind, max_words, message):

@@ -160,7 +160,7 @@ def test_a_fault_is_named(directory, fault):
 
 
 def test_no_directory(tmp_path):
-    with pytest.raises(DataError, match=r"nowhere: no such directory, expected config\.json"):
+    with pytest.raises(DataError, match=r"nowhere: no such directory"):
         read(tmp_path / "nowhere")
 
 
@@ -255,5 +255,5 @@ def test_the_scale_of_a_model_is_one_number(tmp_path):
     change_arrays(lambda arrays: arrays.pop("logit_bias"))(tmp_path / "model")
     assert [*opened.scale()] == ["log_scale"]
     change_arrays(lambda arrays: arrays.update(logit_scale=np.ones(2, "f4")))(tmp_path / "model")
-    with pytest.raises(DataError, match=r"model: logit_scale \[2\], expected one number"):
+    with pytest.raises(DataError, match=r"model: logit_scale \[2\]"):
         opened.scale()

@@ -297,10 +297,10 @@ def test_hosts_read_their_shares_of_the_same_batches(streams, queue):
 @pytest.mark.parametrize(
     ("streams", "batch_size", "error", "message"),
     [
-        ({"all": np.arange(PAIRS)}, 201, DataError, "200 pairs, expected at least .* of 201"),
+        ({"all": np.arange(PAIRS)}, 201, DataError, "200 pairs"),
         ({"all": np.arange(5), "more": np.arange(0)}, 4, DataError, "stream 'more' is empty"),
         ({}, 4, DataError, "no stream"),
-        ({"all": np.array([3, 200])}, 2, DataError, "pairs 3 to 200, expected rows 0 to 199"),
+        ({"all": np.array([3, 200])}, 2, DataError, "pairs 3 to 200"),
         ({"all": np.array([-1, 20])}, 2, DataError, "pairs -1 to 20"),
     ],
 )

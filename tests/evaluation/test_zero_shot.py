@@ -48,7 +48,7 @@ def test_command(directory, capsys):
 def test_words_and_other_sizes_are_refused(directory, tmp_path):
     np.save(tmp_path / "test_ims.npy", np.ones((2, SIZE), np.float32))
     (tmp_path / "test_caps.txt").write_text("a dog\na cat\n")
-    with pytest.raises(DataError, match=r"captions of test are words, expected vectors"):
+    with pytest.raises(DataError, match=r"captions of test are words"):
         evaluate_vectors(config_of(tmp_path))
     (tmp_path / "test_caps.txt").unlink()
     np.save(tmp_path / "test_caps.npy", np.ones((2, SIZE + 1), np.float32))
@@ -72,7 +72,7 @@ def test_search_finds_what_the_cosines_say(directory):
     norms = np.linalg.norm(means, axis=1)[:, None] * np.linalg.norm(vectors, axis=1)
     np.testing.assert_allclose(sims, means @ vectors.T / norms, atol=1e-6)
     assert str(retriever) == f"Retriever({directory}: vectors as they are, cosine)"
-    with pytest.raises(DataError, match="found vectors of 4 numbers, expected 5"):
+    with pytest.raises(DataError, match="found vectors of 4 numbers"):
         retriever.encode_captions(np.ones((2, 4), np.float32))
 
 

@@ -66,9 +66,9 @@ def test_scores_of_the_encoder_are_taken_and_others_refused(pairs, tmp_path):
     with pytest.raises(DataError, match=r"clip\.npy: the scores are not the cosines .* no poster"):
         judge(pairs, config)
     np.save(tmp_path / "clip.npy", np.zeros(3))
-    with pytest.raises(DataError, match=r"found float64 \[3\], expected numbers \[150\]"):
+    with pytest.raises(DataError, match=r"found float64 \[3\]"):
         judge(pairs, config)
-    with pytest.raises(ConfigError, match=r"judgement\.scores: empty, expected a \.npy file"):
+    with pytest.raises(ConfigError, match=r"judgement\.scores: empty"):
         make_detector(config_with(detector="scores"))
 
 
@@ -106,5 +106,5 @@ def test_a_detector_of_ones_own(pairs):
     assert sorted(asked) == [0, 1, 2, 3, 4] and judged.made.detector == "mine"
     np.testing.assert_allclose(judged.similarity, cosines(pairs), atol=1e-5)
     assert auroc(judged.posterior, wrong) > 0.95
-    with pytest.raises(ConfigError, match=r"judgement\.detector: 'yours', expected one of linear"):
+    with pytest.raises(ConfigError, match=r"judgement\.detector: 'yours'"):
         make_detector(config_with(detector="yours"))

@@ -82,13 +82,10 @@ def test_scores_of_networks_are_averaged():
     np.testing.assert_allclose(vectors[0] @ vectors[1].T, sims.mean(0))
 
 
-@pytest.mark.parametrize(
-    ("method", "networks", "expected"),
-    [("cca", 2, "0 or 1, as cca"), ("l2rm", 9, "0 to 8"), ("ncr", 3, "0, 1 or 2 for ncr")],
-)
-def test_a_number_of_networks_that_does_not_fit_is_refused(method, networks, expected):
+@pytest.mark.parametrize(("method", "networks"), [("cca", 2), ("l2rm", 9), ("ncr", 3)])
+def test_a_number_of_networks_that_does_not_fit_is_refused(method, networks):
     config = config_of(method, networks)
     if method == "cca":
         config.model.head = "linear"
-    with pytest.raises(ConfigError, match=f"train.networks: {networks}, expected {expected}"):
+    with pytest.raises(ConfigError, match=f"train.networks: {networks}"):
         make_method(make_model(config, VOCABULARY), config)

@@ -45,7 +45,7 @@ def test_search_writes_a_page(workdir, tmp_path):
     words = ("search", f"--workdir={workdir}", "--gallery=scenes:test", "--query=a red ball")
     run(*words, "--top_k=3", f"--html={page}")
     assert page.read_text().count("data:image/png;base64,") == 3
-    with pytest.raises(L2RMError, match="already exists, expected the name of a new page"):
+    with pytest.raises(L2RMError, match="already exists"):
         run(*words, f"--html={page}")
 
 
@@ -89,11 +89,11 @@ def test_embed_writes_what_other_tools_read(workdir, tmp_path, capsys):
                 "--proposer=W",
                 "--candidates=0",
             ),
-            "candidates: 0, expected at least top_k=10",
+            "candidates: 0",
         ),
         (
             ("search", "--workdir=none", "--gallery=scenes:test", "--query=a", "--top_k=0"),
-            "top_k: 0, expected a whole number, at least 1",
+            "top_k: 0",
         ),
     ],
 )

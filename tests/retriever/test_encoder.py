@@ -58,9 +58,9 @@ def test_other_weights_and_no_encoder_are_refused(tmp_path, asked):
     asked.clear()
     with pytest.raises(DataError, match=r"no\.png: cannot be read: No such file"):
         encode_pictures(RECORD, [tmp_path / "no.png"], "R")
-    with pytest.raises(DataError, match="found pictures, expected features, as R does not know"):
+    with pytest.raises(DataError, match="found pictures"):
         encode_pictures(None, [tmp_path / name], "R")
-    with pytest.raises(DataError, match="found text, expected vectors, for R") as found:
+    with pytest.raises(DataError, match="found text") as found:
         encode_texts({**RECORD, "captions": None}, ["a dog"], "R")
     assert found.value.hint == WITH_ENCODER
     assert not asked  # found before an encoder is loaded

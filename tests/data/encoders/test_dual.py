@@ -215,7 +215,7 @@ def test_weights_that_lack_an_array_are_refused(models, tmp_path):
     with pytest.raises(DataError, match=r"1 arrays .* visual_projection\.weight"):
         make_encoder(f"transformers:{tmp_path}")
     (tmp_path / "model.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(DataError, match=r"cannot be loaded, expected config\.json"):
+    with pytest.raises(DataError, match=r"cannot be loaded"):
         make_encoder(f"transformers:{tmp_path}")
 
 
