@@ -27,6 +27,7 @@ PAGES = [path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"]
 PAGES += [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.md"))]
 # Pages with commands of many scripts or large suites.
 LONG = ("experiments/README.md", "experiments/RESULTS.md", "experiments/results/README.md")
+LONG += ("l2rm_jax/ot/MEASURED.md",)
 COMMAND_PAGES = [
     pytest.param(ROOT / name, id=name, marks=pytest.mark.slow if name in LONG else ())
     for name in (str(page.relative_to(ROOT)) for page in PAGES)
@@ -94,7 +95,8 @@ def anchors(text: str) -> list[str]:
 @pytest.mark.parametrize("page", COMMAND_PAGES)
 def test_commands_parse(page, monkeypatch):
     scripts = blocks(page, "bash")
-    scripts += re.findall(r"`((?:python -m |l2rm )[^`]+)`", FENCE.sub("", page.read_text()))
+    prose = FENCE.sub("", page.read_text())
+    scripts += re.findall(r"`((?:python -m (?:l2rm_jax|experiments\.)[^`]* |l2rm )[^`]*)`", prose)
     monkeypatch.chdir(ROOT)
     for words in (found for script in scripts for found in commands(script)):
         if not words[0].startswith(("l2rm", "experiments.", "tests.")):
