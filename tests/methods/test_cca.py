@@ -150,7 +150,7 @@ def test_a_run_that_was_killed_continues(run, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_other_methods_start_from_a_fit(run, tmp_path, monkeypatch, capsys):
+def test_other_methods_start_from_a_fit(run, tmp_path, monkeypatch):
     """From one with much ridge; if training gains nothing, the best fit is the result."""
     workdir, fitted = run
     fits = [record["rsum"] for record in records(workdir) if record["kind"] == "epoch"]
@@ -160,8 +160,6 @@ def test_other_methods_start_from_a_fit(run, tmp_path, monkeypatch, capsys):
     config = tiny_config("infonce", "linear", **settings)
     config.optim.learning_rate = 1e-9
     results = train_killed(config, tmp_path / "still", monkeypatch, 1)
-    line = f"starts from a fit in closed form: validation rSum {start:.1f} (best fit: {best:.1f})"
-    assert capsys.readouterr().out.count(line) == 1
     [epoch] = [record for record in records(tmp_path / "still") if record["kind"] == "epoch"]
     assert epoch["rsum"] == pytest.approx(start)
     assert results["rsum"] == pytest.approx(fitted["rsum"])

@@ -1,7 +1,5 @@
 """Parts of L2RM that no golden array covers: masks, missing streams, random draws, errors."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.methods import base, make_method
+from l2rm_jax.methods import make_method
 from l2rm_jax.methods.cost import Reserved, cost, cost_loss, cost_statistics, draw_reserved
 from l2rm_jax.methods.l2rm import _mask, rematch
 from l2rm_jax.models import make_model
@@ -92,16 +90,6 @@ def test_a_missing_stream_is_skipped(streams):
     assert int(after.step) == 1
 
 
-@pytest.mark.slow
-def test_scores_ignore_rows_after_the_last_region():
-    config = small_config()
-    config.model.head = "saf"
-    model = make_model(config, 20)
-    state = make_method(model, config).init(jax.random.key(0), random_batch(0))
-    sims = jax.jit(partial(base.evaluate, model))(state, random_batch(1))
-    assert np.isfinite(sims).all() and np.std(sims) > 0
-
-
 @pytest.mark.parametrize("size", [1, 7, 20, 128])
 def test_reserved_pairs_are_one_to_a_tenth_of_the_batch(size):
     counts = set()
@@ -142,19 +130,10 @@ def test_statistics_show_a_collapsed_cost():
     assert dead["cost_spread"] == 0 and dead["cost_zero"] == 1
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("warmup_loss", "hinge"),
-        ("rematch_loss", "l2"),
-        ("cost", "euclid"),
-        ("mask", "row"),
-        ("solver", "exact"),
-    ],
-)
-def test_error_for_an_unknown_name_lists_the_choices(field, value):
-    config = small_config(**{field: value})
-    with pytest.raises(ConfigError, match=f"l2rm.{field}: '{value}' is none of"):
+@pytest.mark.parametrize("field", ["warmup_loss", "rematch_loss", "cost", "mask", "solver"])
+def test_an_unknown_name_is_refused(field):
+    config = small_config(**{field: "none such"})
+    with pytest.raises(ConfigError, match=f"l2rm.{field}: .*none such"):
         make_method(make_model(config, 20), config)
 
 

@@ -10,7 +10,7 @@ import pytest
 from l2rm_jax.losses import info_nce, sigmoid_contrastive
 from l2rm_jax.methods.learned_scale import MAX_SCALE, _scale
 from tests import grid
-from tests.grid import MAIN, batches, pairs, tiny_config
+from tests.grid import MAIN, batches, tiny_config
 
 
 @pytest.mark.usefixtures("unchecked_arrays")
@@ -78,9 +78,3 @@ def test_the_scale_has_a_gradient_at_its_limit():
         scale, slope = jax.value_and_grad(lambda x: _scale({"log_scale": x}, MAX_SCALE))(start)
         assert float(scale) == pytest.approx(100.0) and float(slope) == pytest.approx(100.0)
     assert float(_scale({"log_scale": jnp.float32(5.0)})) == pytest.approx(math.exp(5.0))
-
-
-def test_the_plan_takes_known_pairs_alone():
-    made, *_ = start_of("sigmoid")
-    plan = made.plan(None, pairs(), 0)
-    np.testing.assert_array_equal(plan.streams["pairs"], np.flatnonzero(pairs().paired))

@@ -1,6 +1,5 @@
 """RCSL: pseudo-pairs, the plan of an epoch, losses, and a run that is stopped while mining."""
 
-import json
 import shutil
 from functools import partial
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.train import train
 from tests import tiny
 from tests.grid import MAIN, VOCABULARY, WARMUP, batches, make_cell, tiny_config
+from tests.run.tiny_runs import records
 
 PAIRS, SIZE = 60, 6
 IMAGE_OF = np.random.default_rng(0).permutation(PAIRS // 3).repeat(3)
@@ -284,7 +284,10 @@ def test_rcsl_nc_splits_by_the_mean_hinge(monkeypatch):
 @pytest.mark.slow
 def test_a_run_stopped_while_mining_continues_to_the_same_numbers(tmp_path, monkeypatch):
     """The resumed run takes the plan from the checkpoint and does not search again."""
-    config, save = tiny_run(tmp_path / "data"), RunCheckpoints.save
+    changes = {"mismatch.protocol": "semi_paired", "mismatch.paired_images": 5}
+    fields = {"warmup_epochs": 0, "epochs": 1, "checkpoint_steps": 2, "log_steps": 1}
+    config = tiny.tiny_config("rcsl", "aggregate", changes, **fields)
+    save, one_device = RunCheckpoints.save, Replicas(jax.devices()[:1])
 
     def save_and_copy(self, step, state, plan, position):
         save(self, step, state, plan, position)
@@ -295,37 +298,10 @@ def test_a_run_stopped_while_mining_continues_to_the_same_numbers(tmp_path, monk
 
     with monkeypatch.context() as patch:
         patch.setattr(RunCheckpoints, "save", save_and_copy)
-        whole = train(config, tmp_path / "whole", one_device())
+        whole = train(config, tmp_path / "whole", one_device)
     assert len(records(tmp_path / "stopped")) < len(records(tmp_path / "whole"))
     monkeypatch.setattr(rcsl, "pseudo_pairs", None)
-    assert train(config, tmp_path / "stopped", one_device())["test"] == whole["test"]
+    assert train(config, tmp_path / "stopped", one_device)["test"] == whole["test"]
     assert records(tmp_path / "stopped") == records(tmp_path / "whole")
     [*_, logged] = (r.keys() for r in records(tmp_path / "whole") if r["kind"] == "epoch")
     assert {"mined_images_right", "loss_mining", "loss_uniformity"} <= logged
-
-
-def tiny_run(data):
-    """Config of a run with one mining epoch; captions have one length, to compile once."""
-    data.mkdir()
-    rng = np.random.default_rng(0)
-    for split, images in [("train", 12), ("dev", 6), ("test", 6)]:
-        np.save(data / f"{split}_ims.npy", rng.normal(size=(images, 3, 5)).astype(np.float32))
-        words = rng.choice(list("abcdefgh"), (5 * images, 4))
-        (data / f"{split}_caps.txt").write_text("\n".join(map(" ".join, words)) + "\n")
-    config = defaults.get_config("quick")
-    config.method, config.model.head = "rcsl", "aggregate"
-    config.model.update(tiny.MODEL)
-    config.data.name, config.data.path, config.data.min_count = "mine", str(data), 1
-    config.mismatch.protocol, config.mismatch.paired_images = "semi_paired", 5
-    config.train.batch_size, config.train.checkpoint_steps, config.train.log_steps = 20, 2, 1
-    config.train.warmup_epochs, config.train.epochs = 0, 1
-    return config
-
-
-def one_device() -> Replicas:
-    return Replicas(jax.devices()[:1])
-
-
-def records(workdir) -> list[dict]:
-    lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]

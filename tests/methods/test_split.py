@@ -67,33 +67,23 @@ def draw_losses(*parts: tuple[float, float, int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("losses", "names", "message"),
+    ("losses", "names"),
     [
-        (draw_losses((2, 12, 600), (9, 4, 400)), [], ""),
-        (draw_losses((2, 12, 950), (9, 4, 50)), [], ""),
-        (np.full(50, 0.3), ["equal_losses"], "the loss 0.3"),
-        (np.zeros(1), ["equal_losses"], "the loss 0"),
-        (np.r_[np.zeros(99), 1.0], ["one_sided_split"], "99.0% of the pairs are called matched"),
-        (np.r_[np.ones(99), 0.0], ["one_sided_split"], "99.0% mismatched"),
-        (
-            draw_losses((5, 5, 1000)),
-            ["overlapping_mixture"],
-            "times the sum of their standard deviations",
-        ),
-        (
-            draw_losses((20, 80, 3000)),
-            ["overlapping_mixture", "mixture_direction"],
-            "likelier under the mixture component with the higher mean",
-        ),
-        (np.array([0.1, 0.9]), [], ""),
+        (draw_losses((2, 12, 600), (9, 4, 400)), []),
+        (draw_losses((2, 12, 950), (9, 4, 50)), []),
+        (np.full(50, 0.3), ["equal_losses"]),
+        (np.zeros(1), ["equal_losses"]),
+        (np.r_[np.zeros(99), 1.0], ["one_sided_split"]),
+        (np.r_[np.ones(99), 0.0], ["one_sided_split"]),
+        (draw_losses((5, 5, 1000)), ["overlapping_mixture"]),
+        (draw_losses((20, 80, 3000)), ["overlapping_mixture", "mixture_direction"]),
+        (np.array([0.1, 0.9]), []),
     ],
     ids=["easy", "few", "equal", "one", "outlier", "all-high", "one-hump", "reversed", "two"],
 )
-def test_warnings_of_doubtful_splits(losses, names, message):
+def test_warnings_of_doubtful_splits(losses, names):
     plan = split_pairs(losses, np.ones(len(losses), bool))
     assert list(plan.warnings) == names
-    assert message in " ".join(plan.warnings.values())
-    assert all("Try " in text or "method=" in text for text in plan.warnings.values())
     together = np.concatenate(list(plan.streams.values()))
     np.testing.assert_array_equal(np.sort(together), np.arange(len(losses)))
 

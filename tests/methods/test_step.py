@@ -15,7 +15,7 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.losses import contrastive, ranking
 from l2rm_jax.losses.complementary import complementary_contrastive, draw_negatives
 from l2rm_jax.methods import base, baseline, l2rm, make_method, rcl
-from l2rm_jax.methods.base import Optimiser, step_key
+from l2rm_jax.methods.base import step_key
 from l2rm_jax.methods.cost import init_cost
 from l2rm_jax.models import chunks
 from tests.grid import MAIN, WARMUP, batches, make_cell, tiny_config
@@ -189,18 +189,3 @@ def test_keys_differ_between_steps_and_uses():
     ]
     data = np.array([jax.random.key_data(key) for key in keys])
     assert len(np.unique(data, axis=0)) == len(keys)
-
-
-def test_rate_is_decayed_after_the_warm_up():
-    optimiser = Optimiser(learning_rate=2.0, decay_epochs=3, starts=(2,))
-    rates = [float(optimiser.rate(jnp.int32(epoch))) for epoch in range(9)]
-    np.testing.assert_allclose(rates, [2.0] * 5 + [0.2] * 3 + [0.02], rtol=1e-6)
-    starts = Optimiser(learning_rate=2.0, decay_epochs=3, starts=(0, 5))
-    rates = [float(starts.rate(jnp.int32(epoch))) for epoch in range(9)]
-    np.testing.assert_allclose(rates, [2.0] * 3 + [0.2] * 2 + [2.0] * 3 + [0.2], rtol=1e-6)
-    params = {"x": jnp.zeros(2)}
-    # Each coordinate of Adam's first step is as long as the learning rate.
-    for epoch, rate in ((0, 2.0), (5, 0.2)):
-        grads, state = {"x": jnp.asarray([3.0, -1e-3])}, optimiser.init(params)
-        after, _ = optimiser.update(grads, state, params, jnp.int32(epoch))
-        np.testing.assert_allclose(after["x"], [-rate, rate], rtol=1e-4)
