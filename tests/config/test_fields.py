@@ -1,4 +1,4 @@
-"""The table of the fields: what one table says holds for all of it."""
+"""Table of the config fields: names, defaults, and the values that are allowed."""
 
 import pytest
 
@@ -21,19 +21,23 @@ def test_every_default_is_allowed_and_every_field_has_a_meaning():
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "expected"),
+    ("name", "value"),
     [
-        ("train.batch_size", 1, "at least 2, as a pair is compared"),
-        ("judgement.folds", 2, "3 to 100"),
-        ("optim.schedule", "linear", "step or cosine"),
-        ("optim.learning_rate", 0.0, "more than 0"),
-        ("model.base_dropout", -0.5, "at least 0 and less than 1, or -1"),
+        ("train.batch_size", 1),
+        ("judgement.folds", 2),
+        ("optim.schedule", "linear"),
+        ("optim.learning_rate", 0.0),
+        ("model.base_dropout", -0.5),
+        ("loss.tau", float("nan")),
+        ("data.train_images", 2**80),
+        ("data.path", "a\0b"),
     ],
 )
-def test_a_value_that_is_not_allowed_is_named(name, value, expected):
+def test_a_value_that_is_not_allowed_is_named(name, value):
+    check_fields(default())
     with pytest.raises(ConfigError) as error:
         check_fields(with_changes(default(), {name: value}))
-    assert str(error.value).startswith(f"{name}: {value!r}, expected {expected}")
+    assert str(error.value).startswith(f"{name}: {value!r}")
 
 
 def test_ranges_hold_at_their_ends():

