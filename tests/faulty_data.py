@@ -116,15 +116,15 @@ DAMAGES = {
     "no features": (remove("dev_ims.npy"), "{}/dev_ims.npy: no such file"),
     "no captions": (
         remove("test_caps.txt"),
-        "{}: no captions of test, expected test_caps.txt or test_caps.tsv (text), or test_caps.npy",
+        "{}: no captions of test",
     ),
     "rank": (
         set_features("train", lambda x: x[None]),
-        "{}/train_ims.npy: found float32 [1, 12, 4, 6], expected float32, float64, float16, or",
+        "{}/train_ims.npy: found float32 [1, 12, 4, 6]",
     ),
     "dtype": (
         set_features("dev", lambda x: x.astype(int)),
-        "{}/dev_ims.npy: found int64 [5, 4, 6], expected float32, float64, float16, or int8",
+        "{}/dev_ims.npy: found int64 [5, 4, 6]",
     ),
     "pickle": (
         set_features("dev", lambda x: np.array([{}])),
@@ -132,31 +132,31 @@ DAMAGES = {
     ),
     "truncated": (
         truncate,
-        "{}/dev_ims.npy: truncated: found 600 bytes, expected 608 for float32 [5, 4, 6]",
+        "{}/dev_ims.npy: truncated: found 600 bytes",
     ),
     "nan": (
         set_row("train", 7, np.nan),
-        "{}/train_ims.npy: row 7 holds nan (region 1, dimension 2), expected finite numbers",
+        "{}/train_ims.npy: row 7 holds nan (region 1, dimension 2)",
     ),
     "infinite": (
         set_row("test", 5, -np.inf),
-        "{}/test_ims.npy: row 5 holds -inf (region 1, dimension 2), expected finite numbers",
+        "{}/test_ims.npy: row 5 holds -inf (region 1, dimension 2)",
     ),
     "beyond float32": (
         set_features("dev", lambda x: np.where(x == x[3, 2, 1], 1e300, x.astype(float))),
-        "{}/dev_ims.npy: row 3 holds 1e+300 (region 2, dimension 1), expected numbers within the",
+        "{}/dev_ims.npy: row 3 holds 1e+300 (region 2, dimension 1)",
     ),
     "dimensions": (
         set_features("test", lambda x: x[..., :5]),
-        "{0}/test_ims.npy: found 4 regions x 5 features, expected 4 x 6 as in {0}/train_ims.npy",
+        "{0}/test_ims.npy: found 4 regions x 5 features",
     ),
     "regions": (
         set_features("dev", lambda x: x[:, :3]),
-        "{0}/dev_ims.npy: found 3 regions x 6 features, expected 4 x 6 as in {0}/train_ims.npy",
+        "{0}/dev_ims.npy: found 3 regions x 6 features",
     ),
     "one caption too few": (
         set_lines("dev", lambda lines: lines[:-1]),
-        "{0}/dev_caps.txt: found 24 captions for the 5 images of {0}/dev_ims.npy, expected a "
+        "{0}/dev_caps.txt: found 24 captions for the 5 images of {0}/dev_ims.npy"
         "multiple of the number of images",
     ),
     "fewer captions than images": (
@@ -165,7 +165,7 @@ DAMAGES = {
     ),
     "empty caption": (
         set_line("train", 9, b" \r"),
-        "{}/train_caps.txt:9: the caption is empty, expected one caption a line",
+        "{}/train_caps.txt:9: the caption is empty",
     ),
     "not UTF-8": (
         set_line("test", 2, b"caf\xe9"),
@@ -177,23 +177,23 @@ DAMAGES = {
     ),
     "index out of range": (
         give_index([*range(11), 12]),
-        "{}/index.npy: entry 11 is 12, expected 0 to 11",
+        "{}/index.npy: entry 11 is 12",
     ),
     "index of another length": (
         give_index(range(13)),
-        "{}/index.npy: found 13 entries, expected 12 (one per image) or 60 (one per caption)",
+        "{}/index.npy: found 13 entries",
     ),
     "rate": (set_field("mismatch.rate", 1.0), "mismatch.rate is 1.0, expected 0 <= rate < 1"),
     "too many training images": (
         set_field("data.train_images", 13),
-        "data.train_images is 13, expected 0 (all) to 12, the number of images in {}/train_ims.npy",
+        "data.train_images is 13",
     ),
     "fewer than no images": (
         set_field("data.dev_images", -1),
-        "data.dev_images is -1, expected 0 (all) to 5, the number of images in {}/dev_ims.npy",
+        "data.dev_images is -1",
     ),
     "batch": (
         set_field("train.batch_size", 61),
-        "train: found 60 pairs, expected at least one batch of 61",
+        "train: found 60 pairs",
     ),
 }

@@ -4,17 +4,16 @@ import json
 import shutil
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 from l2rm_jax import config as defaults
-from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.evaluation.recall import DIRECTIONS
 from l2rm_jax.train import train
 from tests import tiny
+from tests.run.tiny_runs import one_device
 
 pytestmark = [pytest.mark.usefixtures("shared_programs"), pytest.mark.slow]
 SIZES = {"train": 40, "dev": 10, "test": 12}
@@ -45,10 +44,6 @@ def tiny_config(directory: Path, method: str, **train_fields):
     config.optim.learning_rate, config.optim.grad_clip = 0.02, 100.0
     config.train.update(batch_size=16, warmup_epochs=0, **train_fields)
     return config
-
-
-def one_device() -> Replicas:
-    return Replicas(jax.devices()[:1])
 
 
 @pytest.fixture(scope="module")

@@ -245,16 +245,6 @@ def test_img2datasets_directories(tmp_path, layout):
     assert pairs_by_image(imported(tmp_path, "shards")) == by_key
 
 
-def test_pictures_may_lie_elsewhere(tmp_path):
-    for number, name in enumerate(NAMES):
-        (tmp_path / "train2014").mkdir(exist_ok=True)
-        (tmp_path / "train2014" / name).write_bytes(encoded(picture(number), "JPEG"))
-    write(tmp_path, "annotations/captions.json", coco(NAMES))
-    pictures = str(tmp_path / "train2014")
-    out = imported(tmp_path, "annotations/captions.json", encoder="pixels", pictures=pictures)
-    assert pairs_by_image(out) == CAPTIONS
-
-
 FORMS = {
     "columns of lists": lambda rows: {"image_urls": NAMES, "captions": list(CAPTIONS.values())},
     "pandas, records": lambda rows: rows.to_json(orient="records"),

@@ -63,24 +63,6 @@ def test_names_and_endings(tmp_path, name, endings):
     assert imported(tmp_path, samples(name, *endings)) == expected
 
 
-def test_endings_of_any_case_wherever_they_appear(tmp_path):
-    files = samples(str, "jpg", "txt")
-    files = {
-        name.upper()
-        if name[0] == "7"
-        else name.replace("jpg", "JPeG")
-        if name[0] == "5"
-        else name: each
-        for name, each in files.items()
-    }
-    pairs = imported(tmp_path, files)
-    assert {name: pairs[name] for name in ("7.JPG", "5.JPeG")} == {
-        "7.JPG": ["text 7"],
-        "5.JPeG": ["text 5"],
-    }
-    assert len(pairs) == COUNT
-
-
 def test_members_that_do_not_follow_each_other(tmp_path, caplog):
     files = samples(str, "jpg", "txt")
     apart = {name: files[name] for name in sorted(files, key=lambda name: name[::-1])}

@@ -18,7 +18,6 @@ from l2rm_jax.importing.splits import split_number  # noqa: E402
 from tests.importing.made import (  # noqa: E402
     PixelEncoder,
     captions_of,
-    encoded,
     pairs_by_image,
     picture,
     read_directory,
@@ -177,13 +176,6 @@ def test_tokens_are_sets_with_their_lengths(root):
     assert (own["kind"], own["cut"], own["vectors"], own["dimensions"]) == ("tokens", whole, 5, 26)
 
 
-def test_captions_may_stay_words(root):
-    content = read_directory(imported(root, SOURCES["csv"](root), encoder="words"))
-    assert "train_caps.npy" not in content and content["dataset.json"]["captions"] == {
-        "kind": "words"
-    }
-
-
 @pytest.mark.parametrize("with_table", [False, True])
 def test_arrays_are_dealt_out(root, with_table):
     """With a table, in the order of its images and of its rows; a broken row is left out."""
@@ -230,24 +222,6 @@ def test_the_split_of_a_table_is_kept(root):
     assert read_directory(dealt)["dataset.json"]["split"]["shares"] == [0.5, 0.25, 0.25]
 
 
-def test_the_splits_of_a_saved_data_set_are_kept(root):
-    """A directory of several splits; pictures lie in its tables."""
-    parts = {}
-    for number, split in enumerate(("train", "validation", "test")):
-        names = NAMES[4 * number : 4 * number + 4]
-        rows = {"image": [str(root / n) for n in names], "text": [f"text of {n}" for n in names]}
-        parts[split] = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
-    datasets.DatasetDict(parts).save_to_disk(root / "saved")
-    content = read_directory(imported(root, root / "saved", split=""))
-    assert content["dataset.json"]["split"] == {"by": "source"}
-    for number, split in enumerate(("train", "dev", "test")):
-        names = NAMES[4 * number : 4 * number + 4]
-        assert [Path(name).name for name in content[f"{split}_ids.txt"]] == [
-            Path(name).name for name in names
-        ]
-        assert content[f"{split}_caps.txt"] == [f"text of {name}" for name in names]
-
-
 @pytest.mark.parametrize("kind", ["list", "large_list", "fixed"])
 def test_a_parquet_file_of_names_and_lists(root, kind):
     """Names may be categories; a list may be missing, empty or of a fixed length."""
@@ -282,16 +256,6 @@ def test_columns_are_found_or_named(root):
         imported(root, source, "other", image_column="img")
 
 
-def test_captions_in_a_list_as_text(root):
-    cells = [(name, json.dumps(own)) for name, own in EXPECTED.items()]
-    cells[4] = (NAMES[4], '["no list')
-    source = write_csv(root / "pairs.csv", cells, ("image", "raw"))
-    with pytest.raises(DataError, match=r"row 5: images/004\.png"):
-        imported(root, source)
-    pairs = pairs_by_image(imported(root, source, max_rejected=0.1))
-    assert pairs == {name: own for name, own in EXPECTED.items() if name != NAMES[4]}
-
-
 def test_what_cannot_be_read_says_so(root):
     (root / "empty").mkdir()
     cases = [
@@ -317,19 +281,6 @@ def test_what_cannot_be_read_says_so(root):
     (root / "wide.csv").write_text("image,caption\na,b,c\n")
     with pytest.raises(DataError, match=r"1 of 1 rows.*\n.*too many fields"):
         imported(root, root / "wide.csv")
-
-
-def test_pictures_of_archives_may_be_of_several_types(root):
-    files = {}
-    for number in range(12):
-        ending, kind = (("png", "PNG"), ("jpg", "JPEG"))[number % 2]
-        files[f"{number:03}.{ending}"] = encoded(picture(number), kind)
-        if number:
-            files[f"{number:03}.txt"] = captions_of(number)[0].encode()
-    out = imported(root, write_tar(root / "a.tar", files), max_rejected=0.1)
-    pictures = [name for name in files if not name.endswith("txt")]
-    assert sorted(pairs_by_image(out)) == pictures[1:]
-    assert read_directory(out)["rejected.csv"][1:] == ["1,000.png,empty caption"]
 
 
 @pytest.mark.parametrize(

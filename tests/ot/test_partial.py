@@ -40,12 +40,6 @@ def test_no_mass_moves_nothing():
     assert result.converged and not result.plan.any() and result.mass == 0 and result.cost == 0
 
 
-def test_equal_costs_move_the_mass_evenly():
-    result = partial_sinkhorn(jnp.zeros((8, 6)), 0.1, epsilon=0.01)
-    assert result.converged
-    np.testing.assert_allclose(result.plan, np.full((8, 6), 0.1 / 48), rtol=1e-5)
-
-
 @pytest.mark.parametrize("mode", ["converged", "l2rm"])
 def test_items_without_an_allowed_pair_stay(mode):
     cost, mask = draw(8, 6, seed=8)
@@ -99,13 +93,6 @@ def test_order_of_rows_and_columns_does_not_matter(mode):
         mode=mode,
     )
     np.testing.assert_allclose(moved.plan, plan[rows][:, columns], rtol=1e-3, atol=1e-7)
-
-
-def test_plan_does_not_depend_on_a_constant_cost():
-    cost, mask = draw(8, 6, seed=10)
-    plan = partial_sinkhorn(cost, 0.3, epsilon=0.1, mask=mask).plan
-    shifted = partial_sinkhorn(cost + 3.0, 0.3, epsilon=0.1, mask=mask).plan
-    np.testing.assert_allclose(shifted, plan, rtol=1e-3)
 
 
 def test_low_precision_costs_are_solved_in_float32():
@@ -229,16 +216,6 @@ def test_fixed_mode_runs_all_iterations_and_moves_the_mass():
     assert result.iterations == 5 and not result.converged
     np.testing.assert_allclose(result.mass, 0.7, rtol=1e-5)
     np.testing.assert_array_less(result.plan.sum(0), 1 / 6 + 1e-6)
-
-
-def test_one_iteration_is_the_same_in_both_modes_and_its_error_is_reported():
-    cost, mask = draw(8, 6, seed=4)
-    problem = {"epsilon": 0.02, "mask": mask, "max_iterations": 1}
-    accelerated = partial_sinkhorn(cost, 0.7, **problem)
-    plain = partial_sinkhorn(cost, 0.7, mode="fixed", **problem)
-    np.testing.assert_allclose(accelerated.plan, plain.plan, rtol=1e-4, atol=1e-7)
-    np.testing.assert_allclose(accelerated.marginal_error, plain.marginal_error, rtol=1e-3)
-    assert not accelerated.converged and plain.marginal_error > 1e-2
 
 
 def several(count):

@@ -34,8 +34,12 @@ tiny_runs.child({workdir!r}, {trace!r}, {fields!r})
 """
 
 
+def one_device() -> Replicas:
+    return Replicas(jax.devices()[:1])
+
+
 def run(workdir: Path, **fields: Any) -> dict:
-    return train(tiny_config(**fields), workdir, Replicas(jax.devices()[:1]))
+    return train(tiny_config(**fields), workdir, one_device())
 
 
 def records(workdir: Path) -> list[dict]:
