@@ -97,16 +97,8 @@ def test_equal_scores_leave_the_share_asked_for(config, tmp_path):
             DataError,
             r"filter_value is 0 and drops none of the 60 .* found scores 0 to 0\.98\d*",
         ),
-        (
-            {"filter": "truth"},
-            ConfigError,
-            r"filter_value is 0\.5",
-        ),
-        (
-            {"filter": "none"},
-            ConfigError,
-            r"filter_value is 0\.5",
-        ),
+        ({"filter": "truth"}, ConfigError, r"filter_value is 0\.5"),
+        ({"filter": "none"}, ConfigError, r"filter_value is 0\.5"),
     ],
 )
 def test_settings_that_do_not_fit(config, tmp_path, changes, error, message):
@@ -123,10 +115,7 @@ def test_settings_that_do_not_fit(config, tmp_path, changes, error, message):
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        (
-            np.zeros(59),
-            r"found float64 \[59\]",
-        ),
+        (np.zeros(59), r"found float64 \[59\]"),
         (np.zeros((60, 1)), r"found float64 \[60, 1\]"),
         (np.zeros(60, bool), r"found bool \[60\]"),
         (np.where(np.arange(60) == 7, np.nan, 0.0), "entry 7 is nan"),

@@ -149,10 +149,7 @@ def set_vocabulary(config):
 
 
 FAULTS = {  # how to cause each fault, and the start of its message; {} is the directory
-    "words in one split": (
-        remove("dev"),
-        "dev: ",
-    ),
+    "words in one split": (remove("dev"), "dev: "),
     "dimensions": (
         change("test_caps.npy", lambda x: x[..., :4]),
         "{0}/test_caps.npy: found vectors of 4 dimensions",
@@ -169,10 +166,7 @@ FAULTS = {  # how to cause each fault, and the start of its message; {} is the d
         change("train_caps.npy", lambda x: x[:-1]),
         "{}/train_lengths.npy: found int64 [24]",
     ),
-    "too long": (
-        change("test_lengths.npy", lambda x: x + 1),
-        "{}/test_lengths.npy: entry 6 is 8",
-    ),
+    "too long": (change("test_lengths.npy", lambda x: x + 1), "{}/test_lengths.npy: entry 6 is 8"),
     "nan": (
         change("train_caps.npy", set_nan),
         "{}/train_caps.npy: row 6 holds nan (word 2, dimension 1)",
@@ -185,14 +179,8 @@ FAULTS = {  # how to cause each fault, and the start of its message; {} is the d
         change("dev_ims.npy", lambda x: x[:3]),
         "{0}/dev_caps.npy: found 10 captions for the 3 images of {0}/dev_ims.npy",
     ),
-    "noise of words": (
-        lambda config: config.model.update(word_noise=0.2),
-        "model.word_noise: 0.2",
-    ),
-    "a vocabulary": (
-        set_vocabulary,
-        "data.vocabulary: words.json",
-    ),
+    "noise of words": (lambda config: config.model.update(word_noise=0.2), "model.word_noise: 0.2"),
+    "a vocabulary": (set_vocabulary, "data.vocabulary: words.json"),
 }
 
 
