@@ -44,7 +44,7 @@ def run(place):
     return run
 
 
-MISTAKES = [  # a line, and what the message or its hint names
+MISTAKES = [  # a line, and a part of its message or hint
     ("--config=configs/missing.py", "configs/missing.py"),
     ("--config=configs/scenes.py:slow", "scenes:quick"),
     ("--config.method=l3rm", "\n  try: --config.method=l2rm"),
@@ -319,7 +319,7 @@ def test_plugins_may_lie_where_the_command_is_run(place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     monkeypatch.setattr(sys, "path", sys.path[:])
     monkeypatch.setattr(sys, "argv", ["l2rm", "--version"])
-    monkeypatch.setattr(main, "handle_ctrl_c", lambda: None)  # that of the tests stays
+    monkeypatch.setattr(main, "handle_ctrl_c", lambda: None)  # the handler of the tests stays
     monkeypatch.setattr(main, "leave_ctrl_c", lambda: None)
     main.run_command()
     assert capsys.readouterr().out == f"l2rm_jax {__version__}\n"
@@ -330,7 +330,7 @@ def test_the_script_l2rm_is_this_command(monkeypatch, capsys):
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     module, _, name = scripts["l2rm"].partition(":")
     entry = importlib.import_module(module)
-    monkeypatch.setattr(entry, "handle_ctrl_c", lambda: None)  # that of the tests stays
+    monkeypatch.setattr(entry, "handle_ctrl_c", lambda: None)  # the handler of the tests stays
     monkeypatch.setattr(main, "run_command", lambda: print("this command"))
     getattr(entry, name)()
     assert capsys.readouterr().out == "this command\n"

@@ -102,7 +102,7 @@ def test_a_command_is_advised_only_if_it_would_run(tmp_path, batch, kept, splits
     audit = make_audit(inputs=read_inputs(config), posterior=1 - scores)
     lines = command.describe_audit(audit, tmp_path).splitlines()
     assert ("--config.judgement.path" in lines[-1]) == advised
-    if len(splits) == 2:  # the advice agrees with what a run says
+    if len(splits) == 2:  # the advice agrees with the run's own checks
         fields = {"data.filter": "score", "data.filter_value": 0.5}
         config.update_from_flattened_dict(
             fields | {"data.filter_scores": str(tmp_path / "scores.npy")}
@@ -167,7 +167,7 @@ def test_an_audit_that_was_stopped_goes_on_and_only_the_same_one(data, tmp_path,
     config.judgement.folds, config.data.min_count = 5, 1
     with pytest.raises(ConfigError, match="words"):
         command.audit_directory(config, "out")
-    config.data.min_count, config.audit.gallery = 4, 3  # the page does not change what is judged
+    config.data.min_count, config.audit.gallery = 4, 3  # the page does not change the judgement
     command.audit_directory(config, "out")
     assert (tmp_path / "out" / "report.json").exists()
     assert not (tmp_path / "out" / "pictures").exists()

@@ -1,4 +1,4 @@
-"""What the user calls images and captions."""
+"""Names that the user gives to images and captions."""
 
 import pytest
 

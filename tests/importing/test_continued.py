@@ -102,7 +102,7 @@ def test_two_kills(tmp_path, source):
                 process.stdout.close()
                 break
             after = len(list((tmp_path / "out.partial").rglob("*.npz")))
-            assert after >= before  # what is done stays
+            assert after >= before  # finished shards stay
         else:
             assert process.wait() == 0
         process.stdout.close()

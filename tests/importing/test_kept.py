@@ -69,7 +69,7 @@ def imported(tmp_path_factory):
 
 
 def audited(root, data, directory, doubted):
-    """What an audit writes of the pairs, some of which it doubts; returns their numbers."""
+    """Write the files of an audit that doubts some pairs, and return the numbers of these."""
     if data == "shards":
         columns = read_columns(metadata_files(root / data))
         ids, image, _ = images_of_rows(columns, len(columns["image_path"]))
@@ -116,7 +116,7 @@ def test_kept_samples_are_copied_as_they_are(imported, tmp_path, data, capsys):
 
 
 def test_an_archive_without_samples_is_not_written_and_a_whole_one_is_the_same(imported, tmp_path):
-    # Rows 4 to 8 are those of the second archive.
+    # Rows 4 to 8 lie in the second archive.
     doubted = audited(imported, "shards", tmp_path / "audit", [1, 4, 5, 6, 7, 8])
     assert doubted == {2, 6, 7, 9, 10, 11}
     counts = keep_samples(imported / "shards", tmp_path / "audit", tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Detectors: the ones that are there, and the door for others."""
+"""Detectors: the built-in ones, and registration of others."""
 
 import numpy as np
 import pytest
@@ -79,7 +79,7 @@ def test_vectors_of_two_spaces_have_no_cosine(pairs):
 
 
 def test_a_detector_of_ones_own(pairs):
-    """It is asked for each fold, and what it says is what is judged."""
+    """A registered detector scores each fold, and its scores are judged."""
     pairs, wrong = pairs
     asked = []
 

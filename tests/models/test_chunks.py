@@ -1,4 +1,4 @@
-"""Chunks of captions: their size and width, what is stored for the backward pass, and the sparse
+"""Chunks of captions: their size and width, arrays stored for the backward pass, and the sparse
 gradient."""
 
 from functools import partial
@@ -134,7 +134,7 @@ def test_arrays_that_do_not_fit_are_recomputed_with_the_same_gradients(head, mon
 
 
 def stored(jaxpr) -> int:
-    """How many numbers the loops of a program return."""
+    """Count the numbers that the loops of a program return."""
     loops = [eqn for eqn in all_equations(jaxpr.jaxpr) if eqn.primitive.name == "scan"]
     return sum(var.aval.size for eqn in loops for var in eqn.outvars)
 

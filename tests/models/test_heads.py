@@ -184,7 +184,7 @@ def cam_score(v, _, t, __, partial, direction):
 
 
 def imram_score(v, _, t, __, rounds, smoothing, params):
-    """The public code's loop, round by round; its layers take a query and what it attends to."""
+    """The public code's loop, round by round; its layers take a query and its attended vectors."""
     query, score = t, 0.0
     for _ in range(rounds):
         found = attended(v, query, smoothing).T @ v
@@ -255,7 +255,7 @@ def test_generalised_pooling_lies_between_mean_and_maximum():
 
 
 def test_pem_is_the_wasserstein_distance():
-    """Of two Gaussians: |m - m'|^2 + tr(S + S' - 2 (S S')^(1/2)), with diagonal covariances S."""
+    """Two Gaussians: |m - m'|^2 + tr(S + S' - 2 (S S')^(1/2)), with diagonal covariances S."""
     head = PEM()
     variables = random_variables(head)
     images, texts = CODES

@@ -1,4 +1,4 @@
-"""Reading published checkpoints: every layout, and files that are damaged, foreign or malicious."""
+"""Reading published checkpoints: every layout, and files that are damaged, unrelated or malicious."""
 
 import os
 from pathlib import Path

@@ -108,7 +108,7 @@ def test_a_file_is_refused_as_work_directory(tmp_path):
 
 
 def test_shipped_configs_are_found_by_name_from_anywhere(tmp_path, monkeypatch):
-    """What lies in the current directory does not change what a name means."""
+    """Files in the current directory do not change the meaning of a name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "f30k").mkdir()
     (tmp_path / "f30k.py").write_text("")

@@ -127,7 +127,7 @@ def test_resume_without_a_log_file(tmp_path):
 
 
 def scalars(workdir) -> list[tuple[str, int, float]]:
-    """Points that TensorBoard shows: those of all event files, without the purged ones."""
+    """Points that TensorBoard shows: all event files without the purged points."""
     event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
     shown = []
     for path in sorted((workdir / "tensorboard").iterdir()):

@@ -108,7 +108,7 @@ def test_a_frozen_base_equals_imported_features(tmp_path):
 
 @pytest.mark.slow
 def test_the_words_of_an_alignment_are_those_of_the_caption(tmp_path):
-    """The weights of a word are those of its pieces together."""
+    """The weight of a word is the sum over its pieces."""
     make_run(bert_config(model__head="saf"), tmp_path / "run")
     retriever = l2rm_jax.load(tmp_path / "run")
     [network], [shape] = retriever._networks, [scenes.generate(1, 0, "test").features.shape[1:]]
@@ -209,7 +209,7 @@ def test_changed_originals_are_noticed(tmp_path):
 
 
 def test_other_runs_start_from_the_copy_of_the_weights(tmp_path):
-    """As those of an audit of the run do."""
+    """An audit of the run does so."""
     config = bert_config(tmp_path / "gone")
     assert with_own_weights(config, tmp_path).model.pretrained == str(tmp_path / "gone")
     open_pretrained(GOLDEN / "bert", "bert", max_words=32).keep(tmp_path / "pretrained")

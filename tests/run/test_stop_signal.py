@@ -16,7 +16,7 @@ from l2rm_jax.run.stop_signal import StopSignal
 
 
 def test_hosts_stop_waiting_together(monkeypatch):
-    """Of two hosts, the other one has received the signal when they ask for the third time."""
+    """The other one of two hosts has received the signal when they ask for the third time."""
     monkeypatch.setattr(stopping, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(stopping, "is_single_host", lambda: False)
     done, endless, asked = Future(), Future(), []

@@ -1,4 +1,4 @@
-"""Pictures of scenes: what they show, and the PNG files that hold them."""
+"""Pictures of scenes: the things in them, and the PNG files that hold them."""
 
 import struct
 import zlib
