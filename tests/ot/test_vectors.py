@@ -43,26 +43,6 @@ def test_plan_is_that_of_the_dense_solver(sides):
     np.testing.assert_allclose(result.leading(4, scale)[1], expected, rtol=1e-5, atol=1e-9)
 
 
-@pytest.mark.slow
-def test_a_larger_plan_in_blocks_is_that_of_the_dense_solver(monkeypatch):
-    """600 x 500 noisy pairs, in 19 blocks of rows."""
-    monkeypatch.setattr(vectors, "_BLOCK_ENTRIES", 32 * 500)
-    rng = np.random.default_rng(0)
-    images = rng.standard_normal((600, 32), np.float32)
-    captions = images[:500] + rng.standard_normal((500, 32), np.float32)
-    images, captions = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (images, captions))
-    problem = {"epsilon": EPSILON, "a": weights(600, 1), "b": weights(500, 2)}
-    own = rng.integers(-1, 600, 500)
-    mask = own[None, :] != np.arange(600)[:, None]
-    dense = partial_sinkhorn(1 - images @ captions.T, MASS, mask=mask, **problem)
-    result = partial_sinkhorn_of(images, captions, MASS, own=own, threshold=1e-6, **problem)
-    assert result.converged and dense.converged
-    plan = np.asarray(result.times(np.eye(500, dtype=np.float32)))
-    assert np.abs(plan - dense.plan).sum() < 1e-5 * MASS
-    expected = -np.sort(-np.asarray(dense.plan), axis=1)[:, :3]
-    np.testing.assert_allclose(result.leading(3)[1], expected, rtol=1e-3, atol=1e-8)
-
-
 def squared_distance(images, captions):
     return ((images[:, None, :] - captions[None, :, :]) ** 2).sum(-1)
 
