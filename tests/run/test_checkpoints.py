@@ -83,7 +83,7 @@ def save_steps(directory: Path, steps: tuple[int, ...]) -> None:
 def test_restore_when_nothing_was_saved(tmp_path):
     with RunCheckpoints(tmp_path) as checkpoints:
         assert checkpoints.restore_latest(ABSTRACT) is None
-        with pytest.raises(CheckpointError, match="nothing trained yet"):
+        with pytest.raises(CheckpointError):
             checkpoints.restore_best(ABSTRACT)
 
 
@@ -244,7 +244,7 @@ def test_no_host_uses_a_checkpoint_that_another_host_cannot_read(tmp_path, monke
     monkeypatch.setattr(checkpoint, "on_any_host", lambda value: value or next(fails_elsewhere))
     with RunCheckpoints(tmp_path) as checkpoints:
         assert checkpoints.restore_latest(ABSTRACT).position == {"epoch": 1}
-    assert "20.damaged: another host cannot read it; 10 is used" in caplog.text
+    assert "20.damaged" in caplog.text
 
 
 @pytest.mark.usefixtures("abandoned_reads")
@@ -267,7 +267,7 @@ def test_damaged_best_is_an_error(tmp_path):
     shutil.rmtree(tmp_path / "best" / "10" / "state")
     with (
         RunCheckpoints(tmp_path) as checkpoints,
-        pytest.raises(CheckpointError, match=r"best/10 cannot be restored"),
+        pytest.raises(CheckpointError, match="best/10"),
     ):
         checkpoints.restore_best(ABSTRACT)
 
@@ -289,17 +289,12 @@ def test_a_full_disk_is_an_error_and_earlier_checkpoints_stay(tmp_path, again, c
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
         with (
-            pytest.raises(
-                CheckpointError,
-                match=r"latest: a checkpoint cannot be written \(File too large\)",
-            ),
+            pytest.raises(CheckpointError, match="latest: .*File too large"),
             RunCheckpoints(tmp_path) as checkpoints,
         ):
             checkpoints.save(again, {"a": noise}, {}, {})
         with (
-            pytest.raises(
-                CheckpointError, match=r"best: a checkpoint cannot be written \(File too large\)"
-            ),
+            pytest.raises(CheckpointError, match="best: .*File too large"),
             RunCheckpoints(tmp_path) as checkpoints,
         ):
             checkpoints.save_best(30, {"a": noise})

@@ -1,4 +1,4 @@
-"""The log is valid JSON at all times, and a resumed run leaves no duplicates and no gaps."""
+"""Log of a run: valid JSON at all times; a resumed run leaves no duplicates and no gaps."""
 
 import json
 import resource
@@ -109,7 +109,7 @@ def test_resume_keeps_the_records_of_finished_epochs_only(tmp_path):
 @pytest.mark.parametrize("line", [b"\0\0", b"\xff", b"7", b'{"step": "a", "kind": ""}', b"{}"])
 def test_a_damaged_log_is_named(tmp_path, line):
     (tmp_path / "metrics.jsonl").write_bytes(b'{"kind": "step", "step": 1}\n' + line + b"\n")
-    with pytest.raises(CheckpointError, match=r"metrics\.jsonl:2: not a record"):
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl:2"):
         RunLog(tmp_path, {}, resume_step=5)
 
 
@@ -163,7 +163,7 @@ def test_tensorboard_shows_every_point_once(tmp_path):
 
 def test_tensorboard_without_its_package_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setattr(run_log.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="tensorboardX, which it needs, is missing") as caught:
+    with pytest.raises(ConfigError, match="tensorboardX") as caught:
         RunLog(tmp_path / "run", HEADER, tensorboard=True)
     assert caught.value.hint == "pip install 'l2rm_jax[tensorboard]'"
     assert not (tmp_path / "run").exists()
