@@ -289,12 +289,12 @@ def test_a_full_disk_is_an_error_and_earlier_checkpoints_stay(tmp_path, again, c
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
         with (
-            pytest.raises(CheckpointError, match="latest: .*File too large"),
+            pytest.raises(CheckpointError, match=r"latest: .*File too large"),
             RunCheckpoints(tmp_path) as checkpoints,
         ):
             checkpoints.save(again, {"a": noise}, {}, {})
         with (
-            pytest.raises(CheckpointError, match="best: .*File too large"),
+            pytest.raises(CheckpointError, match=r"best: .*File too large"),
             RunCheckpoints(tmp_path) as checkpoints,
         ):
             checkpoints.save_best(30, {"a": noise})

@@ -187,7 +187,7 @@ def test_rematched_pairs_are_drawn_by_their_weight(rematched):
     assert np.array_equal(draws[7], draw_pairs(plan, pairs, 3, 7).streams["pairs"])
     nothing = pairs.rematched._replace(weight=np.zeros(len(weight)))
     nothing = replace(pairs, posterior=np.ones(len(pairs)), rematched=nothing)
-    with pytest.raises(DataError, match="draw=rematched .*300 "):
+    with pytest.raises(DataError, match=r"draw=rematched .*300 "):
         draw_pairs(plan, nothing, 3, 0)
 
 
