@@ -251,28 +251,3 @@ def test_a_row_an_epoch_below_the_names():
     assert (
         second[0] == "10/14" and second[3] == "242.9*" and second[6:] == ["58.7%", "91.2%", "0.10"]
     )
-
-
-@pytest.mark.parametrize(
-    ("columns", "last"),
-    [
-        ({**ALL, "splits": False, "moves_mass": False}, "t2i@1"),
-        ({**ALL, "moves_mass": False}, "right"),
-        ({**ALL, "moves_mass": False, "knows_truth": False}, "matched"),
-        ({**ALL, "knows_truth": False}, "moved"),
-    ],
-)
-def test_columns_that_a_method_does_not_fill_are_left_out(columns, last):
-    names, row = rows({**EPOCH, **SPLIT}, **columns)
-    assert names.split()[-1] == last and ("right" in names) == (last == "right")
-    assert len(row) == len(names)
-
-
-def test_a_narrow_terminal_has_fewer_columns(open_terminal):
-    terminal = open_terminal(60)
-    table = EpochTable(14, **ALL)
-    console.say(table.lines({**EPOCH, **SPLIT, "best_rsum": 0.0}, 52.3))
-    sent = terminal.sent()
-    names, row, _ = screen(sent)
-    assert names.split()[-1] == "matched" and len(row) <= 60
-    assert "\x1b[1m    61.3" in sent

@@ -66,37 +66,6 @@ def test_pixels_made_for_another_model_are_refused(table, tmp_path):
         main.main(["check", f"--pretrained={CLIP}", *flags])
 
 
-@pytest.mark.parametrize("tokens", [None, "patches"])
-def test_our_encoder_in_an_import(table, tmp_path, tokens):
-    flags = [f"--encoder=jax:{CLIP}", *([f"--tokens={tokens}"] if tokens else [])]
-    content = imported(table, tmp_path, *flags)
-    encoder = make_encoder(f"jax:{CLIP}", tokens)
-    assert content["dataset.json"]["encoder"] == encoder.describe()
-    assert content["dataset.json"]["encoder"]["images"]["regions"] == (10 if tokens else 1)
-    _, names = table
-    images = encoder.encode_images([picture(names.index(n)) for n in content["train_ids.txt"]])
-    np.testing.assert_allclose(content["train_ims.npy"], images, rtol=0, atol=2e-3)
-    vectors, lengths = encoder.encode_captions(content["train_caps.txt"])
-    if tokens:
-        np.testing.assert_array_equal(content["train_lengths.npy"], lengths)
-        width = min(vectors.shape[1], content["train_caps.npy"].shape[1])
-        vectors, found = vectors[:, :width], content["train_caps.npy"][:, :width]
-    else:
-        assert lengths is None
-        found = content["train_caps.npy"]
-    np.testing.assert_allclose(found, vectors, rtol=0, atol=2e-3)
-
-
-def test_zero_shot_needs_two_commands(table, tmp_path, capsys):
-    """Evaluation, and a search by text, which the encoder of the data reads."""
-    imported(table, tmp_path, f"--encoder=jax:{CLIP}")
-    data = f"{tmp_path}/out:test"
-    main.main(["evaluate", "--zero_shot", f"--data={data}"])
-    assert "zero-shot cosine" in capsys.readouterr().out
-    main.main(["search", "--zero_shot", f"--gallery={data}", "--query=a dog", "--top_k=2"])
-    assert capsys.readouterr().out.startswith("a dog\n  1  ")
-
-
 def test_our_encoder_equals_that_of_pytorch(tmp_path):
     """Pictures of many shapes, captions of many lengths; with and without tokens."""
     from tests.data.encoders.tiny_models import captions, pictures, save_clip

@@ -178,19 +178,6 @@ def test_an_audit_reads_the_same_vectors(tmp_path):
     assert words.pairs.captions.shape[1] != 12 and words.digest != read_inputs(config).digest
 
 
-@pytest.mark.slow
-def test_the_linear_head_is_fitted_to_frozen_vectors(tmp_path, few_draws):
-    """Weighted by a judgement by the same vectors; the pretrained arrays stay."""
-    fields = {"method": "cca", "model__head": "linear", "model__text_states": "vector"}
-    config = bert_config(**fields, train__draw="posterior", data__scenes_train=60)
-    assert np.isfinite(run(config, tmp_path / "run")["rsum"])
-    with np.load(tmp_path / "run" / "judgement.npz") as judged:
-        assert len(judged["posterior"]) == 300
-    state = read_trained(tmp_path / "run").state
-    assert state.params["text_encoder"]["map"].shape[0] == 12
-    assert_equal(state.params["text_base"], read_parameters("bert")["text_base"])
-
-
 def test_changed_originals_are_noticed(tmp_path):
     """Not one that is gone, or the same under another name."""
     original = copy_model(tmp_path / "model")
