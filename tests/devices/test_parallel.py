@@ -45,21 +45,6 @@ def test_a_result_that_is_ready_early_waits_for_its_turn():
     assert [label for label, _ in found] == ["slow", "fast"]
 
 
-class _Waited:
-    """An array that is ready once two threads wait for arrays of this class."""
-
-    both = threading.Barrier(2, timeout=LONGEST)
-
-    def __array__(self, dtype=None, copy=None):
-        self.both.wait()
-        return np.zeros(1)
-
-
-def test_a_call_begins_before_the_previous_one_has_ended():
-    found = list(Replicas(jax.devices()[:1]).run_ahead([("first", _Waited), ("second", _Waited)]))
-    assert [label for label, _ in found] == ["first", "second"]
-
-
 def test_calls_have_the_precision_of_their_caller():
     def precision() -> np.ndarray:
         return np.array(jax.config.jax_default_matmul_precision)

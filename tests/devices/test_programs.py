@@ -83,17 +83,6 @@ def test_free_memory_is_released_by_the_working_memory_of_a_program(monkeypatch)
     assert sizes[0] > (jax.local_device_count() - 1) * 100 * 100 * 4
 
 
-def test_an_error_of_the_compiler_reaches_the_caller(monkeypatch):
-    def refuse(_):
-        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: too large")
-
-    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
-    program = Program(jax.jit(lambda x: x + 1))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="too large"):
-        program(np.zeros(3))
-    assert not program.is_compiled(np.zeros(3))
-
-
 KERNELS, LEVEL = "--xla_cpu_use_fusion_emitters=false", "--xla_backend_optimization_level=1"
 
 

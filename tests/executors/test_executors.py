@@ -84,11 +84,11 @@ def test_a_judgement_that_was_stopped_goes_on_part_by_part(
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        (Place("dask"), "--executor=dask: expected local or ray"),
-        (Place(workers=2), "found without --executor=ray"),
-        (Place(address="auto"), "found without --executor=ray"),
-        (Place("ray", "auto", 2), "--workers=2: found with --ray_address=auto"),
-        (Place("ray", workers=-1), "--workers=-1: expected at least 1"),
+        (Place("dask"), "--executor=dask"),
+        (Place(workers=2), "--executor=ray"),
+        (Place(address="auto"), "--executor=ray"),
+        (Place("ray", "auto", 2), r"--workers=2.*--ray_address=auto"),
+        (Place("ray", workers=-1), "--workers=-1"),
     ],
 )
 def test_a_wrong_place_is_refused(place, message):
@@ -98,13 +98,13 @@ def test_a_wrong_place_is_refused(place, message):
 
 def test_a_missing_ray_and_a_trained_detector_are_refused_before_any_work(monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="needs Ray, which is missing"):
+    with pytest.raises(ConfigError, match="Ray"):
         Place("ray").check()
     monkeypatch.undo()
     monkeypatch.setattr(Place, "check", lambda place: None)
     few = {"data.scenes_train": 20, "data.scenes_dev": 4, "data.scenes_test": 4}
     config = with_changes(get_config(), {"judgement.detector": "infonce-vse", **few})
-    with pytest.raises(ConfigError, match=r"--executor=ray: found with .*infonce-vse"):
+    with pytest.raises(ConfigError, match=r"--executor=ray.*infonce-vse"):
         command.audit_directory(config, tmp_path / "out", Place("ray"))
     assert not list(tmp_path.iterdir())
 

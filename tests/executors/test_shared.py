@@ -102,14 +102,14 @@ def test_a_result_that_is_damaged_or_of_another_call_is_refused(tmp_path):
     alone = Shared(tmp_path, Share(1, 1))
     [*alone.map(stage, calls())]
     other = Shared(tmp_path, Share(1, 1)).map(stage, [(np.arange(9), 0)])
-    with pytest.raises(DataError, match=r"000/00000000: found the result of another call"):
+    with pytest.raises(DataError, match="000/00000000"):
         next(other)
     file = tmp_path / "000" / "00000002"
     file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(DataError, match=r"000/00000002: not the result of a part.*remove the file"):
+    with pytest.raises(DataError, match="000/00000002"):
         [*Shared(tmp_path, Share(1, 1)).map(stage, calls())]
 
 
 def test_shares_and_workers_of_ray_exclude_each_other():
-    with pytest.raises(ConfigError, match="--executor=ray, --shards=2/3: found both"):
+    with pytest.raises(ConfigError, match=r"--executor=ray.*--shards=2/3"):
         Place("ray", share=Share(2, 3)).check()
