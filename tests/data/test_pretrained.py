@@ -124,7 +124,7 @@ def test_a_fault_is_named(directory, fault):
 
 
 def test_no_directory(tmp_path):
-    with pytest.raises(DataError, match=r"nowhere: no such directory"):
+    with pytest.raises(DataError, match="nowhere: "):
         read(tmp_path / "nowhere")
 
 

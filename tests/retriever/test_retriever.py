@@ -101,11 +101,11 @@ def test_encodings_survive_a_file(head, retrievers, encoded, tmp_path):
     np.testing.assert_array_equal(sims, retrievers[head].similarity(*encoded[head]))
     assert list(captions.texts) == list(encoded[head][1].texts)
     other = retrievers[HEADS[HEADS.index(head) - 1]]
-    with pytest.raises(ConfigError, match=r"encoded by .*"):
+    with pytest.raises(ConfigError, match=str(tmp_path)):
         other.open(tmp_path / "0")
-    with pytest.raises(ConfigError, match="already exists"):
+    with pytest.raises(ConfigError, match=str(tmp_path / "1")):
         images.save(tmp_path / "1")
-    with pytest.raises(DataError, match="no encodings"):
+    with pytest.raises(DataError, match=str(tmp_path)):
         retrievers[head].open(tmp_path)
 
 
@@ -116,7 +116,7 @@ def test_a_damaged_directory_is_refused(head, retrievers, encoded, tmp_path):
             path = tmp_path / f"{number}-{name}"
             encodings.save(path)
             damage(max(path.glob("*.npy")))
-            with pytest.raises(DataError, match=r"damaged, its files|an array is missing"):
+            with pytest.raises(DataError, match=str(path)):
                 retrievers[head].open(path)
 
 
@@ -149,7 +149,7 @@ def test_vectors_reproduce_the_scores(runs, encoded):
     assert (images.metric, encoded["saf"][0].metric) == ("l2sq", None)
     squared = ((images.vectors()[:, None] - captions.vectors()) ** 2).sum(axis=2)
     np.testing.assert_allclose(-np.sqrt(squared), runs["pem"][1], atol=1e-3)
-    with pytest.raises(ConfigError, match="saf has no vectors"):
+    with pytest.raises(ConfigError, match="saf"):
         encoded["saf"][0].vectors()
 
 
@@ -169,7 +169,7 @@ def test_a_proposer_leaves_the_rest_out(runs, retrievers):
         np.testing.assert_array_equal(hits.rows, expected)
     with pytest.raises(ConfigError, match="candidates: 2"):
         slow.search(captions, images, 3, proposer=fast, candidates=2)
-    with pytest.raises(ConfigError, match="has the head saf"):
+    with pytest.raises(ConfigError, match="saf"):
         fast.search("a ball", "scenes:test", proposer=slow)
 
 
@@ -250,5 +250,5 @@ def test_the_log_of_a_killed_run_ends_in_half_a_line(runs, tmp_path):
         (workdir / "metrics.jsonl").write_text(f"{json.dumps(record)}\n{torn}")
         assert "epoch 3 (best), rSum 9.5" in repr(l2rm_jax.load(workdir))
     (workdir / "metrics.jsonl").write_text(f"{torn}\n")
-    with pytest.raises(CheckpointError, match="not the log of a run"):
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl"):
         l2rm_jax.load(workdir)

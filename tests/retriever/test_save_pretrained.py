@@ -54,5 +54,5 @@ def test_only_the_model_of_one_run_is_saved(tmp_path):
     for name in ("a", "b"):
         make_run(tmp_path / name, "vse", seed=ord(name), score=False)
     both = l2rm_jax.load([tmp_path / "a", tmp_path / "b"])
-    with pytest.raises(ConfigError, match="expected the model of one run"):
+    with pytest.raises(ConfigError, match="one run"):
         both.save_pretrained(tmp_path / "both")

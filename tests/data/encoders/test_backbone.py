@@ -71,23 +71,23 @@ def test_errors(tmp_path, monkeypatch):
     path = save_backbone(tmp_path / "a", "test_resnet")
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps({**config, "architecture": "test_vit"}))
-    with pytest.raises(DataError, match="cannot be loaded"):
+    with pytest.raises(DataError, match=str(path)):
         make_encoder(f"timm:{path}")
     (path / "config.json").write_text(json.dumps({**config, "architecture": "none"}))
-    with pytest.raises(DataError, match=r"Unknown model \(none\)"):
+    with pytest.raises(DataError, match="none"):
         make_encoder(f"timm:{path}")
     (path / "config.json").write_text(json.dumps({"architecture": "test_resnet"}))
     make_encoder(f"timm:{path}")
     for file in path.glob("*.safetensors"):
         file.unlink()
-    with pytest.raises(DataError, match=r"expected config\.json .* model\.safetensors"):
+    with pytest.raises(DataError, match=r"config\.json .* model\.safetensors"):
         make_encoder(f"timm:{path}")
     (path / "config.json").unlink()
-    with pytest.raises(DataError, match=r"expected config\.json .*architecture"):
+    with pytest.raises(DataError, match=r"config\.json .*architecture"):
         make_encoder(f"timm:{path}")
-    with pytest.raises(ConfigError, match="none is not a directory"):
+    with pytest.raises(ConfigError, match="none "):
         make_encoder(f"timm:{tmp_path / 'none'}")
-    with pytest.raises(ConfigError, match="neither a model of timm nor a directory"):
+    with pytest.raises(ConfigError, match="resnet_none"):
         make_encoder("timm:resnet_none")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
@@ -102,5 +102,5 @@ def test_models_without_places_are_refused(tmp_path, monkeypatch):
     network = encoder._images._model
     whole = network.forward_features
     monkeypatch.setattr(network, "forward_features", lambda inputs: whole(inputs)[:, :-1])
-    with pytest.raises(ConfigError, match=r"\[100, 64\] .* map of height, width and features"):
+    with pytest.raises(ConfigError, match=r"\[100, 64\]"):
         encoder.describe()

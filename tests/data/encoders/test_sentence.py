@@ -74,19 +74,19 @@ def test_what_the_file_lacks_and_nobody_uses_changes_nothing(clip, tmp_path):
 def test_errors(clip, tmp_path):
     path = save_sentence_encoder(tmp_path / "a", "max_tokens")
     spec = f"transformers:{clip}+transformers:{path}"
-    with pytest.raises(ConfigError, match="pools by max_tokens"):
+    with pytest.raises(ConfigError, match="max_tokens"):
         make_encoder(spec)
     steps = [{"type": f"sentence_transformers.models.{x}"} for x in ("Transformer", "Pooling")]
     dense = [*steps, {"type": "sentence_transformers.models.Dense"}]
     (path / "modules.json").write_text(json.dumps(dense))
-    with pytest.raises(ConfigError, match="the steps Transformer, Pooling, Dense"):
+    with pytest.raises(ConfigError, match="Transformer, Pooling, Dense"):
         make_encoder(spec)
     (path / "modules.json").write_text("{")
-    with pytest.raises(DataError, match=r"modules\.json: is not JSON"):
+    with pytest.raises(DataError, match=r"modules\.json: "):
         make_encoder(spec)
-    with pytest.raises(ConfigError, match="does not compare images with captions") as error:
+    with pytest.raises(ConfigError, match=str(path)) as error:
         make_encoder(f"transformers:{path}")
     assert error.value.hint.endswith(f"--encoder=timm:NAME+transformers:{path}")
     shutil.rmtree(path)
-    with pytest.raises(ConfigError, match="is not a directory"):
+    with pytest.raises(ConfigError, match=str(path)):
         make_encoder(spec)
