@@ -103,7 +103,8 @@ def stage_lines(work: str, stages: Sequence[str]) -> Iterator[Callable[[int], No
 
     def show() -> None:
         is_due.set()
-        _print(current[0], sys.stderr)
+        if current[0]:
+            _print(current[0], sys.stderr)
 
     timer = threading.Timer(APPEAR_SECONDS, show)
     timer.daemon = True
