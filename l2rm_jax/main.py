@@ -19,12 +19,12 @@ from pathlib import Path
 import jax
 from ml_collections import ConfigDict
 
-from l2rm_jax.command_line import Command, Flag, Mode
-from l2rm_jax.command_line.error_lines import error_lines, interrupted_line
-from l2rm_jax.command_line.help import answer, show
-from l2rm_jax.command_line.mistakes import missing_flag_error
-from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD, PRETRAINED
-from l2rm_jax.command_line.place import SHARED_PLACE, shared_place_of
+from l2rm_jax.cli import Command, Flag, Mode
+from l2rm_jax.cli.error_lines import error_lines, interrupted_line
+from l2rm_jax.cli.help import answer, show
+from l2rm_jax.cli.mistakes import missing_flag_error
+from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED
+from l2rm_jax.cli.place import SHARED_PLACE, shared_place_of
 from l2rm_jax.console import LogLines
 from l2rm_jax.ctrl_c import STATUS, begin_work, end_work, handle_ctrl_c, leave_ctrl_c
 from l2rm_jax.devices.hosts import (
@@ -319,7 +319,7 @@ def main(words: Sequence[str]) -> None:
     Args:
       words: the command line without the program's name.
     """
-    from l2rm_jax.command_line.parse import parse
+    from l2rm_jax.cli.parse import parse
 
     command = None
     try:

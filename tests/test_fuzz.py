@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from l2rm_jax import config as defaults
 from l2rm_jax.check import check
-from l2rm_jax.command_line.parse import parse
+from l2rm_jax.cli.parse import parse
 from l2rm_jax.config import flat
 from l2rm_jax.data.batches import caption_batches
 from l2rm_jax.data.captions import read_captions

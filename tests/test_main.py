@@ -13,7 +13,7 @@ import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax import main, settings
-from l2rm_jax.command_line.help import answer
+from l2rm_jax.cli.help import answer
 from l2rm_jax.devices.hosts import advise_on_memory
 from l2rm_jax.errors import CheckpointError, ConfigError
 from l2rm_jax.methods.base import Optimiser

@@ -18,7 +18,7 @@ LINES = (
     ("main",),
     ("train", "evaluate", "check", "retriever", "audit"),
     ("published", "importing"),
-    ("pages", "command_line"),
+    ("pages", "cli"),
     ("run",),
     ("methods", "evaluation"),
     ("models", "judging"),

@@ -27,7 +27,7 @@ from ml_collections import ConfigDict
 
 from experiments.csv_rows import write_rows
 from experiments.papers.runs import RECALLS, differing_fields, epoch_records
-from l2rm_jax.command_line.error_lines import error_lines
+from l2rm_jax.cli.error_lines import error_lines
 from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
 from l2rm_jax.devices.programs import prepare_process

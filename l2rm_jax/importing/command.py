@@ -4,9 +4,9 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l2rm_jax.command_line.mistakes import missing_flag_error
-from l2rm_jax.command_line.mode import Command, Flag, Mode
-from l2rm_jax.command_line.place import PLACE, place_of
+from l2rm_jax.cli.mistakes import missing_flag_error
+from l2rm_jax.cli.mode import Command, Flag, Mode
+from l2rm_jax.cli.place import PLACE, place_of
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.executors import Place, parse_share
 

@@ -8,7 +8,7 @@ import pytest
 
 from l2rm_jax import audit, main
 from l2rm_jax.audit.review import HEADER, draw_review
-from l2rm_jax.command_line.parse import parse
+from l2rm_jax.cli.parse import parse
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.judging import read_judgement
 from l2rm_jax.run.inputs import check_settings

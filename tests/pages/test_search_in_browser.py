@@ -2,7 +2,7 @@
 
 import pytest
 
-from l2rm_jax.command_line.parse import parse
+from l2rm_jax.cli.parse import parse
 from l2rm_jax.main import MODES
 from tests.browser import Browser, find_browser
 from tests.retriever.runs import make_run

@@ -4,8 +4,8 @@ import difflib
 import shlex
 from collections.abc import Iterable, Sequence
 
-from l2rm_jax.command_line.mode import Mode
-from l2rm_jax.command_line.words import Words, command_text
+from l2rm_jax.cli.mode import Mode
+from l2rm_jax.cli.words import Words, command_text
 from l2rm_jax.config import default, flat, unknown_field_error
 from l2rm_jax.errors import ConfigError
 

@@ -6,7 +6,7 @@ from l2rm_jax import config as defaults
 from l2rm_jax.config import flat
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.run.config_file import write_config
-from tests.command_line.modes import parsed
+from tests.cli.modes import parsed
 from tests.models.pretrained.golden import GOLDEN, KINDS
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from l2rm_jax.command_line.words import Words, command_text, split_words
+from l2rm_jax.cli.words import Words, command_text, split_words
 from l2rm_jax.errors import ConfigError
 
 

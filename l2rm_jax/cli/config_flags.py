@@ -10,9 +10,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from l2rm_jax import config as defaults
-from l2rm_jax.command_line import fitting
-from l2rm_jax.command_line.mistakes import unknown_field_flag_error, value_error
-from l2rm_jax.command_line.parse import KINDS, PREFIX
+from l2rm_jax.cli import fitting
+from l2rm_jax.cli.mistakes import unknown_field_flag_error, value_error
+from l2rm_jax.cli.parse import KINDS, PREFIX
 from l2rm_jax.config import flat
 from l2rm_jax.data.pretrained import read_kind
 from l2rm_jax.data.record import read_record

@@ -13,6 +13,6 @@ import (see `l2rm_jax/README.md`). `help` and what it needs start no JAX, so tha
 once.
 """
 
-from l2rm_jax.command_line.mode import Command, Flag, Mode
+from l2rm_jax.cli.mode import Command, Flag, Mode
 
 __all__ = ["Command", "Flag", "Mode"]

@@ -4,11 +4,11 @@ import errno
 
 import pytest
 
-from l2rm_jax.command_line.error_lines import error_lines, interrupted_line
-from l2rm_jax.command_line.parse import parse
+from l2rm_jax.cli.error_lines import error_lines, interrupted_line
+from l2rm_jax.cli.parse import parse
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.main import MODES as REAL_MODES
-from tests.command_line.modes import MODES, parsed
+from tests.cli.modes import MODES, parsed
 
 
 def test_an_error_is_a_line_and_its_hint_another():

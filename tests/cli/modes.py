@@ -1,7 +1,7 @@
 """A small table of modes, and a function that parses with it."""
 
-from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD, PRETRAINED, Command, Flag, Mode
-from l2rm_jax.command_line.parse import parse
+from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED, Command, Flag, Mode
+from l2rm_jax.cli.parse import parse
 
 WORKDIR = Flag("workdir", "DIR", "directory of the run", default="runs/")
 MODES = (

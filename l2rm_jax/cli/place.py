@@ -1,6 +1,6 @@
 """The flags that say where parts of the work are computed."""
 
-from l2rm_jax.command_line.mode import Command, Flag
+from l2rm_jax.cli.mode import Command, Flag
 from l2rm_jax.executors import WHOLE, Place, parse_share
 
 PLACE = (

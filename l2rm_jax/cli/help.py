@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from l2rm_jax.command_line.mistakes import find_mode
-from l2rm_jax.command_line.mode import Flag, Mode
-from l2rm_jax.command_line.words import split_words
+from l2rm_jax.cli.mistakes import find_mode
+from l2rm_jax.cli.mode import Flag, Mode
+from l2rm_jax.cli.words import split_words
 from l2rm_jax.config import FIELDS, SECTIONS, flat
 from l2rm_jax.version import __version__
 

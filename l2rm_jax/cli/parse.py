@@ -5,13 +5,13 @@ from typing import Any
 
 from absl import flags as absl_flags
 
-from l2rm_jax.command_line.mistakes import (
+from l2rm_jax.cli.mistakes import (
     find_mode,
     unknown_flag_error,
     value_error,
 )
-from l2rm_jax.command_line.mode import FIELD, Command, Flag, Mode
-from l2rm_jax.command_line.words import Words, split_words, with_new_mode
+from l2rm_jax.cli.mode import FIELD, Command, Flag, Mode
+from l2rm_jax.cli.words import Words, split_words, with_new_mode
 from l2rm_jax.errors import ConfigError
 
 PREFIX = "config."
@@ -44,7 +44,7 @@ def parse(words: Sequence[str], modes: Sequence[Mode]) -> Command:
     }
     if mode.flag(FIELD.name) is None:
         return Command(mode, values, None, {}, None, given.flags)
-    from l2rm_jax.command_line.config_flags import choose_config  # takes a second to import
+    from l2rm_jax.cli.config_flags import choose_config  # takes a second to import
 
     config, changes, is_built_in = choose_config(config_name, values, fields)
     return Command(mode, values, config, changes, config_name, given.flags, is_built_in)

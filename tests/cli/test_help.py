@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from l2rm_jax import config as defaults
-from l2rm_jax.command_line.help import answer, fields_screen, show
-from l2rm_jax.command_line.words import split_words
+from l2rm_jax.cli.help import answer, fields_screen, show
+from l2rm_jax.cli.words import split_words
 from l2rm_jax.config import flat
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.main import MODES

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from l2rm_jax.command_line.mode import Command, Mode
-from l2rm_jax.command_line.words import command_text
+from l2rm_jax.cli.mode import Command, Mode
+from l2rm_jax.cli.words import command_text
 from l2rm_jax.errors import L2RMError
 
 
