@@ -6,7 +6,7 @@ Modes import what they need when they run, so that `l2rm --help` answers at once
 
 # First of all: the imports below take seconds, and one that Ctrl-C interrupts may abort.
 if __name__ == "__main__":
-    from l2rm_jax.ctrl_c import handle_ctrl_c
+    from l2rm_jax.interrupt import handle_ctrl_c
 
     handle_ctrl_c()
 
@@ -26,7 +26,6 @@ from l2rm_jax.cli.mistakes import missing_flag_error
 from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED
 from l2rm_jax.cli.place import SHARED_PLACE, shared_place_of
 from l2rm_jax.console import LogLines
-from l2rm_jax.ctrl_c import STATUS, begin_work, end_work, handle_ctrl_c, leave_ctrl_c
 from l2rm_jax.devices.hosts import (
     OUT_OF_MEMORY,
     exit_now,
@@ -39,6 +38,7 @@ from l2rm_jax.devices.hosts import (
 from l2rm_jax.devices.programs import prepare_process
 from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
 from l2rm_jax.importing.command import IMPORT, KEEP, WEIGHTS
+from l2rm_jax.interrupt import STATUS, begin_work, end_work, handle_ctrl_c, leave_ctrl_c
 
 _log = logging.getLogger(__name__)
 

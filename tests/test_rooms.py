@@ -25,11 +25,11 @@ LINES = (
     ("data",),
     ("linear",),
     ("losses", "ot", "mixture", "devices", "executors", "config", "settings", "bases"),
-    ("console", "ctrl_c", "errors", "version"),
+    ("console", "interrupt", "errors", "version"),
 )
 LINE_OF = {room: number for number, line in enumerate(LINES) for room in line}
 # These import nothing of the package at all.
-ALONE = ("losses", "ot", "mixture", "ctrl_c", "errors", "version")
+ALONE = ("losses", "ot", "mixture", "interrupt", "errors", "version")
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 
 

@@ -7,15 +7,15 @@ import time
 
 import pytest
 
-from l2rm_jax.ctrl_c import GRACE_SECONDS
+from l2rm_jax.interrupt import GRACE_SECONDS
 
 # What a library does to an exception in its callback, as JAX in `_xla_gc_callback`.
 SWALLOWS = """
 import os, signal, sys, time
-from l2rm_jax import ctrl_c
+from l2rm_jax import interrupt
 sys.argv = ["l2rm", "import", "--source=a b.csv"]
-ctrl_c.handle_ctrl_c()
-ctrl_c.begin_work("stopped by Ctrl-C; all is kept")
+interrupt.handle_ctrl_c()
+interrupt.begin_work("stopped by Ctrl-C; all is kept")
 class Callback:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
@@ -26,10 +26,10 @@ time.sleep(30)
 # A long computation of a library in C: Python calls no handler until it returns.
 IN_C = """
 import ctypes, os, signal, sys, threading
-from l2rm_jax import ctrl_c
+from l2rm_jax import interrupt
 sys.argv = ["l2rm", "check"]
-ctrl_c.handle_ctrl_c()
-ctrl_c.begin_work("stopped by Ctrl-C; all is kept")
+interrupt.handle_ctrl_c()
+interrupt.begin_work("stopped by Ctrl-C; all is kept")
 threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
 libc = ctypes.CDLL(None)
 class Spec(ctypes.Structure):
@@ -41,16 +41,16 @@ libc.nanosleep(ctypes.byref(Spec(30, 0)), None)
 """
 CLEANS = """
 import os, signal, sys
-from l2rm_jax import ctrl_c
-ctrl_c.handle_ctrl_c()
-ctrl_c.begin_work("stopped by Ctrl-C; all is kept")
+from l2rm_jax import interrupt
+interrupt.handle_ctrl_c()
+interrupt.begin_work("stopped by Ctrl-C; all is kept")
 try:
     try:
         os.kill(os.getpid(), signal.SIGINT)
     finally:
         print("removed")
 except KeyboardInterrupt:
-    sys.exit(ctrl_c.end_work())
+    sys.exit(interrupt.end_work())
 """
 
 
@@ -86,8 +86,8 @@ def test_work_removes_its_unfinished_files():
 def test_a_program_whose_work_is_done_ends_as_it_would():
     """Python gives the signal back to the system before it deletes the modules."""
     code = (
-        "import os, signal; from l2rm_jax import ctrl_c\n"
-        "ctrl_c.handle_ctrl_c(); ctrl_c.begin_work('stopped by Ctrl-C; all is kept')\n"
+        "import os, signal; from l2rm_jax import interrupt\n"
+        "ctrl_c.handle_ctrl_c(); interrupt.begin_work('stopped by Ctrl-C; all is kept')\n"
         "class Last:\n"
         "    def __del__(self, kill=os.kill, process=os.getpid()): kill(process, 2)\n"
         "last = Last(); print('done')"
@@ -98,7 +98,7 @@ def test_a_program_whose_work_is_done_ends_as_it_would():
 
 def test_a_program_in_the_background_goes_on_ignoring_it():
     code = (
-        "import os, signal; from l2rm_jax.ctrl_c import handle_ctrl_c\n"
+        "import os, signal; from l2rm_jax.interrupt import handle_ctrl_c\n"
         "signal.signal(signal.SIGINT, signal.SIG_IGN); handle_ctrl_c()\n"
         "os.kill(os.getpid(), signal.SIGINT); print('goes on')"
     )
@@ -121,7 +121,7 @@ def test_ctrl_c_is_answered_by_one_line(tmp_path, module, words, again, seconds)
     command = [sys.executable, "-X", "importtime", "-m", module, *words]
     with shown.open("w") as stream:
         process = subprocess.Popen(command, cwd=tmp_path, stdout=stream, stderr=stream)
-        while "l2rm_jax.ctrl_c" not in shown.read_text():
+        while "l2rm_jax.interrupt" not in shown.read_text():
             time.sleep(0.01)
         time.sleep(0.05 + seconds)
         process.send_signal(signal.SIGINT)
