@@ -35,7 +35,7 @@ from experiments.papers.sweep import result_row, run_grid, start
 from l2rm_jax.audit import Audit
 from l2rm_jax.audit.command import audit_directory
 from l2rm_jax.audit.review import FITS, HEADER, LIST, REVIEW, WRONG, draw_review
-from l2rm_jax.judging.kinds import DOUBTED
+from l2rm_jax.judging.classify import DOUBTED
 from l2rm_jax.run.config_file import with_changes
 
 RATE = 0.4

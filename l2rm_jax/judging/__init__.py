@@ -25,7 +25,6 @@ from l2rm_jax.judging.detectors import (
     make_detector,
     register_detector,
 )
-from l2rm_jax.judging.information import Model, product_similarity
 from l2rm_jax.judging.judge import judge_pairs
 from l2rm_jax.judging.judgement import (
     JUDGEMENT_FILE,
@@ -34,6 +33,7 @@ from l2rm_jax.judging.judgement import (
     read_judgement,
     write_judgement,
 )
+from l2rm_jax.judging.log_odds import Model, product_similarity
 from l2rm_jax.judging.pairs import Pairs
 from l2rm_jax.judging.rematch import rematch
 

@@ -15,15 +15,15 @@ from jaxtyping import Float, Float32, Int
 from l2rm_jax.config import register_settings
 from l2rm_jax.data.filters import read_scores
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.judging.fold_pairs import FoldPairs
+from l2rm_jax.judging.fold_samples import FoldPairs
 from l2rm_jax.judging.folds import Folds
-from l2rm_jax.judging.information import (
+from l2rm_jax.judging.linear import cca_similarity
+from l2rm_jax.judging.log_odds import (
     Model,
     ProductSimilarity,
     best_temperature,
     compare_fold,
 )
-from l2rm_jax.judging.linear import cca_similarity
 from l2rm_jax.judging.pairs import Pairs
 from l2rm_jax.judging.separation import separation
 from l2rm_jax.linear.cca import Cca

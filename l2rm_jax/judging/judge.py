@@ -18,12 +18,12 @@ from threadpoolctl import threadpool_limits
 from l2rm_jax.console import progress_bar, stage_lines
 from l2rm_jax.errors import DataError
 from l2rm_jax.executors import HERE, Executor
+from l2rm_jax.judging.classify import conflicts, kinds
 from l2rm_jax.judging.detectors import LINEAR, Detector, Scorer, Task, linear
-from l2rm_jax.judging.fold_pairs import FoldPairs, fold_pairs
+from l2rm_jax.judging.fold_samples import FoldPairs, fold_pairs
 from l2rm_jax.judging.folds import Folds, assign_folds, check_folds
 from l2rm_jax.judging.groups import Groups, Repeated, find_groups
 from l2rm_jax.judging.judgement import PLACEHOLDER, SHIFTED, Judgement, Made
-from l2rm_jax.judging.kinds import conflicts, kinds
 from l2rm_jax.judging.linear import fold_models
 from l2rm_jax.judging.pairs import Pairs, content_keys, first_of_equals
 from l2rm_jax.judging.placeholders import Placeholder, find_placeholders

@@ -5,9 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, UInt64
 
-from l2rm_jax.judging.bound import most_mismatched
 from l2rm_jax.judging.folds import Folds
-from l2rm_jax.judging.levels import doubts
 from l2rm_jax.judging.rate import (
     Curve,
     Rate,
@@ -20,6 +18,8 @@ from l2rm_jax.judging.rate import (
 )
 from l2rm_jax.judging.scores import Evidence
 from l2rm_jax.judging.separation import separation
+from l2rm_jax.judging.suspicion import doubts
+from l2rm_jax.judging.upper_bound import most_mismatched
 
 DOUBTED = 0.5  # a pair with a higher posterior is doubted
 FALSE_ALARMS = 0.1  # expected share among the listed pairs

@@ -18,10 +18,10 @@ from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.executors import HERE, Executor
-from l2rm_jax.judging.fold_pairs import fold_pairs
+from l2rm_jax.judging.fold_samples import fold_pairs
 from l2rm_jax.judging.folds import Folds
-from l2rm_jax.judging.information import Model, compare_fold
 from l2rm_jax.judging.linear import cca_similarity, encode_rows, fitted_pairs, fold_moments
+from l2rm_jax.judging.log_odds import Model, compare_fold
 from l2rm_jax.judging.pairs import Keys
 from l2rm_jax.judging.rate import Curve, density_ratio
 from l2rm_jax.judging.transport import (

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 from jaxtyping import Float32, Int
 
-from l2rm_jax.judging.fold_pairs import FoldPairs, Part, parts_of
-from l2rm_jax.judging.information import (
+from l2rm_jax.judging.fold_samples import FoldPairs, Part, parts_of
+from l2rm_jax.judging.log_odds import (
     Information,
     Model,
     References,

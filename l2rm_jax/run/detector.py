@@ -19,8 +19,8 @@ from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import named_errors
 from l2rm_jax.evaluation.scoring import Scorer as RunScorer
 from l2rm_jax.judging import Detector, Model, Scorer, Task, judge_pairs, make_detector
-from l2rm_jax.judging.fold_pairs import REFERENCES
-from l2rm_jax.judging.information import Similarity, best_temperature, product_similarity
+from l2rm_jax.judging.fold_samples import REFERENCES
+from l2rm_jax.judging.log_odds import Similarity, best_temperature, product_similarity
 from l2rm_jax.run.config_file import check_workdir, write_config
 from l2rm_jax.run.fold_runs import FOLD_DIRECTORY, SCORES_FILE, fold_config, is_trained
 from l2rm_jax.run.judged_pairs import judged_pairs

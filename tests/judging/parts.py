@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from l2rm_jax.judging.fold_pairs import FoldPairs, fold_pairs
+from l2rm_jax.judging.fold_samples import FoldPairs, fold_pairs
 from l2rm_jax.judging.folds import Folds, assign_folds
 from l2rm_jax.judging.pairs import Keys, Pairs, content_keys
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from l2rm_jax.judging import linear
-from l2rm_jax.judging.fold_pairs import first_pairs
-from l2rm_jax.judging.level import matched_posterior, swap_rates
+from l2rm_jax.judging.fold_samples import first_pairs
 from l2rm_jax.judging.linear import fit_weighted, fold_models
+from l2rm_jax.judging.sibling_swaps import matched_posterior, swap_rates
 from l2rm_jax.linear.cca import Ridge
 from tests.judging.parts import divided
 from tests.judging.synthetic import make_pairs

@@ -5,8 +5,8 @@ import pytest
 
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging import fold_pairs as fold_pairs_module
-from l2rm_jax.judging.fold_pairs import draw_negatives
-from l2rm_jax.judging.information import (
+from l2rm_jax.judging.fold_samples import draw_negatives
+from l2rm_jax.judging.log_odds import (
     Model,
     best_temperature,
     compare_fold,

@@ -27,7 +27,7 @@ from jaxtyping import Float32, Int
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from l2rm_jax.judging.fold_pairs import FoldPairs, Part, part_of
+from l2rm_jax.judging.fold_samples import FoldPairs, Part, part_of
 from l2rm_jax.linear.rows import padded_blocks
 
 TEMPERATURE = 0.1  # suits cosines
