@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from experiments.bench.measure import report, spread
-from l2rm_jax.importing.plan import read_plan
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
+from l2rm_jax.importing.resolve import read_plan
 
 _BLOCK = 1 << 14  # rows of an array that are written at once
 CAPTIONS = 5  # of an image of the CSV

@@ -13,9 +13,9 @@ from jaxtyping import Bool, Int
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.record import read_record
-from l2rm_jax.importing.records import find_dialect
+from l2rm_jax.importing.csv_rows import find_dialect
 from l2rm_jax.importing.splits import rows_of_splits
-from l2rm_jax.importing.texts import open_text
+from l2rm_jax.importing.text_io import open_text
 
 
 def write_kept_table(

@@ -28,7 +28,11 @@ def _import(command: Command) -> None:
     request.check()  # before libraries are loaded
     place.check()
     if command["shards"]:
-        from l2rm_jax.importing.by_file import describe_shards, describe_unfinished, import_by_file
+        from l2rm_jax.importing.sharded_import import (
+            describe_shards,
+            describe_unfinished,
+            import_by_file,
+        )
 
         share = parse_share(command["shards"])
         with place.open() as executor:
@@ -115,7 +119,7 @@ IMPORT = Mode(
 
 
 def _keep(command: Command) -> None:
-    from l2rm_jax.importing.kept import describe_kept, keep_samples
+    from l2rm_jax.importing.filter_tar import describe_kept, keep_samples
 
     for name in ("data", "audit", "out"):
         if not command[name]:

@@ -31,11 +31,11 @@ from l2rm_jax.importing.features import (
     reject_pairs,
     write_caption_vectors,
 )
-from l2rm_jax.importing.of_shards import plan_of_shards
+from l2rm_jax.importing.from_embeddings import plan_of_shards
 from l2rm_jax.importing.pairs import Pairs
-from l2rm_jax.importing.plan import Plan, check_missing, find_missing, hash_pairs, read_plan
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
+from l2rm_jax.importing.resolve import Plan, check_missing, find_missing, hash_pairs, read_plan
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.vectors import open_vectors
 from l2rm_jax.version import __version__

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.importing import importer, shards
+from l2rm_jax.importing import chunks, importer
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
 from tests.importing.made import (
@@ -31,7 +31,7 @@ CHILD = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from l2rm_jax.importing import importer, shards
+from l2rm_jax.importing import importer, chunks
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
 from tests.importing.made import PixelEncoder
@@ -48,7 +48,7 @@ class SlowEncoder(PixelEncoder):
 
 
 importer._load_encoder = lambda request: SlowEncoder("patches")
-shards.SHARD, shards.CAPTION_SHARD = {small}, 2 * {small}
+chunks.SHARD, chunks.CAPTION_SHARD = {small}, 2 * {small}
 print("begin", flush=True)
 settings = dict(encoder="pixels", tokens="patches", max_rejected=0.2)
 import_data(Request(Path({out!r}), {source!r}, **settings))
@@ -58,8 +58,8 @@ import_data(Request(Path({out!r}), {source!r}, **settings))
 @pytest.fixture(autouse=True)
 def encoder(monkeypatch):
     monkeypatch.setattr(importer, "_load_encoder", lambda request: PixelEncoder("patches"))
-    monkeypatch.setattr(shards, "SHARD", SMALL)
-    monkeypatch.setattr(shards, "CAPTION_SHARD", 2 * SMALL)
+    monkeypatch.setattr(chunks, "SHARD", SMALL)
+    monkeypatch.setattr(chunks, "CAPTION_SHARD", 2 * SMALL)
 
 
 @pytest.fixture
@@ -120,8 +120,8 @@ def test_ten_kills(tmp_path, source):
 
 
 STEPS = [
-    ("l2rm_jax.importing.shards.replace_arrays", 3),
-    ("l2rm_jax.importing.shards.replace_arrays", 20),
+    ("l2rm_jax.importing.chunks.replace_arrays", 3),
+    ("l2rm_jax.importing.chunks.replace_arrays", 20),
     ("l2rm_jax.importing.writing.replace_lines", 2),
     ("l2rm_jax.importing.writing.replace_array", 1),
     ("l2rm_jax.importing.features.writing.write_rows", 2),

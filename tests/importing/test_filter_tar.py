@@ -13,10 +13,10 @@ from l2rm_jax import main
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.shards import images_of_rows, metadata_files, read_columns
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.importing import Request, by_file, kept
-from l2rm_jax.importing.by_file import import_by_file
+from l2rm_jax.importing import Request, filter_tar, sharded_import
+from l2rm_jax.importing.filter_tar import keep_samples
 from l2rm_jax.importing.importer import import_data
-from l2rm_jax.importing.kept import keep_samples
+from l2rm_jax.importing.sharded_import import import_by_file
 from tests.importing.made import PixelEncoder, captions_of, encoded, picture
 
 TARS, EACH = 3, 6
@@ -57,7 +57,7 @@ def imported(tmp_path_factory):
         if kind == tarfile.USTAR_FORMAT:
             numbers = [number for number in numbers if number % 3 != 1]  # a name is too long for it
         write_archive(root / "tars" / "of" / f"{tar}.tar", numbers, kind)
-    by_file._encoder.cache_clear()
+    sharded_import._encoder.cache_clear()
     request = Request(root / "shards", str(root / "tars"), encoder="pixels", max_rejected=0.2)
     import_by_file(request, load)
     shares = {"split": "0.6,0.2,0.2", "max_rejected": 0.2}
@@ -130,7 +130,7 @@ def test_a_copy_that_was_stopped_copies_no_archive_twice(imported, tmp_path, mon
     audited(imported, "shards", tmp_path / "audit", [0, 14])
     inputs = (imported / "shards", tmp_path / "audit")
     keep_samples(*inputs, tmp_path / "expected")
-    copied, copy = [], kept._copy_parts
+    copied, copy = [], filter_tar._copy_parts
 
     def stops(source, *others):
         if len(copied) == 2:
@@ -139,7 +139,7 @@ def test_a_copy_that_was_stopped_copies_no_archive_twice(imported, tmp_path, mon
         copy(source, *others)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(kept, "_copy_parts", stops)
+        patch.setattr(filter_tar, "_copy_parts", stops)
         keep_samples(*inputs, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     audited(imported, "shards", tmp_path / "other", [1])
@@ -149,7 +149,7 @@ def test_a_copy_that_was_stopped_copies_no_archive_twice(imported, tmp_path, mon
     killed.write_bytes(b"of a process that was killed")
     copied.clear()
     monkeypatch.setattr(
-        kept,
+        filter_tar,
         "_copy_parts",
         lambda source, *others: copied.append(source.name) or copy(source, *others),
     )

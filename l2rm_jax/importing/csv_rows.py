@@ -13,8 +13,8 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from l2rm_jax.importing.names import is_address, is_usual, looks_like_picture
-from l2rm_jax.importing.texts import TextFile, as_unicode, open_text
+from l2rm_jax.importing.column_names import is_address, is_usual, looks_like_picture
+from l2rm_jax.importing.text_io import TextFile, as_unicode, open_text
 
 SEPARATORS = {"csv": ",", "tsv": "\t"}
 _OTHERS = (",", "\t", ";", "|")

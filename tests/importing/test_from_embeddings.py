@@ -12,9 +12,9 @@ from pyarrow import parquet
 
 from l2rm_jax import main
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.importing import Request, by_file, importer
-from l2rm_jax.importing.by_file import import_by_file
+from l2rm_jax.importing import Request, importer, sharded_import
 from l2rm_jax.importing.importer import import_data
+from l2rm_jax.importing.sharded_import import import_by_file
 from tests.importing.made import (
     PixelEncoder,
     captions_of,
@@ -51,7 +51,7 @@ def imported(tmp_path_factory):
     """A directory with archives in `tars`, and their vectors in `shards`."""
     root = tmp_path_factory.mktemp("imported")
     write_tars(root / "tars")
-    by_file._encoder.cache_clear()
+    sharded_import._encoder.cache_clear()
     import_by_file(Request(root / "shards", str(root / "tars"), encoder="pixels"), load)
     return root
 

@@ -18,9 +18,9 @@ from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.data.files import locked_directory
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.executors import Place, Share, parse_share
-from l2rm_jax.importing import Request, by_file, command
-from l2rm_jax.importing.by_file import describe_unfinished, import_by_file
+from l2rm_jax.importing import Request, command, sharded_import
 from l2rm_jax.importing.importer import import_data
+from l2rm_jax.importing.sharded_import import describe_unfinished, import_by_file
 from tests.importing.made import PixelEncoder, captions_of, encoded, picture, write_tar
 
 TARS, EACH = 3, 5
@@ -45,7 +45,7 @@ def request_of_tars(tmp_path, monkeypatch):
             }
         write_tar(tmp_path / "tars" / f"{tar:05}.tar", files)
     monkeypatch.chdir(tmp_path)
-    by_file._encoder.cache_clear()
+    sharded_import._encoder.cache_clear()
     return Request(tmp_path / "out", str(tmp_path / "tars"), encoder="pixels", max_rejected=0.1)
 
 
@@ -94,7 +94,7 @@ def test_shards_hold_what_an_import_of_all_files_at_once_holds(request_of_tars, 
 
 def test_an_import_that_was_stopped_computes_no_shard_twice(request_of_tars, tmp_path, monkeypatch):
     import_by_file(replace(request_of_tars, out=tmp_path / "expected"), load)
-    done, write = [], by_file._write_shard
+    done, write = [], sharded_import._write_shard
 
     def stops(*arguments):
         if len(done) == 2:
@@ -103,7 +103,7 @@ def test_an_import_that_was_stopped_computes_no_shard_twice(request_of_tars, tmp
         write(*arguments)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(by_file, "_write_shard", stops)
+        patch.setattr(sharded_import, "_write_shard", stops)
         import_by_file(request_of_tars, load)
     other = replace(request_of_tars, image_column="jpg")
     with pytest.raises(ConfigError, match=r"another import in progress \(it differs in columns\)"):
@@ -219,7 +219,7 @@ def test_the_flag_is_a_share_or_stands_alone(request_of_tars, monkeypatch, capsy
 def test_processes_at_once_make_the_bytes_of_one(request_of_tars, tmp_path):
     import_by_file(replace(request_of_tars, out=tmp_path / "whole"), load)
     program = (
-        "import sys; from pathlib import Path; from tests.importing.test_by_file import *\n"
+        "import sys; from pathlib import Path; from tests.importing.test_sharded_import import *\n"
         "request = Request(Path('out'), 'tars', encoder='pixels', max_rejected=0.1)\n"
         "import_by_file(request, load, share=parse_share(sys.argv[1]))"
     )

@@ -9,7 +9,7 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 import pyarrow as pa
 
-from l2rm_jax.importing.cells import UnreadableError, captions_of, read_captions
+from l2rm_jax.importing.caption_cells import UnreadableError, captions_of, read_captions
 from l2rm_jax.importing.pictures import picture_of
 from l2rm_jax.importing.sources import Part, Source
 

@@ -26,14 +26,14 @@ from l2rm_jax.data.shards import (
     rows_of,
 )
 from l2rm_jax.errors import DataError
-from l2rm_jax.importing.cells import joined
+from l2rm_jax.importing.caption_cells import joined
+from l2rm_jax.importing.column_names import SPLIT_NAMES
 from l2rm_jax.importing.columns import Columns, find_columns, text_column
-from l2rm_jax.importing.names import SPLIT_NAMES
 from l2rm_jax.importing.pairs import Pairs, Runs, read_pairs
 from l2rm_jax.importing.pictures import DIGEST_BYTES, distinct_names
-from l2rm_jax.importing.plan import Plan
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
+from l2rm_jax.importing.resolve import Plan
 from l2rm_jax.importing.sources import Part, Source
 
 _ROW = "row of the shards"  # the column that names images where the metadata do not

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Int
 
+from l2rm_jax.importing.column_names import CAPTION_FIELDS, field_of
 from l2rm_jax.importing.columns import text_column
-from l2rm_jax.importing.names import CAPTION_FIELDS, field_of
 from l2rm_jax.importing.sources import Part, Source
 
 _BEGINS = r"^\s*(?:[\[{(]|array\()"  # how a list or an object begins, as text
