@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from l2rm_jax.audit.inputs import Inputs, inputs_of_arrays
-from l2rm_jax.audit.of_run import OfRun
 from l2rm_jax.audit.review import Decisions, ReviewedRate, draw_review, reviewed_rate
+from l2rm_jax.audit.run_columns import OfRun
 from l2rm_jax.executors import HERE, Executor
 from l2rm_jax.judging import Judgement, judge_pairs
 

@@ -15,10 +15,10 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.audit.audit import Audit, Settings
 from l2rm_jax.audit.inputs import Inputs, read_inputs
-from l2rm_jax.audit.of_run import read_of_run
 from l2rm_jax.audit.outputs import GALLERY, write_files
 from l2rm_jax.audit.report import by_eye, warnings
 from l2rm_jax.audit.review import read_decisions
+from l2rm_jax.audit.run_columns import read_of_run
 from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.audit.work import WRITER, Work
 from l2rm_jax.data.features import RegionFeatures

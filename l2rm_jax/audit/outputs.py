@@ -7,8 +7,8 @@ import numpy as np
 
 from l2rm_jax.audit import report
 from l2rm_jax.audit.audit import Audit, Settings
+from l2rm_jax.audit.cleaned_table import write_kept_table
 from l2rm_jax.audit.inputs import Inputs
-from l2rm_jax.audit.kept_table import write_kept_table
 from l2rm_jax.audit.pairs_table import Column, write_table
 from l2rm_jax.audit.review import FITS, WRONG, check_sample
 from l2rm_jax.data.files import new_directory, replace_array, replace_file

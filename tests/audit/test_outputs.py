@@ -9,9 +9,9 @@ import pytest
 
 from l2rm_jax.audit import outputs
 from l2rm_jax.audit.command import describe_audit
-from l2rm_jax.audit.of_run import OfRun
 from l2rm_jax.audit.outputs import write_audit
 from l2rm_jax.audit.review import HEADER, draw_review, read_decisions
+from l2rm_jax.audit.run_columns import OfRun
 from l2rm_jax.config import get_config
 from l2rm_jax.data import filters
 from l2rm_jax.errors import ConfigError, DataError

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from l2rm_jax.audit.kept_table import write_kept_table
+from l2rm_jax.audit.cleaned_table import write_kept_table
 from l2rm_jax.config import default
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
