@@ -24,7 +24,6 @@ from l2rm_jax.data.word_vectors import describe_unknown
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.evaluation.recall import describe_counts
 from l2rm_jax.models import check_word_noise
-from l2rm_jax.run.fields import with_valid_fields
 from l2rm_jax.run.inputs import (
     check_settings,
     check_test_size,
@@ -32,6 +31,7 @@ from l2rm_jax.run.inputs import (
     load_run_data,
 )
 from l2rm_jax.run.pretrained import IMAGES
+from l2rm_jax.run.validate_config import with_valid_fields
 
 SHOWN = 5  # examples that a line of the report lists
 _COPIES = 5  # images with the same picture from which on it is named

@@ -23,6 +23,7 @@ from l2rm_jax.run.config_file import check_workdir, write_config
 from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.fold_runs import judged_epoch
 from l2rm_jax.run.health import require_finite
+from l2rm_jax.run.initialise import begin_epoch, start_from_fit, take_fit
 from l2rm_jax.run.inputs import check_train_size, check_values, read_data
 from l2rm_jax.run.judgement import (
     OpenDetector,
@@ -34,13 +35,12 @@ from l2rm_jax.run.judgement import (
 from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.run.log import RunLog, require_tensorboard
 from l2rm_jax.run.loss_split import keep_split
-from l2rm_jax.run.means import Means
+from l2rm_jax.run.metrics import Means
 from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.pretrained import changed_directories, with_judged_vectors
 from l2rm_jax.run.results import chance_of, result_rows, versions, write_results
 from l2rm_jax.run.run import Run
 from l2rm_jax.run.screen import describe, epoch_table
-from l2rm_jax.run.starts import begin_epoch, start_from_fit, take_fit
 from l2rm_jax.run.stop_signal import StopSignal
 
 

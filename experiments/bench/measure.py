@@ -22,8 +22,8 @@ from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.devices.hosts import usable_cores
 from l2rm_jax.devices.parallel import PRECISIONS
-from l2rm_jax.run.fields import check_fields
 from l2rm_jax.run.results import versions
+from l2rm_jax.run.validate_config import check_fields
 
 VOCABULARY = 8000
 

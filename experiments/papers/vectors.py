@@ -24,7 +24,7 @@ from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.pretrained import open_pretrained, read_kind
 from l2rm_jax.linear.rows import padded_blocks
 from l2rm_jax.linear.set_features import Pooling, fit_pooling, pooled_vectors
-from l2rm_jax.run.frozen import FrozenCaptions
+from l2rm_jax.run.frozen_encoder import FrozenCaptions
 
 SPLITS = ("train", "dev", "test")
 BLOCK = 256  # images or captions at once

@@ -12,8 +12,8 @@ from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.judging import Judgement
 from l2rm_jax.methods.base import CALLED_MATCHED
 from l2rm_jax.run.judgement import kept_by_judgement, uses_judgement
+from l2rm_jax.run.load_trained import read_trained
 from l2rm_jax.run.loss_split import last_split
-from l2rm_jax.run.trained import read_trained
 
 MATCHED, MISMATCHED = "matched", "mismatched"
 

@@ -24,10 +24,10 @@ from l2rm_jax.published.conversion import (
     variables_from_state_dict,
 )
 from l2rm_jax.run.config_file import write_config
+from l2rm_jax.run.initialise import adopt
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.log import RunLog
 from l2rm_jax.run.opening import open_run
-from l2rm_jax.run.starts import adopt
 
 _log = logging.getLogger(__name__)
 

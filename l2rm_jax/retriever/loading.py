@@ -20,7 +20,7 @@ from l2rm_jax.published.conversion import model_from_state_dict, variables_from_
 from l2rm_jax.retriever.network import Network
 from l2rm_jax.retriever.retriever import Retriever
 from l2rm_jax.run.exported import EXPORTED
-from l2rm_jax.run.trained import Trained, read_trained, save_trained
+from l2rm_jax.run.load_trained import Trained, read_trained, save_trained
 
 CHECKPOINTS = ("best", "last")
 

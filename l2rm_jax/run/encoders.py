@@ -23,7 +23,7 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.pretrained import POOLING_FILE, Pretrained, open_pretrained, read_kind
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.run.frozen import FrozenCaptions, FrozenImages
+from l2rm_jax.run.frozen_encoder import FrozenCaptions, FrozenImages
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -13,10 +13,10 @@ from l2rm_jax.errors import Problems, named_errors
 from l2rm_jax.evaluation.protocols import check_protocols, parse_protocols
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import check_word_noise, make_model
-from l2rm_jax.run.fields import check_fields, with_valid_fields
 from l2rm_jax.run.fold_runs import check_detector, fold_config, is_trained
 from l2rm_jax.run.judgement import check_judgement, uses_judgement
 from l2rm_jax.run.pretrained import check_pretrained_fields, find_pretrained
+from l2rm_jax.run.validate_config import check_fields, with_valid_fields
 
 
 def read_data(config: ConfigDict, workdir: str | Path) -> Data:

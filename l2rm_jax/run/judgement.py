@@ -32,9 +32,9 @@ from l2rm_jax.judging.posterior import RANKING_AUROC
 from l2rm_jax.judging.verdict import rate_sentence
 from l2rm_jax.methods import Method
 from l2rm_jax.methods.split import SPLITS, split_quality
-from l2rm_jax.run.draws import DRAWS, EVEN, REMATCHED
 from l2rm_jax.run.fold_runs import is_trained
 from l2rm_jax.run.judged_pairs import judged_pairs
+from l2rm_jax.run.sampling import DRAWS, EVEN, REMATCHED
 
 OLD_FILE = "crossfit.npz"  # of runs of an older version
 _KEPT = ("a judgement of pairs", "remove it to have the pairs judged again")

@@ -17,8 +17,8 @@ from l2rm_jax.run.config_file import (
     with_changes,
     write_config,
 )
-from l2rm_jax.run.fields import check_fields
 from l2rm_jax.run.lock import lock_workdir
+from l2rm_jax.run.validate_config import check_fields
 
 
 def test_config_of_the_same_run_is_accepted(tmp_path):

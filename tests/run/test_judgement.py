@@ -20,9 +20,9 @@ from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.run import judgement as judgement_module
 from l2rm_jax.run.config_file import read_config, write_config
-from l2rm_jax.run.draws import draw_pairs
 from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.run.judgement import judge_data
+from l2rm_jax.run.sampling import draw_pairs
 from l2rm_jax.train import train
 from tests.tiny import tiny_config, write_vectors
 
