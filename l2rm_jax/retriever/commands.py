@@ -13,7 +13,7 @@ from l2rm_jax.errors import DataError
 from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.loading import load
 from l2rm_jax.retriever.sources import open_named_split, scene_pictures
-from l2rm_jax.retriever.top import check_top_k
+from l2rm_jax.retriever.topk import check_top_k
 from l2rm_jax.retriever.zero_shot import open_vectors
 from l2rm_jax.run.results import write_json
 

@@ -16,7 +16,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import ConfigError, DataError, first_line
 from l2rm_jax.evaluation.codes import CodedCaptions
-from l2rm_jax.retriever import saved
+from l2rm_jax.retriever import io
 
 Rows = int | slice | Sequence[int] | Int[np.ndarray, " n"]
 E = TypeVar("E", bound="Encodings")
@@ -160,7 +160,7 @@ class Encodings:
             "texts": None if self.texts is None else list(self.texts),
             **self._extras(),
         }
-        saved.write(path, header, self.parts)
+        io.write(path, header, self.parts)
 
     def _extras(self) -> dict[str, Any]:
         """What only one kind of encodings keeps in a file."""
@@ -232,7 +232,7 @@ def open_encodings(path: str | Path) -> EncodedImages | EncodedCaptions:
     Raises:
       DataError: the directory holds no encodings, or damaged ones.
     """
-    header, parts = saved.read(path)
+    header, parts = io.read(path)
     try:
         fields = header["maker"].items()
         maker = Maker(**{name: tuple(x) if isinstance(x, list) else x for name, x in fields})
@@ -243,7 +243,7 @@ def open_encodings(path: str | Path) -> EncodedImages | EncodedCaptions:
         encodings = kind(maker, tuple(parts), header["ids"], header["texts"], **extras)
         counts = {len(encodings), len(encodings.texts or encodings.ids), *map(_row_count, parts)}
     except (AttributeError, KeyError, TypeError) as error:
-        raise DataError(f"{Path(path) / saved.FILE}: damaged ({first_line(error)})") from error
+        raise DataError(f"{Path(path) / io.FILE}: damaged ({first_line(error)})") from error
     if len(counts) > 1 or len(parts) != len(maker.heads):
         raise DataError(f"{path}: damaged, its files do not hold the same number of rows")
     return encodings

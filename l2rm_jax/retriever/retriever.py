@@ -18,7 +18,7 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.evaluation.scoring import ignore_progress
 from l2rm_jax.pages import PageAlignment
-from l2rm_jax.retriever import finding, sources
+from l2rm_jax.retriever import search, sources
 from l2rm_jax.retriever.encoder import check_encoder, encode_pictures, encode_texts
 from l2rm_jax.retriever.encodings import (
     EncodedCaptions,
@@ -30,7 +30,7 @@ from l2rm_jax.retriever.encodings import (
 from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.network import CaptionPart, ImagePart, Network
 from l2rm_jax.retriever.sources import Captions, Images
-from l2rm_jax.retriever.top import check_top_k
+from l2rm_jax.retriever.topk import check_top_k
 
 
 class Retriever:
@@ -167,7 +167,7 @@ class Retriever:
         self._check(images, EncodedImages, "images")
         self._check(captions, EncodedCaptions, "captions")
         with self._progress(len(images) * len(captions), "scoring", unit="pairs") as done:
-            return finding.mean_similarity(self._networks, images, captions, done)
+            return search.mean_similarity(self._networks, images, captions, done)
 
     def search(
         self,
@@ -226,15 +226,15 @@ class Retriever:
         if proposer is not None:
             proposed = self._propose(queries, gallery, k, proposer, candidates)
             with self._progress(proposed.size, "scoring", unit="pairs") as done:
-                rows, scores = finding.among_proposed(
+                rows, scores = search.among_proposed(
                     self._networks, queries, gallery, proposed, k, done
                 )
         elif gallery.metric:
             with progress_bar(len(gallery), "searching", unit="rows") as bar:
-                rows, scores = finding.among_vectors(queries, gallery, k, bar.update)
+                rows, scores = search.among_vectors(queries, gallery, k, bar.update)
         else:
             with self._progress(len(queries) * len(gallery), "scoring", unit="pairs") as done:
-                rows, scores = finding.among_all(self._networks, queries, gallery, k, done)
+                rows, scores = search.among_all(self._networks, queries, gallery, k, done)
         return Hits(queries, gallery, rows, scores, self._aligner(queries, gallery))
 
     def _aligner(

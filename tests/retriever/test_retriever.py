@@ -12,7 +12,7 @@ import pytest
 import l2rm_jax
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import CheckpointError, ConfigError, DataError
-from l2rm_jax.retriever import Retriever, finding
+from l2rm_jax.retriever import Retriever, search
 from l2rm_jax.retriever import retriever as retriever_module
 from l2rm_jax.run.config_file import write_config
 from tests.retriever.runs import IMAGES, make_run
@@ -253,9 +253,9 @@ def test_counts_and_ids_may_be_any_sequence(retrievers):
 
 def test_long_scoring_is_announced_once(caplog, monkeypatch):
     times = iter([100.0, 100.5, 102.0, 103.0])  # the first pairs compile
-    monkeypatch.setattr(finding.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(search.time, "monotonic", lambda: next(times))
     done = []
-    announce = finding._Announcer(1010, done.append)
+    announce = search._Announcer(1010, done.append)
     with caplog.at_level(logging.INFO, "l2rm_jax"):
         for _ in range(4):
             announce(10)

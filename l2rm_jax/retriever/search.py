@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from l2rm_jax.console import clock
-from l2rm_jax.retriever import top
+from l2rm_jax.retriever import topk
 from l2rm_jax.retriever.encodings import EncodedCaptions, EncodedImages, Encodings
 from l2rm_jax.retriever.network import Network
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 def among_vectors(queries: Encodings, gallery: Encodings, k: int, done: Done) -> Found:
     """Search by vectors, in blocks of the gallery."""
     parts = list(queries.parts), list(gallery.parts)
-    return top.top_of_vectors(*parts, gallery.metric, k, done)
+    return topk.top_of_vectors(*parts, gallery.metric, k, done)
 
 
 def among_all(
@@ -42,7 +42,7 @@ def among_all(
             else:
                 yield start, mean_similarity(networks, queries, block, done)
 
-    return top.top_of_blocks(blocks(), k)
+    return topk.top_of_blocks(blocks(), k)
 
 
 class _Announcer:
@@ -95,7 +95,7 @@ def among_proposed(
     for network, *both in zip(networks, *parts, strict=True):
         scores += network.pair_similarities(*both, pairs) / np.float32(len(networks))
         done(len(pairs))
-    return top.sort_columns(proposed, scores.reshape(proposed.shape), k)
+    return topk.sort_columns(proposed, scores.reshape(proposed.shape), k)
 
 
 def mean_similarity(
