@@ -122,7 +122,7 @@ def describe_audit(audit: Audit, out: str | Path) -> str:
     lines += [f"the report:       {out}/report.md", f"look and decide:  {out}/{GALLERY}"]
     if not judgement.cannot_tell and _can_train(inputs, judgement.posterior <= 0.5):
         lines.append(
-            "train on the rest: --config.data.filter=crossfit --config.data.filter_value=0.5 "
+            "train on the rest: --config.data.filter=judgement --config.data.filter_value=0.5 "
             f"--config.judgement.path={out}"
         )
     return "\n".join(lines)

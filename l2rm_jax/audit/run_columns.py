@@ -50,7 +50,7 @@ def read_of_run(
       DataError: a file is damaged, or of other pairs.
     """
     trained = filters.kept_pairs(config.data, train.matched)
-    if config.data.filter == "crossfit":
+    if config.data.filter == "judgement":
         trained = kept_by_judgement(config.data, judgement.posterior)
     dropped, called = np.full(len(train), "filter", object), np.full(len(train), "", object)
     dropped[trained] = ""

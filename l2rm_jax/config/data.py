@@ -72,13 +72,12 @@ DATA = {
         "none",
         "Which training pairs to drop: none; truth (the known mismatched ones); score (those "
         "below filter_value); share (all but that share of the pairs, the best ones); "
-        "crossfit (those that are matched with a probability of filter_value or less, by the "
-        "judgement).",
+        "judgement (those whose probability of being matched is filter_value or less).",
     ),
     "data.filter_scores": Field("", ".npy with one score per stored pair, higher = better matched"),
     "data.filter_value": Field(
         0.0,
-        'threshold of filter "score" and "crossfit", or share kept by "share"',
+        'threshold of filter "score" and "judgement", or share kept by "share"',
     ),
     "data.scenes_seed": Field(0, "seed of the built-in data set"),
     "data.scenes_train": Field(

@@ -32,7 +32,7 @@ SECTIONS = dict.fromkeys(
     ("", *(name.rpartition(".")[0] for name in FIELDS if "." in name), "own"), ""
 ) | {
     "judgement": "Of the pairs, by models that have not seen them (`l2rm_jax/judging`): for "
-    "split.by=crossfit, data.filter=crossfit, train.draw, and `l2rm audit`.",
+    "split.by=judgement, data.filter=judgement, train.draw, and `l2rm audit`.",
     "co_teaching": "of ncr and bicro",
     "audit": "of `l2rm audit`; training reads none of it",
     "own": "settings that the plug-ins register",

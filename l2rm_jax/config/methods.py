@@ -37,9 +37,8 @@ METHODS = {
     "l2rm.queue_length": Field(0, "mismatched images per transport problem (0 = the batch)"),
     "split.by": Field(
         "loss",
-        "How a method that splits tells matched pairs from mismatched ones: by their loss in "
-        "the model being trained (decl: by its evidence), or by crossfit: the judgement of "
-        "models that have not seen the pair.",
+        "Criterion that splits the pairs into matched and mismatched: loss (in the model being "
+        "trained; decl: its evidence) or judgement (by models that have not seen the pair).",
     ),
     "judgement.detector": Field(
         "linear",

@@ -3,7 +3,7 @@
 * `truth` drops the pairs known to be mismatched (SAF-C, SGR-C). Real data do not allow this.
 * `score` and `share` drop the pairs with low scores in a score file (SAF+CLIP, SGR+CLIP): `score`
   keeps the pairs of at least a threshold, `share` keeps a share of the pairs, the best ones.
-* `crossfit` drops the pairs that are too probably mismatched, by their judgement
+* `judgement` drops the pairs that are too probably mismatched, by their judgement
   (`run/judgement.py`): they are judged when all are read, so here it keeps them all.
 """
 
@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int, Real
 from l2rm_jax.data.files import open_array
 from l2rm_jax.errors import ConfigError, DataError
 
-FILTERS = ("none", "truth", "score", "share", "crossfit")
+FILTERS = ("none", "truth", "score", "share", "judgement")
 
 
 def kept_pairs(config: Any, matched: Bool[np.ndarray, " pairs"]) -> Int[np.ndarray, " kept"]:
@@ -34,7 +34,7 @@ def kept_pairs(config: Any, matched: Bool[np.ndarray, " pairs"]) -> Int[np.ndarr
         keeps no pair; or the threshold drops none.
     """
     check_settings(config)
-    if config.filter in ("none", "crossfit"):
+    if config.filter in ("none", "judgement"):
         return np.arange(len(matched))
     if config.filter == "truth":
         kept, reason = np.flatnonzero(matched), "all pairs mismatched"
@@ -90,9 +90,9 @@ def check_settings(config: Any) -> None:
     if config.filter_value and config.filter in ("none", "truth"):
         wrong.append(
             f"data.filter_value is {config.filter_value:g}, expected 0, as data.filter is "
-            f"{config.filter}; set it to score, share or crossfit"
+            f"{config.filter}; set it to score, share or judgement"
         )
-    if config.filter == "crossfit" and not 0 < config.filter_value < 1:
+    if config.filter == "judgement" and not 0 < config.filter_value < 1:
         wrong.append(
             f"data.filter_value is {config.filter_value:g}, expected a probability of being "
             "matched, more than 0 and less than 1, such as 0.5"

@@ -128,7 +128,7 @@ def load_data(
     train, dev, test = map(_matched_pairs, stored, tokens)
     # All of dev is tokenized, because all of it counts for the vocabulary.
     train, dev = train.with_mismatch(mismatched), dev.head(len(short_dev.images))
-    if data_config.filter not in ("none", "crossfit"):  # crossfit needs a judgement of these pairs
+    if data_config.filter not in ("none", "judgement"):  # judged later, by these pairs
         fields = filters.result_fields(data_config, train.matched, kept)
         mismatched = replace(mismatched, filtered=fields)
         train = train.take(kept)

@@ -5,7 +5,7 @@ With `train.draw=posterior`, pairs are weighted by the probability that they are
 of being drawn in proportion to it; with `train.draw=rematched`, rematched pairs are added by their
 weights. On semi-paired data it trusts the known pairs alone.
 
-References: as `crossfit/cca.py`.
+References: as `linear/cca.py`.
 """
 
 from l2rm_jax.errors import ConfigError

@@ -118,7 +118,7 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
         if since < 0:
             pairs = warmup_pairs(config.split.by, dataset)
             return join_plans([EpochPlan({"warmup": pairs})] * networks)
-        if config.split.by == "crossfit":
+        if config.split.by == "judgement":
             plan = split_by_posterior(dataset.posterior, dataset.matched)
             weight = 1 - dataset.posterior
             plans = [parts.subsets(plan, weight, weight)] * networks

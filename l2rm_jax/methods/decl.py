@@ -42,7 +42,7 @@ def make(model, config) -> Method:
         if epoch < config.train.warmup_epochs:
             return EpochPlan({"pairs": warmup_pairs(config.split.by, dataset)})
         everything = np.arange(len(dataset))
-        if config.split.by == "crossfit":
+        if config.split.by == "judgement":
             probability = dataset.posterior
             called = call_matched(probability)
         else:

@@ -56,7 +56,7 @@ def make_method(model: RetrievalModel, config: Any) -> Method:
         method = side_by_side(method, networks)
     if config.model.head != FITTED_HEAD:
         return method
-    weighted = config.train.draw != "even" or config.split.by == "crossfit"
+    weighted = config.train.draw != "even" or config.split.by == "judgement"
     fit = partial(fit_states, weighted=weighted)
     return replace(method, fit=fit if networks == 1 else same_fit(fit, networks))
 

@@ -10,7 +10,7 @@ from l2rm_jax.errors import DataError
 from l2rm_jax.evaluation.auroc import auroc
 from l2rm_jax.methods.base import EpochPlan, LossSplit
 
-SPLITS = ("loss", "crossfit")  # values of `split.by`
+SPLITS = ("loss", "judgement")  # values of `split.by`
 THRESHOLD = 0.5  # a pair with a higher posterior of being mismatched is called mismatched
 # A split with a smaller share of the pairs on one side is doubtful: no protocol is that uneven.
 SMALLEST_SIDE = 0.02
@@ -24,7 +24,7 @@ def split(by: str, dataset: PairDataset, losses: Callable[[], np.ndarray]) -> Ep
 
     Args:
       by: one of `SPLITS`.
-      dataset: the pairs; with "crossfit", they have a posterior.
+      dataset: the pairs; with "judgement", they have a posterior.
       losses: returns the loss of each pair under the current model; called with "loss" alone.
 
     Returns:
@@ -111,7 +111,7 @@ def warmup_pairs(by: str, dataset: PairDataset) -> np.ndarray:
     matched = np.flatnonzero(call_matched(dataset.posterior))
     if not len(matched):
         raise DataError(
-            f"split.by=crossfit calls none of the {len(dataset)} training pairs matched: the "
+            f"split.by=judgement calls none of the {len(dataset)} training pairs matched: the "
             f"lowest posterior is {dataset.posterior.min():.3f}, expected some of at most "
             f"{THRESHOLD}. The features may not show what fits; split.by=loss trains on all"
         )

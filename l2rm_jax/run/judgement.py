@@ -1,6 +1,6 @@
 """The judgement of a run's training pairs: made once, kept in the workdir, used by the method.
 
-`split.by=crossfit`, `data.filter=crossfit` and `train.draw=posterior` or `rematched` use it.
+`split.by=judgement`, `data.filter=judgement` and `train.draw=posterior` or `rematched` use it.
 """
 
 import dataclasses
@@ -67,10 +67,10 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
     check_names("split", config.split, {"by": SPLITS})
     check_names("train", config.train, {"draw": DRAWS})
     wrong = []
-    if config.split.by == "crossfit" and not method.splits:
+    if config.split.by == "judgement" and not method.splits:
         wrong.append(
-            f"split.by: 'crossfit', expected 'loss', as {config.method} does not split the pairs; "
-            "data.filter=crossfit drops the mismatched ones"
+            f"split.by: 'judgement', expected 'loss', as {config.method} does not split the pairs; "
+            "data.filter=judgement drops the mismatched ones"
         )
     draw = config.train.draw
     chooses = method.splits or {name.partition("_")[0] for name in method.streams} != {"pairs"}
@@ -84,9 +84,9 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
             f"train.draw: 'rematched', expected 'even' or 'posterior', as {config.method} keeps a "
             "number for each stored pair, which rematched ones lack"
         )
-    if draw == REMATCHED and config.data.filter == "crossfit":
+    if draw == REMATCHED and config.data.filter == "judgement":
         wrong.append(
-            "train.draw: 'rematched', expected 'even' or 'posterior' with data.filter=crossfit, "
+            "train.draw: 'rematched', expected 'even' or 'posterior' with data.filter=judgement, "
             "which drops the pairs that would be rematched"
         )
     if wrong:
@@ -96,7 +96,7 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
 def uses_judgement(config: ConfigDict) -> bool:
     """Whether the run needs a judgement of its pairs."""
     by_it = (config.split.by, config.data.filter)
-    return "crossfit" in by_it or config.train.draw != EVEN
+    return "judgement" in by_it or config.train.draw != EVEN
 
 
 def judgement_file(workdir: str | Path, epoch: int = 0) -> Path:
@@ -238,7 +238,7 @@ def _rematched(
 def kept_by_judgement(
     settings: ConfigDict, posterior: Float[np.ndarray, " pairs"]
 ) -> Int[np.ndarray, " kept"]:
-    """Rows of the pairs that `data.filter=crossfit` keeps.
+    """Rows of the pairs that `data.filter=judgement` keeps.
 
     Args:
       settings: the `data` part of the config.
@@ -249,13 +249,13 @@ def kept_by_judgement(
 
 def _filtered(settings: ConfigDict, data: Data) -> Data:
     """Drop training pairs by their judgement if the filter says so."""
-    if settings.filter != "crossfit":
+    if settings.filter != "judgement":
         return data
     train = data.train
     kept = kept_by_judgement(settings, train.posterior)
     if not len(kept):
         raise DataError(
-            f"data.filter=crossfit leaves none of the {len(train)} training pairs: the highest "
+            f"data.filter=judgement leaves none of the {len(train)} training pairs: the highest "
             f"probability of being matched is {1 - train.posterior.min():.3f}, data.filter_value "
             f"is {settings.filter_value:g}"
         )

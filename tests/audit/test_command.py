@@ -71,7 +71,7 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys, 
         "Rows 8 to 30: the captions fit the images of the row before.",
         "the report:       out/report.md",
         "look and decide:  out/gallery.html",
-        "train on the rest: --config.data.filter=crossfit --config.data.filter_value=0.5 "
+        "train on the rest: --config.data.filter=judgement --config.data.filter_value=0.5 "
         "--config.judgement.path=out",
     ]
     assert caplog.messages == ["writing the report, the table and the page"]

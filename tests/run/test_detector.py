@@ -88,7 +88,7 @@ def test_the_pairs_are_judged_before_each_epoch_by_runs_an_epoch_ahead(whole, co
         assert found.made.detector == "infonce-linear" and len(found) == 300
         assert len(np.unique(found.fold)) == FOLDS
     for fold in range(FOLDS):
-        run = whole / "crossfit" / f"fold-{fold}"
+        run = whole / "judgement" / f"fold-{fold}"
         assert read_config(run) == fold_config(config, whole, fold, epoch=1)
         assert [record["epoch"] for record in epochs_of(run)] == [1, 2]
     log = records(whole)
@@ -107,7 +107,7 @@ def test_a_run_never_sees_a_pair_of_its_fold(whole, config, data):
     """Its scores leave the fold out, and do not depend on how the fold is stored."""
     found = read_judgement(whole / "judgement.npz")
     for fold in range(FOLDS):
-        scores = np.load(whole / "crossfit" / f"fold-{fold}" / "scores.npy")
+        scores = np.load(whole / "judgement" / f"fold-{fold}" / "scores.npy")
         own = found.fold == fold
         assert (scores[own] == 0).all() and (scores[~own] > 0.5).any()
     stored = data.train.stored_image.copy()
@@ -118,7 +118,7 @@ def test_a_run_never_sees_a_pair_of_its_fold(whole, config, data):
         config.data, replace(data.train, stored_image=stored).take(np.flatnonzero(found.fold != 0))
     )
     again = judge_pairs(others, folds=FOLDS, seed=config.seed + 1)
-    scores = np.load(whole / "crossfit/fold-0/scores.npy")[found.fold != 0]
+    scores = np.load(whole / "judgement/fold-0/scores.npy")[found.fold != 0]
     np.testing.assert_array_equal(1 - again.posterior, scores)
 
 
@@ -167,7 +167,7 @@ def test_stopped_in_a_fold_and_without_the_truth_it_gives_the_same_bits(
 def test_a_run_that_is_stopped_in_a_later_judgement_continues(whole, config, devices, tmp_path):
     """Its newest checkpoint is that of the end of the first epoch."""
     newest = max(map(int, os.listdir(whole / "checkpoints/latest")))
-    lost = (f"checkpoints/latest/{newest}", "judgement-1.npz", "crossfit/fold-1/results.json")
+    lost = (f"checkpoints/latest/{newest}", "judgement-1.npz", "judgement/fold-1/results.json")
     workdir = copy_without(whole, tmp_path / "run", *lost)
     where = "stopped at judging, fold 2 of 3, the test; saved"
     with pytest.MonkeyPatch.context() as patch:
@@ -186,7 +186,7 @@ def test_heads_without_vectors_are_scored_in_blocks(whole, config, data, devices
     images, found = np.unique(data.train.stored_image[part]), []
     for is_product in (True, False):
         monkeypatch.setattr(RetrievalModel, "is_product", is_product)
-        with open_run(own, data, whole / "crossfit/fold-0", devices) as run:
+        with open_run(own, data, whole / "judgement/fold-0", devices) as run:
             similarity, temperature = detector.fold_similarity(run, data.train, part)
             found.append((np.asarray(similarity(images, part)), temperature))
     for vectors, blocks in zip(*found, strict=True):
@@ -210,7 +210,7 @@ def test_the_runs_of_the_folds_stay_ahead(config, warmup, every, judged, epochs)
     assert [own.train.epochs for own in configs] == epochs
     own = configs[0]
     assert own.train.draw == "even" and own.data.filter == "score"
-    assert own.data.filter_scores == "w/crossfit/fold-1/scores.npy"
+    assert own.data.filter_scores == "w/judgement/fold-1/scores.npy"
     check_settings(own)
 
 
@@ -221,11 +221,11 @@ def test_the_runs_of_the_folds_stay_ahead(config, warmup, every, judged, epochs)
         ({"judgement.detector": "linear"}, r"judgement\.every: 1, expected 0, as linear judges"),
         ({"train.draw": "even"}, r"expected linear, as nothing uses a judgement; set split\.by="),
         (
-            {"data.filter": "crossfit", "data.filter_value": 0.5},
-            r"judgement\.every: 1, expected 0 with data\.filter=crossfit",
+            {"data.filter": "judgement", "data.filter_value": 0.5},
+            r"judgement\.every: 1, expected 0 with data\.filter=judgement",
         ),
         ({"method": "cca"}, r"judgement\.every: 1, expected 0, as cca is fitted once"),
-        ({"data.filter": "truth"}, r"data\.filter: 'truth', expected none or crossfit, as judg"),
+        ({"data.filter": "truth"}, r"data\.filter: 'truth', expected none or judgement, as judg"),
         (
             {"judgement.detector": "rcsl-vse"},
             r"judgement\.detector=rcsl-vse: method: rcsl needs known pair",

@@ -44,7 +44,7 @@ def judged(tmp_path_factory):
     directory = tmp_path_factory.mktemp("judged")
     original = copy_model(directory / "model", "clip")
     fields = {
-        "data__filter": "crossfit",
+        "data__filter": "judgement",
         "data__filter_value": 0.01,
         "judgement__detector": "infonce-vse",
         "judgement__folds": FOLDS,
@@ -78,7 +78,7 @@ def test_an_audit_trains_models_on_pictures(judged, tmp_path):
     copy = shutil.copytree(workdir, tmp_path / "run")
     for judged in copy.glob("judgement*.npz"):
         judged.unlink()  # so that the audit judges
-    shutil.rmtree(copy / "crossfit")
+    shutil.rmtree(copy / "judgement")
     audit = command.audit_run(copy, tmp_path / "audit")
     assert audit.judgement.made.detector == "infonce-vse"
     scores = np.load(tmp_path / "audit/scores.npy")

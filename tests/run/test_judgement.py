@@ -34,7 +34,7 @@ def config(tmp_path_factory):
     config = tiny_config()
     config.data.name = "vectors"
     config.data.path = str(write_vectors(tmp_path_factory.mktemp("data"), train=60))
-    config.split.by = "crossfit"
+    config.split.by = "judgement"
     return config
 
 
@@ -108,14 +108,14 @@ def test_the_truth_is_not_used(judged, config, data, tmp_path):
 def test_the_filter_keeps_pairs_above_a_posterior(judged, config, data):
     workdir, whole, _ = judged
     filtered = config.copy_and_resolve_references()
-    filtered.data.filter, filtered.data.filter_value = "crossfit", 0.5
+    filtered.data.filter, filtered.data.filter_value = "judgement", 0.5
     kept, _ = judge(filtered, data, workdir)
     rows = np.flatnonzero(whole.train.posterior < 0.5)
     assert 0 < len(rows) < len(data.train)
     assert kept.train.captions == [data.train.captions[row] for row in rows]
     assert np.array_equal(kept.train.posterior, whole.train.posterior[rows])
     row = kept.mismatch.row()
-    assert row["filter"] == "crossfit 0.5"
+    assert row["filter"] == "judgement 0.5"
     assert row["filter_kept"] == pytest.approx(len(rows) / len(data.train))
     filtered.data.filter_value = 1.0  # no pair is that sure
     with pytest.raises(DataError, match=r"leaves none of the 300 .* of being matched is [01]\.\d+"):
@@ -253,7 +253,7 @@ def test_a_run_logs_it_and_draws(config, draw, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "infonce"}, r"split\.by: 'crossfit', expected 'loss', as infonce does not"),
+        ({"method": "infonce"}, r"split\.by: 'judgement', expected 'loss', as infonce does not"),
         ({"train.draw": "posterior"}, r"train\.draw: 'posterior', expected 'even', as l2rm choo"),
         ({"train.draw": "rematched"}, r"train\.draw: 'rematched', expected 'even', as l2rm cho"),
         (
@@ -261,14 +261,14 @@ def test_a_run_logs_it_and_draws(config, draw, tmp_path):
                 "train.draw": "rematched",
                 "method": "rcl",
                 "split.by": "loss",
-                "data.filter": "crossfit",
+                "data.filter": "judgement",
             },
-            r"train\.draw: 'rematched', expected 'even' or 'posterior' with data\.filter=crossfit",
+            r"train\.draw: 'rematched', expected 'even' or 'posterior' with data\.filter=judgement",
         ),
         ({"train.draw": "odd"}, r"train\.draw: 'odd' is none of even, posterior, rematched"),
-        ({"split.by": "luck"}, r"split\.by: 'luck' is none of loss, crossfit"),
+        ({"split.by": "luck"}, r"split\.by: 'luck' is none of loss, judgement"),
         ({"judgement.folds": 2}, r"judgement\.folds: 2, expected 3 to 100"),
-        ({"split.by": "luck", "method": "rcl"}, r"split\.by: 'luck' is none of loss, crossfit"),
+        ({"split.by": "luck", "method": "rcl"}, r"split\.by: 'luck' is none of loss, judgement"),
     ],
 )
 def test_errors_of_settings(config, changes, message):
