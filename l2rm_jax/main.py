@@ -37,7 +37,7 @@ from l2rm_jax.devices.hosts import (
 )
 from l2rm_jax.devices.programs import prepare_process
 from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
-from l2rm_jax.importing.command import IMPORT, KEEP, WEIGHTS
+from l2rm_jax.importing.command import FILTER, IMPORT, WEIGHTS
 from l2rm_jax.interrupt import STATUS, begin_work, end_work, handle_ctrl_c, leave_ctrl_c
 
 _log = logging.getLogger(__name__)
@@ -244,7 +244,7 @@ MODES = (
         _audit,
         "{out}.partial keeps the finished parts",
     ),
-    KEEP,
+    FILTER,
     Mode(
         "train",
         "train or continue a run",

@@ -31,7 +31,7 @@ from experiments.papers.sweep import run_name, start
 from l2rm_jax.data import PairDataset, load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.evaluation.auroc import auroc
-from l2rm_jax.judging import Judgement, Model, Scorer, Task, judge_pairs
+from l2rm_jax.judging import FoldTask, Judgement, Model, Scorer, judge_pairs
 from l2rm_jax.judging.linear import cca_similarity, fit_weighted
 from l2rm_jax.run.config_file import load_config, with_changes
 from l2rm_jax.run.detector import open_detector
@@ -134,7 +134,7 @@ def judge_by_detector(out: Path, config: ConfigDict, _: PairDataset) -> Judgemen
 def judge_in_sample(config: ConfigDict, train: PairDataset) -> Judgement:
     """Judge the pairs by a CCA that was fitted to all of them, which judging never does."""
 
-    def detect(task: Task) -> Scorer:
+    def detect(task: FoldTask) -> Scorer:
         images, captions, stored, *_ = task.pairs
         model = fit_weighted(images, captions, stored, np.ones(len(stored), np.float32))
         similarity = cca_similarity(model, images, captions)

@@ -71,7 +71,7 @@ def main() -> None:
 
 def trained(flags: argparse.Namespace, seed: int, way: str) -> dict[str, object]:
     """Fit the linear model with the pairs rematched in this way."""
-    sys.modules[rematch.__module__].WHOLE = WAYS[way]
+    sys.modules[rematch.__module__].MOST_UNITS = WAYS[way]
     uses = {"method": "cca", "model.head": "linear", "train.draw": "rematched"}
     config = with_changes(make_config(flags.path, 0, "caption", RATE, seed), uses)
     config.data.dev_images = DEV_IMAGES
@@ -134,7 +134,7 @@ def measure(pairs: Pairs, own: np.ndarray) -> list[dict]:
 
 def proposed(pairs: Pairs, own: np.ndarray, found: Judgement, size: int) -> dict[str, float]:
     """Propose, with problems of at most this size made in blocks."""
-    proposals.WHOLE = size
+    proposals.MOST_UNITS = size
     images, stored = len(pairs.images), pairs.pair_image
     folds = Folds(stored, assign_folds(np.arange(images), FOLDS, 0), np.arange(images))
     doubted, keys = found.posterior > DOUBTED, content_keys(pairs)
@@ -149,7 +149,7 @@ def proposed(pairs: Pairs, own: np.ndarray, found: Judgement, size: int) -> dict
 
 def rematched(pairs: Pairs, own: np.ndarray, found: Judgement, size: int) -> dict[str, float]:
     """Rematch, with problems of at most this size made in blocks."""
-    sys.modules[rematch.__module__].WHOLE = size
+    sys.modules[rematch.__module__].MOST_UNITS = size
     made, seconds = timed(lambda: rematch(pairs, found.posterior, found.posterior_set))
     right = own[made.caption] == made.image
     share = made.weight[right].sum() / made.weight.sum()

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from l2rm_jax.audit.inputs import Inputs, inputs_of_arrays
 from l2rm_jax.audit.review import Decisions, ReviewedRate, draw_review, reviewed_rate
 from l2rm_jax.audit.run_columns import OfRun
-from l2rm_jax.executors import HERE, Executor
+from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.judging import Judgement, judge_pairs
 
 
@@ -60,7 +60,7 @@ def audit_pairs(
     top: int = 5,
     seed: int = 0,
     keep: Path | None = None,
-    executor: Executor = HERE,
+    executor: Executor = LOCAL,
 ) -> Judgement:
     """Find the mismatched pairs of a data set, estimate how many there are, and propose captions.
 

@@ -33,7 +33,7 @@ from l2rm_jax.errors import (
     Problems,
     StoppedError,
 )
-from l2rm_jax.executors import LOCAL, WHOLE, Place, Share
+from l2rm_jax.executors import SINGLE, Place, Share
 from l2rm_jax.judging import Judgement, judge_pairs, make_detector, read_judgement
 from l2rm_jax.judging.verdict import shift_sentence, verdict
 from l2rm_jax.methods import make_method
@@ -191,7 +191,7 @@ def _judge(config: ConfigDict, inputs: Inputs, work: Work, place: Place) -> Judg
     """Judge the pairs, by a detector in closed form or by runs in `work`."""
     settings = {"folds": config.judgement.folds, "top": config.audit.top, "seed": config.seed}
     # Processes with shares must make the same calls, so only the results of these are kept.
-    keep = work.directory if place.share == WHOLE else None
+    keep = work.directory if place.share == SINGLE else None
     judge = partial(
         judge_pairs, inputs.pairs, name=config.judgement.detector, keep=keep, **settings
     )
@@ -234,20 +234,17 @@ def _read(
 
 
 def _check_place(config: ConfigDict, place: Place, workdir: str | Path | None) -> None:
-    if place.share != WHOLE and workdir is not None:
+    if place.share != SINGLE and workdir is not None:
+        raise ConfigError("--share cannot be combined with --workdir: one process audits a run")
+    if is_trained(config) and place.share != SINGLE:
         raise ConfigError(
-            f"--shards={place.share}: found with --workdir={workdir}, expected --data: one process "
-            "audits a run"
-        )
-    if is_trained(config) and place.share != WHOLE:
-        raise ConfigError(
-            f"--shards={place.share}: found with judgement.detector={config.judgement.detector}, "
+            f"--share={place.share}: found with judgement.detector={config.judgement.detector}, "
             "whose runs train in one process; expected a detector in closed form"
         )
-    if is_trained(config) and place.executor != LOCAL:
+    if is_trained(config) and place.is_ray:
         raise ConfigError(
             f"--executor={place.executor}: found with judgement.detector="
-            f"{config.judgement.detector}, whose runs train in this process; expected {LOCAL}, or "
+            f"{config.judgement.detector}, whose runs train in this process; expected local, or "
             "a detector in closed form"
         )
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from l2rm_jax.data.files import check_new, claim_work, locked_directory, locked_file
 from l2rm_jax.errors import L2RMError
-from l2rm_jax.executors import WHOLE, Share
+from l2rm_jax.executors import SINGLE, Share
 from l2rm_jax.executors.shared import Part, wait_for
 
 _USE = "audits into"
@@ -67,7 +67,7 @@ class Work(NamedTuple):
         self.directory.mkdir(parents=True, exist_ok=True)
         try:
             with (
-                locked_directory(self.partial, _USE, shared=self.share != WHOLE),
+                locked_directory(self.partial, _USE, shared=self.share != SINGLE),
                 locked_file(self._lock(self.share.number), _USE),
             ):
                 self._done(self.share.number).unlink(missing_ok=True)

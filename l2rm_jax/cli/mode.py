@@ -17,7 +17,6 @@ class Flag(NamedTuple):
       kind: type of the value, `str`, `int`, `float` or `bool`.
       many: whether the flag may be repeated; its value is then a list.
       default: what the help shows as the default, in words if need be; "" where there is none.
-      bare: the value of the flag alone, `--name`; "" where it needs one.
       was: a name that the flag had in an earlier version.
     """
 
@@ -28,7 +27,6 @@ class Flag(NamedTuple):
     many: bool = False
     default: str = ""
     was: str = ""
-    bare: str = ""
 
 
 # Flags that the parser itself understands, where a mode has them.

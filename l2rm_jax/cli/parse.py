@@ -76,7 +76,6 @@ def _flag_value(flag: Flag, text: str | None) -> Any:
     expected = flag.value if flag.kind is str else kind
     if flag.kind is bool and text is None:
         return True
-    text = flag.bare if text is None else text
     if not text:
         raise value_error(f"--{flag.name}", text, expected)
     try:

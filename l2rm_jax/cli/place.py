@@ -1,22 +1,20 @@
 """The flags that say where parts of the work are computed."""
 
 from l2rm_jax.cli.mode import Command, Flag
-from l2rm_jax.executors import WHOLE, Place, parse_share
+from l2rm_jax.executors import SINGLE, Place, Share, parse_share
 
 PLACE = (
     Flag("executor", "NAME", "local, or ray: its workers compute the parts", default="local"),
     Flag("ray_address", "ADDRESS", "a cluster of Ray, or auto", default="one is started"),
-    Flag("workers", "N", "of the Ray that is started", kind=int, default="one a core"),
+    Flag("workers", "N", "number of Ray workers to start", kind=int, default="one per core"),
 )
 
-SHARED_PLACE = (
-    *PLACE,
-    Flag(
-        "shards",
-        "I/N",
-        "process I of N, which divide the work: the same flags, and --out on one file system",
-    ),
+SHARE = Flag(
+    "share",
+    "I/N",
+    "process I of N that divide the work: same flags, --out on a shared file system",
 )
+SHARED_PLACE = (*PLACE, SHARE)
 
 
 def place_of(command: Command) -> Place:
@@ -29,7 +27,15 @@ def shared_place_of(command: Command) -> Place:
     """Where a command says that parts are computed, by the flags `SHARED_PLACE`.
 
     Raises:
-      ConfigError: `--shards` names no share.
+      ConfigError: `--share` is not I/N.
     """
-    share = parse_share(command["shards"]) if command["shards"] else WHOLE
-    return place_of(command)._replace(share=share)
+    return place_of(command)._replace(share=share_of(command))
+
+
+def share_of(command: Command) -> Share:
+    """Share of the work that `--share` gives to this process.
+
+    Raises:
+      ConfigError: it is not I/N.
+    """
+    return parse_share(command["share"]) if command["share"] else SINGLE

@@ -34,4 +34,4 @@ class Local:
         return (stage(*arguments) for arguments in calls)
 
 
-HERE = Local()
+LOCAL = Local()

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.executors.executor import HERE, Executor
-from l2rm_jax.executors.shared import WHOLE, Share, Shared
+from l2rm_jax.executors.executor import LOCAL, Executor
+from l2rm_jax.executors.shared import SINGLE, Share, Shared
 from l2rm_jax.executors.workers import ray_workers
 
-EXECUTORS = LOCAL, RAY = "local", "ray"
+EXECUTORS = ("local", "ray")
 
 
 class Place(NamedTuple):
@@ -25,10 +25,15 @@ class Place(NamedTuple):
       share: of this process, if several do the same work and share a directory.
     """
 
-    executor: str = LOCAL
+    executor: str = EXECUTORS[0]
     address: str = ""
     workers: int = 0
-    share: Share = WHOLE
+    share: Share = SINGLE
+
+    @property
+    def is_ray(self) -> bool:
+        """Whether workers of Ray compute the parts."""
+        return self.executor == "ray"
 
     def check(self) -> None:
         """Check what can be checked before the work begins.
@@ -38,8 +43,8 @@ class Place(NamedTuple):
         """
         if self.executor not in EXECUTORS:
             raise ConfigError(f"--executor={self.executor}: expected {' or '.join(EXECUTORS)}")
-        if self.executor == LOCAL and (self.address or self.workers):
-            raise ConfigError("--ray_address, --workers: found without --executor=ray")
+        if not self.is_ray and (self.address or self.workers):
+            raise ConfigError("--ray_address and --workers require --executor=ray")
         if self.address and self.workers:
             raise ConfigError(
                 f"--workers={self.workers}: found with --ray_address={self.address}, which has its "
@@ -47,11 +52,9 @@ class Place(NamedTuple):
             )
         if self.workers < 0:
             raise ConfigError(f"--workers={self.workers}: expected at least 1")
-        if self.executor == RAY and self.share != WHOLE:
-            raise ConfigError(
-                f"--executor=ray, --shards={self.share}: found both, expected only one of them"
-            )
-        if self.executor == RAY and not importlib.util.find_spec("ray"):
+        if self.is_ray and self.share != SINGLE:
+            raise ConfigError("--executor=ray cannot be combined with --share")
+        if self.is_ray and not importlib.util.find_spec("ray"):
             raise ConfigError(
                 "--executor=ray: needs Ray, which is missing", hint="pip install 'l2rm_jax[ray]'"
             )
@@ -67,8 +70,8 @@ class Place(NamedTuple):
           ConfigError: as `check`, or Ray cannot be reached.
         """
         self.check()
-        if self.executor == LOCAL:
-            yield HERE if self.share == WHOLE else Shared(directory, self.share)
+        if not self.is_ray:
+            yield LOCAL if self.share == SINGLE else Shared(directory, self.share)
             return
         with ray_workers(self.address, self.workers) as executor:
             yield executor

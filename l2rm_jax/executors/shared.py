@@ -33,11 +33,11 @@ class Share(NamedTuple):
         return f"{self.number}/{self.count}"
 
 
-WHOLE = Share()
+SINGLE = Share()
 
 
 def parse_share(text: str) -> Share:
-    """Return the share that `--shards=2/8` names.
+    """Return the share that `--share=2/8` names.
 
     Raises:
       ConfigError: it is not a number from 1 to N and N.
@@ -46,7 +46,7 @@ def parse_share(text: str) -> Share:
     share = Share(*map(int, match.groups())) if match else Share(0, 0)
     if not 1 <= share.number <= share.count:
         raise ConfigError(
-            f"--shards={text}: expected I/N, process I of N, counted from 1", hint="--shards=1/2"
+            f"--share={text}: expected I/N, process I of N, counted from 1", hint="--share=1/2"
         )
     return share
 

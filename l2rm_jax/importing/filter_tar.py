@@ -32,7 +32,7 @@ from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import DATASET_FILE, read_record, read_shards_record
 from l2rm_jax.data.shards import images_of_rows, metadata_files, read_columns
 from l2rm_jax.errors import DataError, first_line
-from l2rm_jax.executors import HERE, Executor
+from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.importing.samples import divide_samples
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.importing.splits import rows_of_splits
@@ -47,8 +47,8 @@ _BLOCK = 1 << 20  # bytes that are copied at once
 Rows = Int[np.ndarray, " rows"]
 
 
-def keep_samples(
-    data: str | Path, audit: str | Path, out: str | Path, executor: Executor = HERE
+def filter_samples(
+    data: str | Path, audit: str | Path, out: str | Path, executor: Executor = LOCAL
 ) -> dict[str, int]:
     """Write archives of the samples that an audit keeps; work that was stopped goes on.
 
@@ -95,7 +95,7 @@ def keep_samples(
     return counts
 
 
-def describe_kept(counts: dict[str, int], out: Path) -> str:
+def describe_filtered(counts: dict[str, int], out: Path) -> str:
     """What was copied, as lines of text."""
     return (
         f"{out}: {counts['archives']:,} archives\n"

@@ -35,7 +35,7 @@ from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.errors import ConfigError, DataError, named_errors
-from l2rm_jax.executors import HERE, WHOLE, Executor, Share
+from l2rm_jax.executors import LOCAL, SINGLE, Executor, Share
 from l2rm_jax.importing.importer import IDENTITY, WHAT, WORK, import_data
 from l2rm_jax.importing.rejected import FILE as REJECTED
 from l2rm_jax.importing.request import Request
@@ -48,7 +48,7 @@ LoadEncoder = Callable[[str, str | None], Encoder]
 
 
 def import_by_file(
-    request: Request, load_encoder: LoadEncoder, executor: Executor = HERE, share: Share = WHOLE
+    request: Request, load_encoder: LoadEncoder, executor: Executor = LOCAL, share: Share = SINGLE
 ) -> dict[str, Any] | None:
     """Import each file of the source as a shard; an import that was stopped is continued.
 
@@ -72,7 +72,7 @@ def import_by_file(
     """
     request.check()
     if request.has_shards:
-        raise ConfigError(f"--shards: {request.source} has vectors in shards already")
+        raise ConfigError(f"--per_file: {request.source} has vectors in shards already")
     _, files = find_files(Path(request.source))
     _check(request, files)
     out, is_shared = request.partial, share.count > 1
@@ -197,7 +197,7 @@ def _check(request: Request, files: Sequence[Path]) -> None:
     """
     if len(files) < 2:
         raise ConfigError(
-            f"--shards: {request.source} is one file, expected several, each of which becomes a "
+            f"--per_file: {request.source} is one file, expected several, each of which becomes a "
             "shard"
         )
     asked = {
@@ -206,9 +206,9 @@ def _check(request: Request, files: Sequence[Path]) -> None:
         "--image_vectors": request.image_vectors,
     }
     if wrong := [name for name, value in asked.items() if value]:
-        raise ConfigError(f"--shards: found with {', '.join(wrong)}, expected none of them")
+        raise ConfigError(f"--per_file: found with {', '.join(wrong)}, expected none of them")
     if request.encoder.startswith("pixels:"):
-        raise ConfigError("--shards: a shard holds vectors, expected no encoder of pixels")
+        raise ConfigError("--per_file: a shard holds vectors, expected no encoder of pixels")
 
 
 def _identity(request: Request, files: Sequence[Path]) -> dict[str, Any]:

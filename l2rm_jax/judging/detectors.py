@@ -34,7 +34,7 @@ _TEMPERATURE_PAIRS = 1000  # from which the temperature of plain cosines comes, 
 _SAME = 0.99  # correlation of scores with the cosines of the vectors that they were made of
 
 
-class Task(NamedTuple):
+class FoldTask(NamedTuple):
     """What a detector is given.
 
     Attributes:
@@ -66,7 +66,7 @@ class Scorer(NamedTuple):
     model_of: Callable[[int], Model]
 
 
-Detector = Callable[[Task], Scorer]
+Detector = Callable[[FoldTask], Scorer]
 MakeDetector = Callable[[Any], Detector]
 DETECTORS: dict[str, MakeDetector] = {}
 
@@ -108,7 +108,7 @@ def make_detector(config: Any) -> Detector:
     return DETECTORS[name](config)
 
 
-def linear(task: Task) -> Scorer:
+def linear(task: FoldTask) -> Scorer:
     """Judge by the linear model of each fold, or by the plain cosine if that is better.
 
     Vectors of images and captions of the same size may be those of one aligned space, as CLIP's.
@@ -134,7 +134,7 @@ def linear(task: Task) -> Scorer:
     return max(scorers, key=quality)
 
 
-def cosine(task: Task) -> Scorer:
+def cosine(task: FoldTask) -> Scorer:
     """Judge by the cosines of vectors of one space, at the temperature that suits them best.
 
     Raises:
@@ -182,7 +182,7 @@ def scores_of_file(config: Any) -> Detector:
             f"judgement.scores: empty, expected a .npy file, as judgement.detector is {SCORES}"
         )
 
-    def detect(task: Task) -> Scorer:
+    def detect(task: FoldTask) -> Scorer:
         scorer = cosine(task)._replace(name=SCORES)
         scores = read_scores(Path(path), len(task.rows))
         found = _stored_cosines(task.pairs)

@@ -13,7 +13,7 @@ import scipy.sparse
 from jaxtyping import Float, Int, UInt64
 from scipy.sparse.csgraph import connected_components
 
-from l2rm_jax.executors import HERE, Executor
+from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.judging.folds import hash_keys
 from l2rm_jax.judging.pairs import Keys, first_of_equals
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
@@ -58,7 +58,7 @@ def find_groups(
     keys: Keys,
     pair_image: Int[np.ndarray, " pairs"],
     seed: int,
-    executor: Executor = HERE,
+    executor: Executor = LOCAL,
 ) -> Groups:
     """Find the groups.
 
@@ -132,7 +132,7 @@ def nearest_images(
     images: Rows,
     keys: UInt64[np.ndarray, " images"],
     seed: int,
-    executor: Executor = HERE,
+    executor: Executor = LOCAL,
 ) -> tuple[Int[np.ndarray, "images 3"], Float[np.ndarray, " images"]]:
     """Return the rows of the three most similar images, and the cosine of the first.
 

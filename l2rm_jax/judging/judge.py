@@ -17,13 +17,13 @@ from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar, stage_lines
 from l2rm_jax.errors import DataError
-from l2rm_jax.executors import HERE, Executor
+from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.judging.classify import conflicts, kinds
-from l2rm_jax.judging.detectors import LINEAR, Detector, Scorer, Task, linear
+from l2rm_jax.judging.detectors import LINEAR, Detector, FoldTask, Scorer, linear
 from l2rm_jax.judging.fold_samples import FoldPairs, fold_pairs
 from l2rm_jax.judging.folds import Folds, assign_folds, check_folds
 from l2rm_jax.judging.groups import Groups, Repeated, find_groups
-from l2rm_jax.judging.judgement import PLACEHOLDER, SHIFTED, Judgement, Made
+from l2rm_jax.judging.judgement import PLACEHOLDER, SHIFTED, Judgement, Provenance
 from l2rm_jax.judging.linear import fold_models
 from l2rm_jax.judging.pairs import Pairs, content_keys, first_of_equals
 from l2rm_jax.judging.placeholders import Placeholder, find_placeholders
@@ -57,7 +57,7 @@ def judge_pairs(
     top: int = 0,
     seed: int = 0,
     keep: Path | None = None,
-    executor: Executor = HERE,
+    executor: Executor = LOCAL,
 ) -> Judgement:
     """Estimate which pairs are mismatched, how many there are, and which captions would fit better.
 
@@ -118,7 +118,7 @@ def _judge(
         lambda: fold_models(pairs.images, pairs.captions, of, drawn),
     )
     models = [Cca(*map(np.asarray, model)) for model in models]
-    scorer = detector(Task(pairs, of, drawn, models, rows))
+    scorer = detector(FoldTask(pairs, of, drawn, models, rows))
     say(2)
     evidence = _evidence(scorer, pairs, of, drawn, seed, stages, executor)
     say(3)
@@ -138,7 +138,7 @@ def _judge(
     back = _Back(rows, count)
     fold = back(of.of_pair, -1)
     shifts = find_shifts(models, every.images, every.captions, every.pair_image, fold, executor)
-    made = Made(name, scorer.name, folds, seed, of_all, __version__)
+    made = Provenance(name, scorer.name, folds, seed, of_all, __version__)
     return _judgement(
         every.pair_image, back, of, groups, evidence, found, proposals, shifts, placeholders, made
     )
@@ -233,7 +233,7 @@ def _judgement(
     proposals: Proposals,
     shifts: list[Shift],
     placeholders: list[Placeholder],
-    made: Made,
+    made: Provenance,
 ) -> Judgement:
     """All that was found, in the order of the data."""
     rows = back.rows

@@ -30,7 +30,7 @@ KINDS = (
 )
 
 
-class Made(NamedTuple):
+class Provenance(NamedTuple):
     """What made a judgement.
 
     Attributes:
@@ -113,7 +113,7 @@ class Judgement:
     cannot_tell: str
     auroc: float
     ranks: bool
-    made: Made
+    made: Provenance
     at_most: float = math.nan
 
     def __len__(self) -> int:
@@ -178,7 +178,7 @@ def read_judgement(path: Path) -> Judgement:
         about: dict[str, Any] = json.loads(str(stored["about"]))
         for name, kind in _LISTS.items():
             about[name] = tuple(kind(**each) for each in about[name])
-        about["rate"], about["made"] = Rate(**about["rate"]), Made(**about["made"])
+        about["rate"], about["made"] = Rate(**about["rate"]), Provenance(**about["made"])
         return Judgement(**{name: stored[name] for name in _ARRAYS}, **about)
 
 
@@ -219,7 +219,7 @@ def _converted(stored: dict[str, np.ndarray]) -> Judgement:
         cannot_tell="",
         auroc=float(stored["separation"]),
         ranks=True,
-        made=Made(detector, detector, int(fold.max()) + 1, 0, "", "an older one"),
+        made=Provenance(detector, detector, int(fold.max()) + 1, 0, "", "an older one"),
     )
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt64
 
-from l2rm_jax.executors import HERE, Executor
+from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.judging.folds import hash_keys
 from l2rm_jax.linear.rows import BLOCK, Rows
 
@@ -66,14 +66,14 @@ class Keys(NamedTuple):
         return Keys(self.image, self.caption[pairs], self.said[pairs])
 
 
-def content_keys(pairs: Pairs, executor: Executor = HERE) -> Keys:
+def content_keys(pairs: Pairs, executor: Executor = LOCAL) -> Keys:
     """Return the hashes of all contents."""
     captions = vector_keys(pairs.captions, executor)
     said = captions if pairs.texts is None else text_keys(pairs.texts)
     return Keys(vector_keys(pairs.images, executor), captions, said)
 
 
-def vector_keys(vectors: Rows, executor: Executor = HERE) -> UInt64[np.ndarray, " rows"]:
+def vector_keys(vectors: Rows, executor: Executor = LOCAL) -> UInt64[np.ndarray, " rows"]:
     """Return a hash of each vector."""
     total, shared = vectors.shape[0], executor.put(vectors)
     starts = range(0, total, _ROWS)

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.executors import HERE, Executor
+from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.judging.fold_samples import fold_pairs
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.linear import cca_similarity, encode_rows, fitted_pairs, fold_moments
@@ -38,8 +38,8 @@ from l2rm_jax.linear.rows import Rows, unit_rows
 from l2rm_jax.linear.span import ridge_in, span, whole
 
 # Size of a problem: the geometric mean of its numbers of images and captions. Up to `GROUP`, costs
-# are a matrix. Up to `WHOLE`, they are made block by block. A larger one is divided into groups.
-GROUP, WHOLE = 2048, 12_000
+# are a matrix; up to `MOST_UNITS`, they are computed block by block; more are divided into groups.
+GROUP, MOST_UNITS = 2048, 12_000
 _RIDGE, _POWER = Ridge(0.3, 0.3), 1.0
 _TEMPERATURE = 0.05  # of the cosines; also the entropy of the transport
 _MOVED = 0.7  # share of the doubted that is transported; 0.4 to 0.9 hardly differ
@@ -72,7 +72,7 @@ def propose(
     foreign: Float[np.ndarray, " pairs"],
     top: int,
     seed: int,
-    executor: Executor = HERE,
+    executor: Executor = LOCAL,
 ) -> Proposals:
     """Propose, for the image of each doubted pair, captions of other doubted pairs.
 
@@ -113,7 +113,7 @@ def propose(
     caption_codes = np.asarray(encode_rows(model.encode_captions, captions, rows))
     caption_codes = _pooled(caption_codes, position, mass, foreign[rows])
     size = math.sqrt(len(shown) * len(rows))
-    groups = divide(image_codes, caption_codes, WHOLE if size <= WHOLE else GROUP, seed)
+    groups = divide(image_codes, caption_codes, MOST_UNITS if size <= MOST_UNITS else GROUP, seed)
     shape = None
     if size <= GROUP or len(groups) > 1:
         shape = tuple(max(map(len, side)) for side in zip(*groups, strict=True))

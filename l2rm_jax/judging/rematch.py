@@ -19,9 +19,9 @@ from l2rm_jax.judging.pairs import Pairs
 from l2rm_jax.judging.posterior import DOUBTED
 from l2rm_jax.judging.transport import plan_blocks, transport, transport_of
 
-# Units of one problem. Up to `GROUP`, costs are a matrix (some 0.4 GB). Up to `WHOLE`, they are
-# made block by block. More units are divided into groups.
-GROUP, WHOLE = 4096, 12_000
+# Units of one problem. Up to `GROUP`, costs are a matrix (some 0.4 GB); up to `MOST_UNITS`, they
+# are computed block by block; more units are divided into groups.
+GROUP, MOST_UNITS = 4096, 12_000
 _EPSILON = 0.02  # entropy of the transport; the cost is 1 - cosine
 _SMALLEST_SHARE = 0.1  # of a unit: what goes to an image in smaller shares is dropped
 
@@ -37,8 +37,8 @@ def rematch(
 
     Units are captions, or where all captions of an image seem to be mismatched together, these,
     whose code is their mean. Each doubted unit is one unit of mass, and an image takes as much as
-    it had before. More than `WHOLE` units are divided at random into groups, each solved by itself:
-    with k of them, a caption meets only one k-th of the images.
+    it had before. More than `MOST_UNITS` units are divided at random into k groups, solved
+    separately: a caption meets only one k-th of the images.
 
     Args:
       pairs: all pairs.
@@ -71,7 +71,7 @@ def rematch(
     by_unit = np.argsort(position, kind="stable")
     starts = np.cumsum(sizes) - sizes
     unit_codes = np.add.reduceat(codes[by_unit], starts) / sizes[:, None]
-    parts, count = [], 1 if len(units) <= WHOLE else -(-len(units) // GROUP)
+    parts, count = [], 1 if len(units) <= MOST_UNITS else -(-len(units) // GROUP)
     size = -(-len(units) // count)  # of all groups, so that they have one shape
     for group in np.array_split(np.random.default_rng(seed).permutation(len(units)), count):
         shown, mass = np.unique(unit_image[group], return_counts=True)

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.executors import HERE, Executor
+from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import BLOCK, Rows
 
@@ -49,7 +49,7 @@ def find_shifts(
     captions: Rows,
     pair_image: Int[np.ndarray, " pairs"],
     pair_fold: Int[np.ndarray, " pairs"],
-    executor: Executor = HERE,
+    executor: Executor = LOCAL,
 ) -> list[Shift]:
     """Find runs of shifted rows, in the order of the rows.
 

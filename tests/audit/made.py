@@ -11,7 +11,7 @@ from l2rm_jax.audit.outputs import write_files
 from l2rm_jax.data.files import new_directory
 from l2rm_jax.judging import Judgement, Pairs
 from l2rm_jax.judging.groups import Repeated
-from l2rm_jax.judging.judgement import ALTERNATE, DOUBTFUL, MATCHED, SHIFTED, Made
+from l2rm_jax.judging.judgement import ALTERNATE, DOUBTFUL, MATCHED, SHIFTED, Provenance
 from l2rm_jax.judging.posterior import Mechanism
 from l2rm_jax.judging.rate import Rate
 from l2rm_jax.judging.shift import Shift
@@ -80,7 +80,7 @@ def make_judgement(**changes) -> Judgement:
         cannot_tell="",
         auroc=0.93,
         ranks=True,
-        made=Made("linear", "linear (CCA, nested)", 5, 0, "0" * 16, "0.1.0"),
+        made=Provenance("linear", "linear (CCA, nested)", 5, 0, "0" * 16, "0.1.0"),
         at_most=0.35,
     )
     return dataclasses.replace(judgement, **changes)

@@ -13,7 +13,7 @@ from l2rm_jax.audit.inputs import read_inputs
 from l2rm_jax.config import get_config
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
-from l2rm_jax.executors import HERE
+from l2rm_jax.executors import LOCAL
 from l2rm_jax.judging import read_judgement
 from l2rm_jax.run.inputs import check_train_size, read_data
 from l2rm_jax.train import train
@@ -59,7 +59,7 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys, 
     line = "audit --data=data --out=out --config.audit.top=3 --config.seed=7"
     assert status(line) == 0
     [(pairs, settings)] = asked
-    assert settings.pop("executor") is HERE
+    assert settings.pop("executor") is LOCAL
     assert settings == {"name": "linear", "folds": 5, "top": 3, "seed": 7}
     assert pairs.texts == TEXTS
     assert capsys.readouterr().out.splitlines() == [

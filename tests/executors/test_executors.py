@@ -9,7 +9,7 @@ import pytest
 from l2rm_jax.audit import command
 from l2rm_jax.config import get_config
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executors import HERE, Place
+from l2rm_jax.executors import LOCAL, Place
 from l2rm_jax.executors.workers import _described, _opened
 from l2rm_jax.judging import Pairs, groups, judge, judge_pairs, scores, write_judgement
 from l2rm_jax.run.config_file import with_changes
@@ -151,4 +151,4 @@ def test_workers_of_ray_give_the_same_bytes_and_so_do_those_that_take_over(
         with pytest.raises(DataError, match="row 3 is damaged"):
             list(executor.map(refuses, [(3,)]))
     assert not ray.is_initialized()
-    assert [*HERE.map(max, [(1, 2), (4, 3)])] == [2, 4]
+    assert [*LOCAL.map(max, [(1, 2), (4, 3)])] == [2, 4]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executors import HERE, Place, Share, shared
+from l2rm_jax.executors import LOCAL, Place, Share, shared
 from l2rm_jax.executors.shared import Shared
 
 COUNT, CALLS = 3, 8
@@ -67,7 +67,7 @@ def test_all_shares_see_what_one_process_computes(tmp_path):
             threads.submit(two_maps, executors[number], counted(done[number])) for number in done
         ]
     for result in results:
-        assert_equal(result.result(), two_maps(HERE, stage))
+        assert_equal(result.result(), two_maps(LOCAL, stage))
     assert {number: sorted(of) for number, of in done.items()} == {
         1: [0, 0, 3, 3, 6, 6],
         2: [1, 1, 4, 4, 7, 7],
@@ -92,7 +92,7 @@ def test_a_result_that_is_there_is_not_computed_again_and_a_missing_one_is_waite
     assert 1 <= len(caplog.messages) <= COUNT - 1  # one line of each that waits
     [*Shared(tmp_path, Share(3, COUNT)).map(stage, calls())]
     waiting.join(5)
-    assert_equal(found, [*HERE.map(stage, calls())])
+    assert_equal(found, [*LOCAL.map(stage, calls())])
     started_again = Shared(tmp_path, Share(1, COUNT))
     assert_equal([*started_again.map(counted(again), calls())], found)
     assert not again
@@ -111,5 +111,5 @@ def test_a_result_that_is_damaged_or_of_another_call_is_refused(tmp_path):
 
 
 def test_shares_and_workers_of_ray_exclude_each_other():
-    with pytest.raises(ConfigError, match="--executor=ray, --shards=2/3: found both"):
+    with pytest.raises(ConfigError, match="--executor=ray cannot be combined with --share"):
         Place("ray", share=Share(2, 3)).check()

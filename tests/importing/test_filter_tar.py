@@ -14,7 +14,7 @@ from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.shards import images_of_rows, metadata_files, read_columns
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import Request, filter_tar, sharded_import
-from l2rm_jax.importing.filter_tar import keep_samples
+from l2rm_jax.importing.filter_tar import filter_samples
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.sharded_import import import_by_file
 from tests.importing.made import PixelEncoder, captions_of, encoded, picture
@@ -104,7 +104,7 @@ def members_without(path, numbers):
 def test_kept_samples_are_copied_as_they_are(imported, tmp_path, data, capsys):
     doubted = audited(imported, data, tmp_path / "audit", [0, 3, 5])
     flags = [f"--data={imported / data}", f"--audit={tmp_path / 'audit'}", f"--out={tmp_path}/out"]
-    main.main(["keep", *flags])
+    main.main(["filter", *flags])
     assert "samples: 16 read = 12 written + 4 left out" in capsys.readouterr().out
     for tar in range(TARS):
         expected = members_without(imported / f"tars/of/{tar}.tar", {*doubted, DAMAGED})
@@ -118,7 +118,7 @@ def test_an_archive_without_samples_is_not_written_and_a_whole_one_is_the_same(i
     # Rows 4 to 8 are those of the second archive.
     doubted = audited(imported, "shards", tmp_path / "audit", [1, 4, 5, 6, 7, 8])
     assert doubted == {2, 6, 7, 9, 10, 11}
-    counts = keep_samples(imported / "shards", tmp_path / "audit", tmp_path / "out")
+    counts = filter_samples(imported / "shards", tmp_path / "audit", tmp_path / "out")
     assert counts == {"read": 16, "written": 9, "left_out": 7, "archives": 2}
     of = imported / "tars" / "of"
     assert members(tmp_path / "out/of/0.tar") == members_without(of / "0.tar", {2})
@@ -129,7 +129,7 @@ def test_an_archive_without_samples_is_not_written_and_a_whole_one_is_the_same(i
 def test_a_copy_that_was_stopped_copies_no_archive_twice(imported, tmp_path, monkeypatch):
     audited(imported, "shards", tmp_path / "audit", [0, 14])
     inputs = (imported / "shards", tmp_path / "audit")
-    keep_samples(*inputs, tmp_path / "expected")
+    filter_samples(*inputs, tmp_path / "expected")
     copied, copy = [], filter_tar._copy_parts
 
     def stops(source, *others):
@@ -140,11 +140,11 @@ def test_a_copy_that_was_stopped_copies_no_archive_twice(imported, tmp_path, mon
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(filter_tar, "_copy_parts", stops)
-        keep_samples(*inputs, tmp_path / "out")
+        filter_samples(*inputs, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     audited(imported, "shards", tmp_path / "other", [1])
     with pytest.raises(ConfigError, match=r"another copy in progress \(it differs in samples\)"):
-        keep_samples(imported / "shards", tmp_path / "other", tmp_path / "out")
+        filter_samples(imported / "shards", tmp_path / "other", tmp_path / "out")
     killed = tmp_path / "out.partial" / "of" / "2.tar.99.unfinished"
     killed.write_bytes(b"of a process that was killed")
     copied.clear()
@@ -153,7 +153,7 @@ def test_a_copy_that_was_stopped_copies_no_archive_twice(imported, tmp_path, mon
         "_copy_parts",
         lambda source, *others: copied.append(source.name) or copy(source, *others),
     )
-    keep_samples(*inputs, tmp_path / "out")
+    filter_samples(*inputs, tmp_path / "out")
     assert copied == ["2.tar"]
     assert not list((tmp_path / "out").rglob("*.unfinished"))
     for tar in range(TARS):
@@ -166,15 +166,15 @@ def test_an_audit_of_other_data_and_changed_archives_are_refused(imported, tmp_p
     with pytest.raises(
         DataError, match=r"found an audit of merged, with .* expected one of the 15"
     ):
-        keep_samples(imported / "shards", tmp_path / "merged", tmp_path / "out")
+        filter_samples(imported / "shards", tmp_path / "merged", tmp_path / "out")
     audited(imported, "shards", tmp_path / "audit", [0])
     report = json.loads((tmp_path / "audit/report.json").read_text())
     report["truth"] = {"rate": 0.2}
     (tmp_path / "audit/report.json").write_text(json.dumps(report))
     with pytest.raises(DataError, match="mismatched on purpose"):
-        keep_samples(imported / "shards", tmp_path / "audit", tmp_path / "out")
+        filter_samples(imported / "shards", tmp_path / "audit", tmp_path / "out")
     with pytest.raises(DataError, match=r"no dataset\.json, expected what l2rm import made"):
-        keep_samples(tmp_path, tmp_path / "merged", tmp_path / "out")
+        filter_samples(tmp_path, tmp_path / "merged", tmp_path / "out")
     audited(imported, "shards", tmp_path / "right", [0])
     record = json.loads((imported / "shards/dataset.json").read_text())
     assert record["source"]["bytes"] == sum(f.stat().st_size for f in imported.rglob("*.tar"))
@@ -182,10 +182,10 @@ def test_an_audit_of_other_data_and_changed_archives_are_refused(imported, tmp_p
     write_archive(late, [50], tarfile.GNU_FORMAT)
     try:
         with pytest.raises(DataError, match=r"found 4 archives of .*, expected 3 of"):
-            keep_samples(imported / "shards", tmp_path / "right", tmp_path / "out")
+            filter_samples(imported / "shards", tmp_path / "right", tmp_path / "out")
         audited(imported, "whole", tmp_path / "of_whole", [0])
         with pytest.raises(DataError, match=r"found 17 samples, expected 16, as when they were"):
-            keep_samples(imported / "whole", tmp_path / "of_whole", tmp_path / "out")
+            filter_samples(imported / "whole", tmp_path / "of_whole", tmp_path / "out")
     finally:
         late.unlink()
     assert not list(tmp_path.glob("out*"))
@@ -195,8 +195,8 @@ def test_an_audit_that_cannot_tell_is_warned_of(imported, tmp_path, caplog):
     audited(imported, "shards", tmp_path / "audit", [0])
     report = json.loads((tmp_path / "audit/report.json").read_text())
     report["cannot_tell"] = "the vectors do not show what fits"
-    keep_samples(imported / "shards", tmp_path / "audit", tmp_path / "out")
+    filter_samples(imported / "shards", tmp_path / "audit", tmp_path / "out")
     assert not caplog.messages
     (tmp_path / "audit/report.json").write_text(json.dumps(report))
-    keep_samples(imported / "shards", tmp_path / "audit", tmp_path / "other")
+    filter_samples(imported / "shards", tmp_path / "audit", tmp_path / "other")
     assert "cannot tell which pairs are mismatched" in caplog.text

@@ -193,15 +193,15 @@ def test_a_share_that_is_already_at_work_is_refused(request_of_tars):
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", "1/0"])
 def test_what_is_no_share_is_refused(text):
-    with pytest.raises(ConfigError, match=r"--shards=.*: expected I/N"):
+    with pytest.raises(ConfigError, match=r"--share=.*: expected I/N"):
         parse_share(text)
 
 
 def test_the_flag_is_a_share_or_stands_alone(request_of_tars, monkeypatch, capsys):
     monkeypatch.setattr(command, "_encoder", load)
     flags = ["--source=tars", "--encoder=pixels", "--max_rejected=0.1"]
-    for share in ("--shards=2/3", "--shards=1/3"):
-        main.main(["import", *flags, share, "--out=out"])
+    for share in ("--share=2/3", "--share=1/3"):
+        main.main(["import", *flags, "--per_file", share, "--out=out"])
     assert (
         capsys.readouterr()
         .out.splitlines()[-1]
@@ -209,10 +209,10 @@ def test_the_flag_is_a_share_or_stands_alone(request_of_tars, monkeypatch, capsy
             "2 of 3 shards are done; missing: 00002.tar. The last process closes the directory"
         )
     )
-    main.main(["import", *flags, "--shards", "--out=out"])
+    main.main(["import", *flags, "--per_file", "--out=out"])
     assert "rows: 15 read with 15 captions = 14 pairs written" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match=r"--shards=4/3: expected I/N"):
-        main.main(["import", *flags, "--shards=4/3", "--out=more"])
+    with pytest.raises(SystemExit, match=r"--share=4/3: expected I/N"):
+        main.main(["import", *flags, "--per_file", "--share=4/3", "--out=more"])
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def test_larger_problems_are_solved_in_blocks_and_the_largest_in_groups(pairs, m
     blocks = find(wrong, stored, images, captions)
     for x, y in zip(whole, blocks, strict=True):
         np.testing.assert_allclose(x, y, rtol=0.01, atol=1e-3)
-    monkeypatch.setattr(proposals, "WHOLE", 50)
+    monkeypatch.setattr(proposals, "MOST_UNITS", 50)
     parts = find(wrong, stored, images, captions)
     rows = np.flatnonzero(wrong)
     same = whole.caption[rows, 0] == parts.caption[rows, 0]

@@ -98,7 +98,7 @@ def test_swapped_images_are_found_again(data, together):
 @pytest.mark.slow
 def test_groups_are_solved_by_themselves(data, monkeypatch):
     monkeypatch.setattr(MODULE, "GROUP", 12)
-    monkeypatch.setattr(MODULE, "WHOLE", 12)
+    monkeypatch.setattr(MODULE, "MOST_UNITS", 12)
     found, again, other = (rematched(data, seed=seed) for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(found, again, strict=True))
     assert list(found.image) != list(other.image)

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from l2rm_jax.judging import Judgement
-from l2rm_jax.judging.judgement import ALTERNATE, DOUBTFUL, FOREIGN_SET, MATCHED, Made
+from l2rm_jax.judging.judgement import ALTERNATE, DOUBTFUL, FOREIGN_SET, MATCHED, Provenance
 from l2rm_jax.judging.rate import Rate
 from l2rm_jax.pages.gallery import Gallery
 
@@ -65,7 +65,7 @@ def make_judgement(pairs: int, per_image: int, seed: int = 0) -> Judgement:
         cannot_tell="",
         auroc=0.95,
         ranks=True,
-        made=Made("linear", "linear", 5, 0, "0" * 16, "0.1.0"),
+        made=Provenance("linear", "linear", 5, 0, "0" * 16, "0.1.0"),
     )
 
 
