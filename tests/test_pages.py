@@ -322,7 +322,7 @@ def test_the_first_two_commands_of_the_readme_are_the_marked_ones():
     blocks = re.findall(r"^<!-- (.*?) -->\n```bash\n(.*?)\n```", text, re.MULTILINE | re.DOTALL)
     assert blocks[:2] == [
         ("main job", "pip install -e . && python -m l2rm_jax.main"),
-        ("test command", "pip install -e '.[test]' && python -m pytest"),
+        ("test command", "pip install -e '.[test]' && python -m pytest -n 2 --dist=loadfile"),
     ]
     first_two = [code.strip() for _, _, code in FENCE.findall(text)[:2]]
     assert first_two == [code for _, code in blocks[:2]]
