@@ -85,8 +85,8 @@ def test_a_judgement_that_was_stopped_goes_on_part_by_part(
     ("place", "message"),
     [
         (Place("dask"), "--executor=dask: expected local or ray"),
-        (Place(workers=2), "found without --executor=ray"),
-        (Place(address="auto"), "found without --executor=ray"),
+        (Place(workers=2), "require --executor=ray"),
+        (Place(address="auto"), "require --executor=ray"),
         (Place("ray", "auto", 2), "--workers=2: found with --ray_address=auto"),
         (Place("ray", workers=-1), "--workers=-1: expected at least 1"),
     ],
