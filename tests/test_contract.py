@@ -69,7 +69,7 @@ COMMANDS = {
     "arrays": "import --image_vectors=images.npy --caption_vectors=captions.npy --out=arrays",
     "named": "import --image_vectors=images.npy --caption_vectors=captions.npy "
     "--source=captions.csv --split=1,0,0 --out=named",
-    "per_file": "import --source=tars --encoder=jax:clip --shards --out=per_file",
+    "per_file": "import --source=tars --encoder=jax:clip --per_file --out=per_file",
     "shards": f"import --source=embeddings {SPLIT} --out=shards",
     "audit_directory": "audit --data=named --out=audit_directory",
     "audit_shards": "audit --data=embeddings --out=audit_shards",
