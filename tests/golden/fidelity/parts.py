@@ -1,37 +1,41 @@
-"""Which function compares which golden files, and with what tolerance."""
+"""The comparison of each kind of golden file, and its tolerances."""
 
+import functools
 from collections.abc import Callable
+from fnmatch import fnmatch
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.golden.fidelity import (
     compared_losses,
     compared_steps,
-    cream,
     dual_encoding,
     heads,
     losses,
     models,
     newer_heads,
-    retrieval,
     semi_paired,
     training,
     transport,
 )
-from tests.golden.fidelity.arrays import Arrays, Errors
+from tests.golden.fidelity.arrays import Arrays
 
 
 class Part(NamedTuple):
-    """How files of one kind are compared.
+    """Comparison of the files of one kind.
 
     Attributes:
-      errors: function that yields pairs (quantity, error) from the arrays of a file.
+      compare: function that compares the arrays of a file, which then hold the errors.
       tolerance: largest error allowed, by quantity.
     """
 
-    errors: Callable[[Arrays], Errors]
+    compare: Callable[[Arrays], None]
     tolerance: dict[str, float]
 
 
+LOSSES = {"losses, relative": 1e-5, "gradients / largest": 1e-4}
+# One update of a model with a newer head.
+UPDATE = {"gradient norm, relative": 1e-4, "weights after, beyond noise": 2e-5}
 # Whole steps of the compared methods.
 STEP = {
     "losses of the steps, relative": 1e-5,
@@ -61,11 +65,10 @@ PARTS = {
             "learned cost": 1e-5,
             "iterations": 0.0,
             "plan / largest": 1e-4,
-            "losses, relative": 1e-5,
-            "gradients / largest": 1e-4,
+            **LOSSES,
         },
     ),
-    "d_losses*": Part(losses.losses, {"losses, relative": 1e-5, "gradients / largest": 1e-4}),
+    "d_losses*": Part(losses.losses, LOSSES),
     "e_cost*": Part(
         training.learned_cost,
         {
@@ -109,16 +112,15 @@ PARTS = {
         {
             "embeddings": 1e-5,
             "similarities": 1e-5,
-            "losses, relative": 1e-5,
-            "gradients / largest": 1e-4,
+            **LOSSES,
             "losses of the step, relative": 1e-5,
             "gradients of the step / largest": 1e-4,
             "a bias without gradient, in steps": 2.0,
             "weights after": 2e-5,
         },
     ),
-    "j_metrics*": Part(retrieval.metrics, {"recalls and ranks": 1e-9, "ranks that differ": 0.0}),
-    "k_bmm*": Part(retrieval.beta_mixture, {"wrong pairs, more than the stored fit's": 10.0}),
+    "j_metrics*": Part(models.metrics, {"recalls and ranks": 1e-9, "ranks that differ": 0.0}),
+    "k_bmm*": Part(compared_losses.beta_mixture, {"wrong pairs, more than the stored fit's": 10.0}),
     "l_eval*": Part(models.evaluation, {"similarities": 1e-5, "recalls and ranks": 1e-9}),
     "m_train_*": Part(
         training.training,
@@ -141,8 +143,7 @@ PARTS = {
         {
             "margins": 1e-6,
             "predictions and targets": 1e-5,
-            "losses, relative": 1e-5,
-            "gradients / largest": 1e-4,
+            **LOSSES,
             "posteriors, beyond their spread": 1e-4,
             "parameters of the mixture": 1e-2,
             "EM iterations": 0.0,
@@ -173,8 +174,7 @@ PARTS = {
     "p_bicro*": Part(
         compared_losses.bicro,
         {
-            "losses, relative": 1e-5,
-            "gradients / largest": 1e-4,
+            **LOSSES,
             "scores of the anchors": 1e-6,
             "cosines": 1e-6,
             "ratios / largest": 1e-4,
@@ -185,15 +185,14 @@ PARTS = {
     "q_crcl_step_*": Part(compared_steps.crcl_step, {"options": 1e-9, "labels": 1e-5, **STEP}),
     "q_crcl*": Part(
         compared_losses.crcl,
-        {"losses, relative": 1e-5, "gradients / largest": 1e-4, "labels after": 1e-5},
+        {**LOSSES, "labels after": 1e-5},
     ),
     "r_sps_step_*": Part(compared_steps.sps_step, STEP),
     "r_sps*": Part(
         compared_losses.sps,
         {
             "predictions": 1e-5,
-            "losses, relative": 1e-5,
-            "gradients / largest": 1e-4,
+            **LOSSES,
             "captions taken over that differ": 0.0,
             "labels": 1e-5,
             "pairs called otherwise": 0.0,
@@ -208,11 +207,9 @@ PARTS = {
             "region attention": 1e-5,
             "codes": 1e-5,
             "similarities / largest": 1e-5,
-            "losses, relative": 1e-5,
-            "gradients / largest": 1e-4,
+            **LOSSES,
             "gradients of a model / largest": 1e-4,
-            "gradient norm, relative": 1e-4,
-            "weights after, beyond noise": 2e-5,
+            **UPDATE,
         },
     ),
     "u_naaf*": Part(
@@ -225,11 +222,9 @@ PARTS = {
             "captions drawn otherwise": 0.0,
             "statistics of the draws": 1e-5,
             "codes": 1e-6,
-            "losses, relative": 1e-5,
-            "gradients / largest": 1e-4,
+            **LOSSES,
             "gradients of a model / largest": 1e-4,
-            "gradient norm, relative": 1e-4,
-            "weights after, beyond noise": 2e-5,
+            **UPDATE,
         },
     ),
     "v_de*": Part(
@@ -238,14 +233,12 @@ PARTS = {
             "vectors": 1e-5,
             "similarities": 1e-5,
             "running statistics": 1e-5,
-            "losses, relative": 1e-5,
-            "gradients / largest": 1e-4,
-            "gradient norm, relative": 1e-4,
-            "weights after, beyond noise": 2e-5,
+            **LOSSES,
+            **UPDATE,
         },
     ),
     "w_cream_step_*": Part(
-        cream.step,
+        compared_steps.cream_step,
         # Their own float32 and float64 runs differ by 2e-5 in losses and labels of later updates,
         # and by 7e-5 in the first gradients.
         {
@@ -258,18 +251,14 @@ PARTS = {
         },
     ),
     "w_cream*": Part(
-        cream.losses,
+        compared_losses.cream,
         {
             "predictions": 1e-6,
-            "losses, relative": 1e-5,
-            "gradients / largest": 1e-4,
+            **LOSSES,
             "pairs called otherwise": 0.0,
         },
     ),
 }
-
-# Kinds of files that are not compared yet, with the reason.
-NOT_BUILT = {}
 
 # Arrays that need not be read, in files that are compared, with the reason.
 NOT_COMPARED = {
@@ -328,3 +317,27 @@ NOT_COMPARED = {
     "VHACoding/MaxPooling/sims": "the same",
     "*/own/params_arazo10": "a fit of ten iterations; ours runs to convergence",
 }
+
+
+def kind_of(path: Path) -> str:
+    """Return the kind of a file, its key in `PARTS`; "" if nothing compares it."""
+    return next((kind for kind in PARTS if fnmatch(path.stem, kind)), "")
+
+
+@functools.cache
+def compare(path: Path) -> Arrays:
+    """Compare a file, once; its arrays hold the errors.
+
+    Raises:
+      ValueError: a quantity has no tolerance.
+    """
+    part, arrays = PARTS[kind_of(path)], Arrays.load(path)
+    part.compare(arrays)
+    if unknown := arrays.errors.keys() - part.tolerance.keys():
+        raise ValueError(f"{path}: no tolerance for {', '.join(sorted(unknown))}")
+    return arrays
+
+
+def unread(arrays: Arrays) -> list[str]:
+    """Return the keys of arrays that were not read and are not in `NOT_COMPARED`."""
+    return [key for key in arrays.unread if not any(fnmatch(key, k) for k in NOT_COMPARED)]
