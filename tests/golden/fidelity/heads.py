@@ -29,11 +29,7 @@ DUSTBIN_LAMBDA = 0.05
 
 
 def heads(arrays: Arrays) -> None:
-    images, texts = arrays["in/imgs"], arrays["in/caps"]
-    masks = [
-        (np.arange(x.shape[1]) < arrays[f"in/{name}_lens"][:, None]).astype(np.float32)
-        for x, name in ((images, "img"), (texts, "cap"))
-    ]
+    images, texts, masks = vectors_of(arrays)
     _check_full_matching(arrays, images, texts, *masks)
     _check_dustbins(arrays.under("derived/"), images, texts, *masks)
     norms = [np.linalg.norm(x, axis=-1) for x in (images, texts)]
@@ -68,6 +64,17 @@ def heads(arrays: Arrays) -> None:
     }
     for name, value in losses.items():
         stored.check("losses, relative", value, name)
+
+
+def vectors_of(arrays: Arrays) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Return unit regions and words of the file, zero in the padding, and their masks."""
+    images, texts = arrays["in/imgs"], arrays["in/caps"]
+    counts = arrays.get("in/img_lens", np.full(len(images), images.shape[1]))
+    masks = [
+        (np.arange(x.shape[1]) < n[:, None]).astype(np.float32)
+        for x, n in ((images, counts), (texts, arrays["in/cap_lens"]))
+    ]
+    return images, texts, masks
 
 
 @partial(jax.jit, static_argnames=("epsilon", "iterations"))

@@ -8,8 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2rm_jax import config as defaults
 from l2rm_jax.evaluation import recall
 from l2rm_jax.losses import ranking
+from l2rm_jax.models import RetrievalModel, make_model
 from l2rm_jax.models.encoders import RegionEncoder, WordEncoder
 from l2rm_jax.published.conversion import (
     linear_from_state_dict,
@@ -27,6 +29,16 @@ from tests.golden.fidelity.arrays import (
 )
 
 MARGIN = 0.2  # the margin of the stored triplet losses
+
+
+def model_of(head: str, weights: Mapping, **fields) -> RetrievalModel:
+    """Return a model with a head, as large as the weights; fields of the config by their key."""
+    vocabulary_size, word_dim = weights["txt_enc.embed.weight"].shape
+    config = defaults.default()
+    sizes = {"model.embed_dim": len(weights["img_enc.fc.weight"]), "model.word_dim": word_dim}
+    model = {"model.head": head, "model.dropout": 0.0}
+    config.update_from_flattened_dict({**sizes, **model, **fields})
+    return make_model(config, vocabulary_size)
 
 
 def inputs_of(arrays: Mapping) -> tuple:

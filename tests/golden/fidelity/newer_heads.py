@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2rm_jax import config as defaults
 from l2rm_jax.losses import ranking
 from l2rm_jax.methods.base import Optimiser
-from l2rm_jax.models import make_model, naaf
+from l2rm_jax.models import naaf
 from l2rm_jax.models import naaf_threshold as threshold
 from l2rm_jax.models.attention import region_word_cosines
 from l2rm_jax.models.chan import CHAN, RegionAttention, word_maxima
@@ -18,7 +17,9 @@ from l2rm_jax.models.encoders import ImageCode, TextCode, region_products
 from l2rm_jax.models.naaf import NAAF
 from l2rm_jax.published.conversion import linear_from_state_dict, words_from_state_dict
 from tests.golden.fidelity.arrays import Arrays, difference, largest, tree_difference
+from tests.golden.fidelity.heads import vectors_of
 from tests.golden.fidelity.losses import value_and_gradient
+from tests.golden.fidelity.models import model_of
 
 CHAN_MARGIN, NAAF_MARGIN = 0.05, 0.2
 LEARNING_RATE, GRAD_CLIP = 5e-4, 2.0
@@ -26,7 +27,7 @@ MODEL_GRADIENTS = "gradients of a model / largest"
 
 
 def chan(arrays: Arrays) -> None:
-    images, texts, masks = _vectors(arrays)
+    images, texts, masks = vectors_of(arrays)
     for pooling, name in (("mean", "MeanPooling"), ("lse", "LSEPooling")):
         stored = arrays.under(f"VHACoding/{name}/")
         head = CHAN(pooling, chunk=3)
@@ -58,7 +59,7 @@ def _check_chan_model(stored: Arrays) -> None:
     images, tokens, counts, lengths = (
         stored[f"in/{name}"] for name in ("images", "captions", "img_lens", "cap_lens")
     )
-    model = _model("chan", weights, **{"model.pooling": "lse"})
+    model = model_of("chan", weights, **{"model.pooling": "lse", "model.chunk": 3})
     params = _chan_params(weights)
     # Their regions attend to the padding: here all rows are regions until the score.
     rows = np.full(len(images), images.shape[1])
@@ -117,7 +118,7 @@ def _attention(weights: Arrays, prefix: str) -> dict:
 
 
 def naaf_head(arrays: Arrays) -> None:
-    images, texts, masks = _vectors(arrays)
+    images, texts, masks = vectors_of(arrays)
     head = NAAF("code", chunk=3)
     for case in ("train0", "train1"):
         stored = arrays.under(f"{case}/")
@@ -207,7 +208,7 @@ def _check_parts(arrays: Arrays, images, texts, masks) -> None:
 def _check_naaf_model(stored: Arrays) -> None:
     weights, out = stored.under("w/"), stored.under("out/")
     images, tokens, lengths = (stored[f"in/{name}"] for name in ("images", "captions", "cap_lens"))
-    model = _model("naaf", weights, **{"naaf.threshold": "code"})
+    model = model_of("naaf", weights, **{"naaf.threshold": "code", "model.chunk": 3})
     params = _naaf_params(weights)
     before = {"threshold": jnp.float32(0.3), "safe_threshold": jnp.zeros(())}
     statistics = {"batch_stats": {"similarity_head": before}}
@@ -241,17 +242,6 @@ def _naaf_params(weights: Arrays) -> dict:
         "image_encoder": {"regions": {"projection": linear_from_state_dict(weights, "img_enc.fc")}},
         "text_encoder": {"words": words_from_state_dict(weights, "txt_enc.rnn")},
     }
-
-
-def _vectors(arrays: Arrays) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Return unit regions and words of the file, zero in the padding, and their masks."""
-    images, texts = arrays["in/imgs"], arrays["in/caps"]
-    counts = arrays.get("in/img_lens", np.full(len(images), images.shape[1]))
-    masks = [
-        (np.arange(x.shape[1]) < n[:, None]).astype(np.float32)
-        for x, n in ((images, counts), (texts, arrays["in/cap_lens"]))
-    ]
-    return images, texts, masks
 
 
 def _codes(images, texts, masks) -> tuple[ImageCode, TextCode]:
@@ -288,19 +278,6 @@ def _masked_maxima(images, texts, masks) -> np.ndarray:
     """Return the largest cosine of each word, and -1 for padding, as their code has it."""
     maxima = word_maxima(region_word_cosines(*_codes(images, texts, masks)), masks[0])
     return np.where(masks[1] > 0, maxima, -1.0)
-
-
-def _model(head: str, weights: Arrays, **fields):
-    config = defaults.default()
-    sizes = {
-        "model.head": head,
-        "model.embed_dim": len(weights["img_enc.fc.weight"]),
-        "model.word_dim": weights["txt_enc.embed.weight"].shape[1],
-        "model.dropout": 0.0,
-        "model.chunk": 3,
-    }
-    config.update_from_flattened_dict({**sizes, **fields})
-    return make_model(config, vocabulary_size=len(weights["txt_enc.embed.weight"]))
 
 
 def _check_update(

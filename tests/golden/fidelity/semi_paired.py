@@ -12,11 +12,12 @@ from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.losses import semi_paired
 from l2rm_jax.methods import make_method
-from l2rm_jax.models import RetrievalModel, make_model
+from l2rm_jax.models import RetrievalModel
 from l2rm_jax.models.layers import BatchNorm
 from l2rm_jax.published.conversion import linear_from_state_dict, words_from_state_dict
 from tests.golden.fidelity.arrays import Arrays, difference, largest
 from tests.golden.fidelity.losses import value_and_gradient
+from tests.golden.fidelity.models import model_of
 
 NORM = ("weight", "bias", "running_mean", "running_var")
 # The defaults of the authors' code.
@@ -24,7 +25,8 @@ LEARNING_RATE, WEIGHT_DECAY, GRAD_CLIP, MARGIN, TAU = 5e-4, 1e-2, 2.0, 0.2, 0.03
 
 
 def rcsl(arrays: Arrays) -> None:
-    model, variables = _model(arrays.under("w/"))
+    weights = arrays.under("w/")
+    model, variables = model_of("aggregate", weights), _variables(weights)
     batches = [_batch(arrays, number) for number in (0, 1)]
     for number, batch in enumerate(batches):
         out = arrays.under(f"out/eval/{number}/")
@@ -132,14 +134,6 @@ def _batch(arrays: Arrays, number: int) -> Batch:
     regions, lengths = (stored[f"{name}_lengths"].astype(int) for name in ("image", "caption"))
     rows = np.arange(len(images))
     return Batch(images, regions, captions, lengths, pair_index=rows, image_index=rows)
-
-
-def _model(weights: Mapping) -> tuple[RetrievalModel, dict]:
-    vocabulary_size, word_dim = weights["txt_enc.embed.weight"].shape
-    config = defaults.default()
-    config.model.head, config.model.dropout = "aggregate", 0.0
-    config.model.embed_dim, config.model.word_dim = len(weights["img_enc.fc.bias"]), word_dim
-    return make_model(config, vocabulary_size), _variables(weights)
 
 
 def _variables(weights: Mapping) -> dict:
