@@ -74,11 +74,12 @@ def test_table_of_the_page_has_every_quantity():
     if "FIDELITY_CSV" in os.environ:
         with open(os.environ["FIDELITY_CSV"], "w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
-    if "L2RM_GOLDEN" not in os.environ:
-        with TABLE.open(newline="") as file:
-            header, *stored = csv.reader(file)
-        assert tuple(header) == COLUMNS
-        assert [(a, b, d) for a, b, _, d in stored] == [(a, b, d) for a, b, _, d in rows]
+    if os.environ.get("L2RM_GOLDEN"):
+        return
+    with TABLE.open(newline="") as file:
+        header, *stored = csv.reader(file)
+    assert tuple(header) == COLUMNS
+    assert [(a, b, d) for a, b, _, d in stored] == [(a, b, d) for a, b, _, d in rows]
     compared = {(kind_of(path), name) for path in FILES for name in compare(path).errors}
     assert compared == {(kind, name) for kind, part in PARTS.items() for name in part.tolerance}
 
