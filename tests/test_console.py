@@ -105,7 +105,7 @@ def wait_for(bar, text: str, terminal: Terminal) -> str:
     return sent
 
 
-@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize("columns", [40, 100])
 def test_a_bar_on_a_terminal_appears_and_goes(open_terminal, fast, columns):
     terminal = open_terminal(columns)
     console.say("before")
@@ -113,7 +113,7 @@ def test_a_bar_on_a_terminal_appears_and_goes(open_terminal, fast, columns):
         bar.note("loss 0.25")
         sent = terminal.sent() + wait_for(bar, "epoch 2", terminal)
         if columns >= 80:
-            sent += wait_for(bar, "/s, ", terminal)
+            sent += wait_for(bar, "/s ", terminal)
     console.say("after")
     sent += terminal.sent()
     shown = screen(sent)
@@ -121,7 +121,7 @@ def test_a_bar_on_a_terminal_appears_and_goes(open_terminal, fast, columns):
     drawn = re.split(r"[\r\n]", re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", sent))
     assert max(map(len, drawn)) <= min(columns, 80)
     if columns >= 80:
-        for part in ("10K/40K pairs", " left", "loss 0.25"):
+        for part in ("10,000/40,000 pairs", " left", "loss 0.25"):
             assert part in sent
 
 
@@ -142,7 +142,7 @@ def test_a_bar_without_a_terminal_prints_lines(monkeypatch, fast):
             time.sleep(0.001)
     first, second = files[1].getvalue().splitlines()
     assert first.startswith("epoch 2: 200/400 rows")
-    assert re.fullmatch(r"epoch 2: 300/400 rows, [\d.]+K?/s, 0:0\d left, loss 0.25", second)
+    assert re.fullmatch(r"epoch 2: 300/400 rows [\d.,]+/s 00:0\d left loss 0.25", second)
     assert files[0].getvalue() == "" and "\r" not in files[1].getvalue()
 
 
@@ -158,8 +158,8 @@ def test_a_pause_is_named_and_the_rate_starts_anew(monkeypatch, fast):
     lines = files[1].getvalue().splitlines()
     assert "epoch 2: compiling" in lines
     first, *_, last = lines[lines.index("epoch 2: compiling") + 1 :]
-    assert first == "epoch 2: 101/1K rows"  # a rate needs two updates
-    assert float(re.search(r"([\d.]+)K/s", last)[1]) > 1
+    assert first == "epoch 2: 101/1,000 rows -/s --:-- left"  # a rate needs two updates
+    assert float(re.search(r"([\d.,]+)/s", last)[1].replace(",", "")) > 1000
 
 
 def test_a_short_pause_is_not_named(monkeypatch):
