@@ -75,7 +75,7 @@ class PageQuery(NamedTuple):
 def render_page(queries: Sequence[PageQuery], *, title: str, subtitle: str = "") -> str:
     """Return the page of some queries as HTML that holds all it needs.
 
-    Pictures are embedded, reduced if Pillow is installed. In place of a picture that cannot be
+    Pictures are embedded, and reduced if they are large. In place of a picture that cannot be
     shown, the page has the id and the reason.
 
     Args:
