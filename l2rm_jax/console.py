@@ -39,12 +39,12 @@ class _Screen(Console):
     """A console of at most `WIDTH` columns that wraps lines only if its stream is a terminal."""
 
     def __init__(self, stream: TextIO, *, is_notebook: bool = False):
-        is_terminal = is_notebook or stream.isatty()
+        is_terminal = stream.isatty()
         super().__init__(
             file=stream,
             force_terminal=is_terminal,
             force_jupyter=is_notebook,
-            soft_wrap=not is_terminal,
+            soft_wrap=not (is_terminal or is_notebook),
             markup=False,
             emoji=False,
             highlight=False,
@@ -263,7 +263,7 @@ class _Bar:
             redirect_stdout=sys.stdout.isatty(),
         )
         self._task = self.progress.add_task(description, total=total, completed=initial, note="")
-        self.is_drawn = screen.is_interactive
+        self.is_drawn = screen.is_interactive or is_notebook
         self._has_lines = _shows_progress() and not self.is_drawn
         self._next_line = time.monotonic() + LINE_SECONDS
 
