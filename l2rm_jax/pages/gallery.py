@@ -247,10 +247,7 @@ def _lines(texts: Iterable[str]) -> Iterator[bytes]:
 
 def _utf8(text: str) -> bytes:
     """UTF-8; half characters, which it cannot hold, become U+FFFD."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def _write_block(file: BinaryIO, name: str, pieces: Iterable[bytes]) -> None:
