@@ -1,4 +1,4 @@
-"""What a person sees: lines of text, warnings, the table of epochs, progress bars.
+"""Print lines of text, warnings, the table of epochs and progress bars.
 
 Results go to standard output, progress to standard error. On a terminal, lines are at most
 `WIDTH` columns long, a few words are coloured (unless NO_COLOR is set), and long work shows a bar.
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 WIDTH = 80  # longest line on a terminal; a narrower terminal has shorter ones
 APPEAR_SECONDS = 2.0  # a bar appears once its work has taken this long
-RATE_SECONDS = 120.0  # the rate is that of this last part of the work
+RATE_SECONDS = 120.0  # the rate is measured over this last part of the work
 LINE_SECONDS = 30.0  # interval of the lines that replace a bar if there is no terminal
 
 
@@ -215,7 +215,7 @@ def clock(seconds: float) -> str:
 def progress_bar(
     total: int, description: str, *, initial: int = 0, unit: str = "pairs"
 ) -> Iterator["_Bar"]:
-    """Show progress on host 0's standard error: what is done, the rate and the remaining time.
+    """Show progress on host 0's standard error: the work done, the rate and the remaining time.
 
     On a terminal and in a notebook with ipywidgets it is a bar, which appears after
     `APPEAR_SECONDS` and is gone when the work is done. Elsewhere it is a line of text every
@@ -224,8 +224,8 @@ def progress_bar(
     Args:
       total: size of the work.
       description: text in front of the bar.
-      initial: what is done already.
-      unit: what is counted.
+      initial: size of the work that is done already.
+      unit: name of the counted things.
 
     Yields:
       An object with `update(count)` for progress and `note(text)` to show a text.
@@ -268,7 +268,7 @@ class _Bar:
         self._next_line = time.monotonic() + LINE_SECONDS
 
     def update(self, count: int) -> None:
-        """Add to what is done."""
+        """Add to the work that is done."""
         self.progress.advance(self._task, count)
         [task] = self.progress.tasks
         if self._has_lines and time.monotonic() >= self._next_line and not task.finished:

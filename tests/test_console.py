@@ -32,7 +32,7 @@ class Terminal:
         monkeypatch.delenv("NO_COLOR", raising=False)
 
     def sent(self) -> str:
-        """What was written since the last call."""
+        """Text written since the last call."""
         text = b""
         while select.select([self._reader], [], [], 0.05)[0]:
             text += os.read(self._reader, 1 << 16)
@@ -45,7 +45,7 @@ class Terminal:
 
 @pytest.fixture
 def open_terminal(monkeypatch):
-    """Opens a terminal of so many columns, for the rest of the test."""
+    """Opens a terminal of a given width for the rest of the test."""
     terminals = []
 
     def open_one(columns: int = 80) -> Terminal:

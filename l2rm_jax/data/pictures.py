@@ -24,7 +24,7 @@ class UnreadableError(Exception):
 def prepare(picture: Image.Image, preparation: Preparation) -> UInt8[np.ndarray, "S S 3"]:
     """Resize an upright RGB picture, and cut the square out of its centre, as a model takes it.
 
-    The pixels are those of the image processors of Hugging Face's transformers.
+    The pixels equal the output of the image processors of Hugging Face's transformers.
 
     Args:
       picture: the picture.
@@ -101,7 +101,7 @@ def upright_picture(picture: Image.Image) -> tuple[Image.Image, list[str]]:
     * A picture with a side above `LARGEST_SIDE` is reduced to it.
 
     Returns:
-      The picture, and what was done to it, in a word or two each.
+      The picture, and the changes made to it, in a word or two each.
 
     Raises:
       UnreadableError: it is no picture, damaged, too large, or much longer than wide.
@@ -128,7 +128,7 @@ def upright_picture(picture: Image.Image) -> tuple[Image.Image, list[str]]:
 
 @contextmanager
 def _reasons() -> Iterator[None]:
-    """Raise an `UnreadableError` in place of the errors of Pillow."""
+    """Replace the errors of Pillow by an `UnreadableError`."""
     try:
         yield
     except UnreadableError:

@@ -75,8 +75,8 @@ class PageQuery(NamedTuple):
 def render_page(queries: Sequence[PageQuery], *, title: str, subtitle: str = "") -> str:
     """Return the page of some queries as HTML that holds all it needs.
 
-    Pictures are embedded, and reduced if they are large. In place of a picture that cannot be
-    shown, the page has the id and the reason.
+    Pictures are embedded, and reduced if they are large. If a picture cannot be shown,
+    the page has its id and the reason.
 
     Args:
       queries: at least one.

@@ -11,7 +11,8 @@ from l2rm_jax.errors import first_line
 
 SIDE = 360  # longer side in pixels; pages show them at about half, which is sharp on dense screens
 QUALITY = 80  # of JPEG
-SMALL = 24 * 1024  # a file of so many bytes, of a format that browsers show, is embedded as it is
+# Bytes up to which files of formats that browsers show are embedded as they are.
+SMALL = 24 * 1024
 PREFIXES = {
     "png": b"\x89PNG\r\n\x1a\n",
     "jpeg": b"\xff\xd8\xff",

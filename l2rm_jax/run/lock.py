@@ -19,7 +19,7 @@ def lock_workdir(workdir: str | Path) -> Iterator[None]:
     """Hold the lock of an existing work directory within a `with` block.
 
     The system releases the lock when the process ends in any way. On a file system without locks,
-    a warning is logged and the run goes on unlocked.
+    a warning is logged and the run continues unlocked.
 
     Raises:
       ConfigError: another process holds the lock.

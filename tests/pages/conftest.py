@@ -24,7 +24,7 @@ PHONE = {
 
 @dataclass
 class Events:
-    """What happens in a tab.
+    """Events in a tab.
 
     Attributes:
       errors: messages of the console that are errors or warnings, and exceptions of scripts.
