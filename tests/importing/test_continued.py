@@ -157,7 +157,7 @@ def test_an_import_ends_anywhere_and_is_continued(tmp_path, source, monkeypatch,
     )
     import_data(request(tmp_path / "out", source))
     assert files(tmp_path / "out") == files(tmp_path / "whole")
-    if place.endswith("shards.replace_arrays"):
+    if place.endswith("chunks.replace_arrays"):
         assert COUNT - len(encoded) >= SMALL * min(times - 1, COUNT // SMALL) - 1
     else:
         assert not encoded
