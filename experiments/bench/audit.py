@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.bench.importing import peak_anonymous_kib
+from experiments.bench.measure import peak_anonymous_kib
 from experiments.csv_rows import write_rows
 from l2rm_jax.audit import audit_pairs, inputs_of_arrays, write_audit
 from l2rm_jax.executors import LOCAL, Place

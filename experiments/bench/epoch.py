@@ -16,8 +16,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from experiments.bench.input import write_features
-from experiments.bench.measure import dataset, measure, report, spread
+from experiments.bench.measure import dataset, measure, report, spread, write_features
 from experiments.bench.step import Prepared, flags, prepare
 from experiments.papers.sweep import start
 from l2rm_jax.data.batches import Batch
@@ -36,7 +35,7 @@ def main() -> None:
     sizes = known.parse_args()
     with tempfile.TemporaryDirectory(dir=sizes.dir) as directory, matmul_precision(sizes.precision):
         path = Path(directory) / "train_ims.npy"
-        write_features(path, sizes)
+        write_features(path, sizes.images, sizes.regions, sizes.features)
         rng = np.random.default_rng(0)
         pairs = dataset(rng, RegionFeatures.read(path), 5 * sizes.images, sizes.words)
         prepared = prepare(sizes)

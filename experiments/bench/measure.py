@@ -5,6 +5,7 @@ import json
 import platform
 import re
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -80,6 +81,24 @@ def peak_memory() -> dict[str, float]:
     if "peak_bytes_in_use" in memory:
         peak["device_peak_gib"] = memory["peak_bytes_in_use"] / 2**30
     return peak
+
+
+def peak_anonymous_kib(process: subprocess.Popen) -> int:
+    """Wait until a process ends; return the most anonymous memory that it had, in KiB."""
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, anonymous_kib(process.pid))
+        time.sleep(0.02)
+    return peak
+
+
+def anonymous_kib(process: int) -> int:
+    """Anonymous memory of a process in KiB; 0 once it has ended."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("RssAnon")), 0)
 
 
 def _line(value: Any) -> str:
@@ -160,3 +179,14 @@ def dataset(
     image_of = np.arange(len(features) * per_image) // per_image
     texts = captions(rng, len(image_of), words)
     return PairDataset("bench", features, [""] * len(image_of), texts, image_of, image_of)
+
+
+def write_features(path: Path, images: int, regions: int, features: int) -> None:
+    """Write a file of random features; blocks repeat the first in another order, to be quick."""
+    rng = np.random.default_rng(0)
+    block = rng.standard_normal((min(500, images), regions, features), np.float32)
+    array = np.lib.format.open_memmap(path, "w+", np.float32, (images, regions, features))
+    for start in range(0, images, len(block)):
+        count = min(len(block), images - start)
+        array[start : start + count] = np.roll(block, start % 97, axis=2)[:count]
+    array.flush()

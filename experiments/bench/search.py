@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from experiments.bench import measure
-from experiments.bench.importing import anonymous_kib
+from experiments.bench.measure import anonymous_kib
 from l2rm_jax import config as defaults
 from l2rm_jax.models import make_model
 from l2rm_jax.retriever import EncodedCaptions, EncodedImages, Retriever

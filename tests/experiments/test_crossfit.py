@@ -8,9 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.figure import read_rows
-from experiments.judging import crossfit, plot_crossfit
-from l2rm_jax.errors import DataError
+from experiments.judging import crossfit
 from l2rm_jax.judging.detectors import linear
 
 
@@ -96,26 +94,6 @@ def test_a_model_that_has_seen_the_pairs_finds_fewer_mismatched(directory, monke
         for judge in (crossfit.judge_in_sample, crossfit.judge_out_of_fold)
     )
     assert seen.estimate < unseen.estimate and unseen.low < 0.5 < unseen.high + 0.05
-
-
-def test_figure_of_the_measured_rows():
-    files = {"out of fold": "crossfit.csv", "in sample": "crossfit_in_sample.csv"}
-    setting = {"images": "2000", "protocol": "image"}
-    rows = {
-        name: plot_crossfit.select(
-            read_rows([plot_crossfit.RESULTS / file], plot_crossfit.COLUMNS), setting
-        )
-        for name, file in files.items()
-    }
-    precision, rate = plot_crossfit.plot(rows).axes
-    for axes, column in ((precision, "precision"), (rate, "rate")):
-        line = axes.get_lines()[0]
-        points = zip(line.get_xdata(), line.get_ydata(), strict=True)
-        for asked, mean in points:
-            values = [float(r[column]) for r in rows["out of fold"] if float(r["asked"]) == asked]
-            assert mean == pytest.approx(np.mean(values))
-    with pytest.raises(DataError, match="no row with mismatched pairs"):
-        plot_crossfit.select(rows["in sample"], {**setting, "images": "7"})
 
 
 def test_calibration_error_equals_a_loop():
