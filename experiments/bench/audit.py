@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.bench.measure import peak_anonymous_kib
-from experiments.csv_rows import write_rows
+from experiments.script import new_parser, write_rows
 from l2rm_jax.audit import audit_pairs, inputs_of_arrays, write_audit
 from l2rm_jax.executors import LOCAL, Place
 from l2rm_jax.judging import JUDGEMENT_FILE
@@ -34,9 +34,7 @@ _BLOCK = 65536
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--pairs", default="100000", help="numbers of pairs, between commas")
     parser.add_argument("--dimensions", type=int, default=512)
     parser.add_argument("--executor", default="local", help="local, ray or both, between commas")

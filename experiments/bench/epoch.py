@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments.bench.measure import dataset, measure, report, spread, write_features
 from experiments.bench.step import Prepared, flags, prepare
-from experiments.papers.sweep import start
+from experiments.script import start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.streams import TrainStream

@@ -18,7 +18,6 @@ nothing to an error of 1e-4, with and without rounding in turns. `share` is the 
 differences within a turn, over the median time without rounding.
 """
 
-import argparse
 import time
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_matrix, vstack
 
 from experiments.bench.partial_peers import Dual, apdagd, aspot, round_pot
-from experiments.csv_rows import write_rows
+from experiments.script import new_parser, write_rows
 from l2rm_jax.ot import partial_sinkhorn
 
 SHARE, GAP, LIMIT, FEW, CHECKS = 0.5, 1e-3, 5.0, 2, 10
@@ -41,9 +40,7 @@ WAYS = False, True  # without and with rounding
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--sizes", default="128,512,2048")
     parser.add_argument("--batches", default="1,64")
     parser.add_argument("--csv", type=Path, help="also write the numbers to this file")

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.script import new_parser
 from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch, smallest_bucket
 from l2rm_jax.data.features import RegionFeatures
@@ -109,9 +110,7 @@ def _line(value: Any) -> str:
 
 def data_parser(description: str) -> argparse.ArgumentParser:
     """Return a parser with the flags of all benchmarks; default sizes are the paper's."""
-    flags = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawTextHelpFormatter
-    )
+    flags = new_parser(description)
     flags.add_argument("--regions", type=int, default=36, help="regions per image")
     flags.add_argument("--features", type=int, default=2048, help="features per region")
     flags.add_argument(

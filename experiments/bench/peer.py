@@ -22,7 +22,7 @@ import torch
 from experiments.bench import caption_loop, score, step
 from experiments.bench.measure import VOCABULARY, config_of, measure, report, spread
 from experiments.bench.step import bench_operations, mean_words, work_of
-from experiments.papers.sweep import start
+from experiments.script import start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.devices.hosts import usable_cores
 from l2rm_jax.devices.parallel import matmul_precision

@@ -21,6 +21,7 @@ import numpy as np
 
 from experiments.bench import measure
 from experiments.bench.measure import anonymous_kib
+from experiments.script import new_parser
 from l2rm_jax import config as defaults
 from l2rm_jax.models import make_model
 from l2rm_jax.retriever import EncodedCaptions, EncodedImages, Retriever
@@ -31,9 +32,7 @@ BLOCK = 32768  # gallery vectors that NumPy multiplies at once
 
 
 def main() -> None:
-    flags = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    flags = new_parser(__doc__)
     flags.add_argument("--dir", type=Path, required=True, help="directory of the file")
     flags.add_argument("--gallery", type=int, default=1_000_000, help="vectors in the gallery")
     flags.add_argument("--width", type=int, default=1024, help="numbers of a vector")

@@ -20,6 +20,7 @@ import numpy as np
 
 from experiments.bench.measure import processor
 from experiments.bench.solvers import LOOPS, SOLVERS
+from experiments.script import new_parser
 
 MASS = 0.1  # L2RM's rho
 # Slow solvers and the largest size they are timed at. Of a batch, only the first `FEW` problems are
@@ -56,9 +57,7 @@ def parse() -> argparse.Namespace:
     def comma_separated(kind):
         return lambda text: [kind(part) for part in text.split(",")]
 
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     parser.add_argument("--kinds", type=comma_separated(str), default=["random", "learned"])
     parser.add_argument("--sizes", type=comma_separated(int), default=[32, 128, 512])

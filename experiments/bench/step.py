@@ -28,7 +28,7 @@ from experiments.bench.measure import (
     report,
     spread,
 )
-from experiments.papers.sweep import start
+from experiments.script import start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.data.mismatch import SEMI_PAIRED
 from l2rm_jax.devices.parallel import AXIS, Replicas, matmul_precision

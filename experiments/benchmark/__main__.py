@@ -26,10 +26,8 @@ from pathlib import Path
 from experiments.benchmark import page, records, tables
 from experiments.benchmark.pool import run_cells
 from experiments.benchmark.suite import Cell, Suite, cells, find_suite, suite_names
-from experiments.csv_rows import write_rows
-from experiments.judging.crossfit import values_of
 from experiments.papers.runs import epoch_records
-from experiments.papers.sweep import add_settings, start
+from experiments.script import add_settings, new_parser, start, values_of, write_rows
 from l2rm_jax import console
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import ConfigError
@@ -38,9 +36,7 @@ FILTERS = ("row", "head", "protocol", "rate", "seed")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--suite", required=True, help=", ".join(suite_names()))
     parser.add_argument("--path", type=Path, help="directory of the data")
     parser.add_argument("--pretrained", type=Path, help="directory of a pretrained encoder")

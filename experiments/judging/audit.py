@@ -17,8 +17,6 @@ training captions; words are then the second space of captions.
 --captions: of an image, 5 or 1.
 """
 
-import argparse
-import csv
 import time
 from importlib.util import find_spec
 from itertools import product
@@ -28,11 +26,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from experiments.csv_rows import write_rows
 from experiments.judging.audit_peers import cleanlab_score, lemon_score
-from experiments.judging.crossfit import calibration_error, load_train, make_config, values_of
+from experiments.judging.crossfit import calibration_error, load_train, make_config
 from experiments.judging.mismatches import mismatched
-from experiments.papers.sweep import start
+from experiments.script import new_parser, read_rows, start, values_of, write_rows
 from l2rm_jax.data.vectors import caption_vectors, image_vectors
 from l2rm_jax.evaluation.auroc import auroc
 from l2rm_jax.judging import Judgement, Pairs, judge_pairs, make_detector
@@ -72,9 +69,7 @@ class Cell(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--path", required=True, type=Path, help="directory of the data")
     parser.add_argument("--text", type=values_of(str), default=["tfidf"])
     parser.add_argument("--captions", type=values_of(int), default=[5])
@@ -102,14 +97,6 @@ def main() -> None:
         rows += measure(cell, vectors, flags.top, flags.peers, flags.detector)
         write_rows(flags.csv, rows)
         print(*rows[-1].values(), flush=True)
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows that are there, as texts."""
-    if not path.is_file():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def summary(rows: list[dict[str, str]]) -> list[dict[str, Any]]:

@@ -9,17 +9,15 @@ command goes on where it stopped. --summary has a row for each protocol: the sha
 interval of the rate, and whose bounds, hold the truth, and means. Without --path it audits nothing.
 """
 
-import argparse
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from experiments.csv_rows import write_rows
-from experiments.judging.audit import Vectors, load_vectors, read_rows
+from experiments.judging.audit import Vectors, load_vectors
 from experiments.judging.mismatches import mismatched
-from experiments.papers.sweep import start
+from experiments.script import new_parser, read_rows, start, write_rows
 from l2rm_jax.judging import Judgement, Pairs, judge_pairs
 
 PROTOCOLS = "image", "caption", "noun", "hard"
@@ -41,9 +39,7 @@ class Cell(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--path", type=Path, help="directory of Flickr8k")
     parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")
     parser.add_argument("--summary", type=Path, help="also a row for each protocol")

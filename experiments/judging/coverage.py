@@ -8,15 +8,13 @@ each, at several rates. Each set is judged by linear models. --csv keeps the set
 the command goes on where it stopped. The last lines say how many intervals hold the truth.
 """
 
-import argparse
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from experiments.csv_rows import write_rows
-from experiments.judging.audit import read_rows
 from experiments.judging.crossfit import load_train, make_config
+from experiments.script import new_parser, read_rows, write_rows
 from l2rm_jax.judging import Pairs, judge_pairs
 from l2rm_jax.run.judged_pairs import judged_pairs
 
@@ -34,9 +32,7 @@ SWAPPED = *product(("image", "caption"), (0.2, 0.4), (0, 1)), ("image", 0.0, 0)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--sets", type=int, default=SETS)
     parser.add_argument("--path", type=Path, help="directory of Flickr8k")
     parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")

@@ -14,10 +14,9 @@ With --detector=METHOD-HEAD, trained models judge in place of the linear detecto
 judgement does for training is measured by `experiments.benchmark`.
 """
 
-import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -26,8 +25,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from ml_collections import ConfigDict
 
-from experiments.csv_rows import write_rows
-from experiments.papers.sweep import run_name, start
+from experiments.papers.sweep import run_name
+from experiments.script import new_parser, start, values_of, write_rows
 from l2rm_jax.data import PairDataset, load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.evaluation.auroc import auroc
@@ -45,9 +44,7 @@ DEV_IMAGES = 200  # as in the tables of Flickr8k
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--path", required=True, type=Path, help="directory of the data")
     parser.add_argument("--images", type=int, default=2000, help="training images, 0 = all")
     parser.add_argument("--protocol", type=values_of(str), default=["image"])
@@ -185,11 +182,6 @@ def calibration_error(
     bins = np.minimum((posterior * ECE_BINS).astype(int), ECE_BINS - 1)
     gaps = np.bincount(bins, posterior - mismatched, ECE_BINS)
     return float(np.abs(gaps).sum() / len(posterior))
-
-
-def values_of(kind: Callable) -> Callable[[str], Sequence]:
-    """Return a function that reads values between commas."""
-    return lambda text: [kind(value) for value in text.split(",")]
 
 
 if __name__ == "__main__":

@@ -29,10 +29,10 @@ from jax.experimental import topologies
 from ml_collections import ConfigDict
 
 from experiments.bench.step import step_inputs
-from experiments.judging.crossfit import values_of
 from experiments.machines.hlo import estimated_cycles
 from experiments.machines.known import MACHINES, Machine
-from experiments.papers.sweep import add_settings, load_config, start, with_changes
+from experiments.papers.sweep import load_config, with_changes
+from experiments.script import add_settings, new_parser, start, values_of
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.base import skip_non_finite
@@ -100,9 +100,7 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--config", default=str(CONFIG), help="FILE.py or FILE.py:VARIANT")
     parser.add_argument("--machine", choices=MACHINES, help="default: all, each with its own size")
     parser.add_argument("--devices", type=values_of(int), help="numbers of devices")

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.script import new_parser
+
 ROW = (64, 32768)  # regions x features of an image: large, so that few images make a huge file
 ROW_BYTES = 4 * ROW[0] * ROW[1]  # 8 MiB
 SETTINGS = (
@@ -46,9 +48,7 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     parser.add_argument("--small", type=float, default=1.0, help="GB of the small file")
     parser.add_argument(

@@ -11,17 +11,15 @@ are sorted by the best validation rSum. A run that is not finished shows how far
 validation so far. If a directory cannot be read, the last lines name it and the exit status is 1.
 """
 
-import argparse
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.csv_rows import write_rows
 from experiments.papers.groups import Group, group_runs, notes
 from experiments.papers.runs import RECALLS, Run, find_runs, read_run
-from experiments.papers.sweep import start
+from experiments.script import new_parser, start, write_rows
 from l2rm_jax.errors import ConfigError, L2RMError
 
 WIDTH = 100  # characters of a line
@@ -29,9 +27,7 @@ VALUE_WIDTH = 20  # characters of a config value, unless it takes more to tell t
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="DIR", help="runs, or above them")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows as CSV")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw the curves: .png or .svg")

@@ -16,8 +16,8 @@ WITHOUT_EFFECT = (
 )  # fmt: skip
 # Runs that differ in one of these were tested, or validated, on other pairs or by another protocol.
 TESTED_ON = (
-    "data.name", "data.path", "data.layout", "data.features", "data.max_frames", "data.test_split",
-    "data.scenes_seed", "data.scenes_test", "mismatch.protocol", "evaluation.protocol",
+    "data.name", "data.path", "data.test_split", "data.scenes_seed", "data.scenes_test",
+    "mismatch.protocol", "evaluation.protocol",
 )  # fmt: skip
 VALIDATED_ON = ("data.dev_images", "data.scenes_dev")
 RECORDED = ("test images", "device")  # facts that the results hold; columns where runs differ

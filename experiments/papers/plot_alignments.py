@@ -7,7 +7,6 @@ is normalised as in the rematching loss and sorted; the figure shows the mean of
 image counts as transported if more than half of its mass moves.
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +14,11 @@ from matplotlib.figure import Figure
 
 from experiments.figure import PALETTE, save, title
 from experiments.papers.rematching import Rematched, rematch
-from experiments.papers.sweep import start
+from experiments.script import new_parser, start
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("workdir", type=Path, help="a finished run")
     parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     arguments = parser.parse_args()

@@ -8,7 +8,6 @@ Trains or continues the run in --workdir. After every epoch, the learned cost of
 The figure shows the first epoch, the end of the warm-up, the middle of the rest and the last epoch.
 """
 
-import argparse
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,8 @@ from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from experiments.figure import MATCHED, MISMATCHED, save, title
-from experiments.papers.sweep import add_settings, load_config, start
+from experiments.papers.sweep import load_config
+from experiments.script import add_settings, new_parser, start
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.methods import base
 from l2rm_jax.methods.cost import cost
@@ -31,9 +31,7 @@ BINS = 60
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--config", required=True, help="FILE.py or FILE.py:VARIANT")
     parser.add_argument("--workdir", required=True, type=Path, help="directory of the run")
     parser.add_argument("--out", required=True, type=Path, help="directory of the figure")

@@ -7,7 +7,6 @@ Of the pairs that the run's best model calls mismatched and transport moves, one
 was written for the picture. The README shows it. Only `scenes` has pictures to show.
 """
 
-import argparse
 import textwrap
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from matplotlib.figure import Figure
 from experiments.figure import MATCHED, MISMATCHED, save
 from experiments.papers.plot_rematched import transported_pairs
 from experiments.papers.rematching import Rematched, rematch
-from experiments.papers.sweep import start
+from experiments.script import new_parser, start
 from l2rm_jax.data import scenes
 from l2rm_jax.errors import ConfigError
 
@@ -24,9 +23,7 @@ LINE_WIDTH = 44  # characters
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("workdir", type=Path, help="a finished run on scenes")
     parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     parser.add_argument("--number", type=int, default=0, help="which pair, from 0")

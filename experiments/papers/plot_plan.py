@@ -10,7 +10,6 @@ object they show, and over the dustbin. The last column is the share of each reg
 caption's dustbin. Only `scenes` has pictures to show.
 """
 
-import argparse
 from pathlib import Path
 
 import flax.linen as nn
@@ -20,7 +19,7 @@ from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from experiments.figure import save, title
-from experiments.papers.sweep import start
+from experiments.script import new_parser, start
 from l2rm_jax.data import scenes
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.devices.parallel import Replicas
@@ -32,9 +31,7 @@ from l2rm_jax.run.opening import open_run
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("workdir", type=Path, help="a finished run on scenes, head omit")
     parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     parser.add_argument("--picture", type=int, default=0, help="row of the test split")

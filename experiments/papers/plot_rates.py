@@ -6,19 +6,16 @@ Reads one or more `results.csv` of `experiments.papers.sweep`. Each combination 
 and protocol gets a panel; error bars are standard deviations over seeds.
 """
 
-import argparse
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from experiments.figure import Row, curve, group_rows, method_style, read_rows, save, setting
-from experiments.papers.sweep import start
+from experiments.script import new_parser, start
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("results", nargs="+", type=Path, help="results.csv of a sweep")
     parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     arguments = parser.parse_args()

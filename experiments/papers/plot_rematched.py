@@ -9,7 +9,6 @@ the examples both pictures are the same; the title says how often that happens a
 pairs. Only `scenes` has pictures to show.
 """
 
-import argparse
 import textwrap
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from matplotlib.figure import Figure
 
 from experiments.figure import MATCHED, MISMATCHED, save, title
 from experiments.papers.rematching import Rematched, rematch
-from experiments.papers.sweep import start
+from experiments.script import new_parser, start
 from l2rm_jax.data import scenes
 from l2rm_jax.errors import ConfigError
 
@@ -38,9 +37,7 @@ class Example(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("workdir", type=Path, help="a finished run on scenes")
     parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     arguments = parser.parse_args()

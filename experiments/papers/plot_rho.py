@@ -5,13 +5,12 @@ python -m experiments.papers.sweep --config=scenes:long --out=runs/rho --set mis
 python -m experiments.papers.plot_rho runs/rho/results.csv --out=figures
 """
 
-import argparse
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from experiments.figure import MARKERS, PALETTE, Row, curve, group_rows, read_rows, save, setting
-from experiments.papers.sweep import start
+from experiments.script import new_parser, start
 from l2rm_jax.errors import DataError
 from l2rm_jax.evaluation.recall import RECALL_AT
 
@@ -19,9 +18,7 @@ DIRECTIONS = {"i2t": "image to text", "t2i": "text to image"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("results", type=Path, help="results.csv of a sweep over l2rm.rho")
     parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     arguments = parser.parse_args()

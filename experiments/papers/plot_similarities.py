@@ -15,7 +15,6 @@ first, a middle and the last epoch, and has the three rows of the paper's:
 The paper compares losses: run the command for each, with another --workdir and --out.
 """
 
-import argparse
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -27,7 +26,8 @@ from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from experiments.figure import MATCHED, MISMATCHED, save, title
-from experiments.papers.sweep import add_settings, load_config, start
+from experiments.papers.sweep import load_config
+from experiments.script import add_settings, new_parser, start
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.devices import parallel
 from l2rm_jax.errors import ConfigError, DataError
@@ -43,9 +43,7 @@ ROWS = {"training pairs": KINDS[:2], "training negatives": KINDS[2:], "validatio
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--config", required=True, help="NAME, FILE.py or FILE.py:VARIANT")
     parser.add_argument("--workdir", required=True, type=Path, help="directory of the run")
     parser.add_argument("--out", required=True, type=Path, help="directory of the figure")

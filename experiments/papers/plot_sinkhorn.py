@@ -7,7 +7,6 @@ which moves more mass than asked for: see l2rm_jax/ot/README.md.
 python -m experiments.papers.plot_sinkhorn --out=figures
 """
 
-import argparse
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from matplotlib.figure import Figure
 
 from experiments.bench.solver import draw
 from experiments.figure import PALETTE, save
-from experiments.papers.sweep import start
+from experiments.script import new_parser, start
 from l2rm_jax.ot import partial_sinkhorn
 from l2rm_jax.ot.extended import extend
 
@@ -29,9 +28,7 @@ EPSILONS = (0.07, 0.01)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     save(plot(), parser.parse_args().out, "sinkhorn")
 
