@@ -17,17 +17,16 @@ from experiments.benchmark.overview import LINES, RECIPE, best_published
 from experiments.benchmark.records import Record, read_records
 from experiments.benchmark.statistics import mean_of
 from experiments.benchmark.tables import by_cell
-from experiments.figure import MARKERS, PALETTE, save
-from experiments.script import new_parser, start
+from experiments.figure import MARKERS, PALETTE, figure_parser, save
+from experiments.script import start
 
 PROTOCOL = "image"
 CEILING, NOTHING_WRONG = "recipe truth", "recipe unjudged"
 
 
 def main() -> None:
-    parser = new_parser(__doc__)
+    parser = figure_parser(__doc__)
     parser.add_argument("rows", type=Path, help="rows of a benchmark")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     arguments = parser.parse_args()
     save(plot(read_records(arguments.rows)), arguments.out, "methods", "svg")
 

@@ -10,16 +10,22 @@ pairs. Only `scenes` has pictures to show.
 """
 
 import textwrap
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.figure import MATCHED, MISMATCHED, save, title
+from experiments.figure import (
+    MATCHED,
+    MISMATCHED,
+    figure_parser,
+    save,
+    show_scene,
+    title,
+    train_pictures,
+)
 from experiments.papers.rematching import Rematched, rematch
-from experiments.script import new_parser, start
-from l2rm_jax.data import scenes
+from experiments.script import start
 from l2rm_jax.errors import ConfigError
 
 EXAMPLES = 6
@@ -37,10 +43,7 @@ class Example(NamedTuple):
 
 
 def main() -> None:
-    parser = new_parser(__doc__)
-    parser.add_argument("workdir", type=Path, help="a finished run on scenes")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
-    arguments = parser.parse_args()
+    arguments = figure_parser(__doc__, "a finished run on scenes").parse_args()
     save(plot(rematch(arguments.workdir)), arguments.out, "rematched")
 
 
@@ -65,9 +68,7 @@ def plot(rematched: Rematched) -> Figure:
     Raises:
       ConfigError: nothing is transported, or the data are not `scenes`.
     """
-    data = rematched.config.data
-    if data.name != "scenes":
-        raise ConfigError(f"data.name is {data.name!r}: only scenes has pictures to show")
+    world = train_pictures(rematched.config)
     pairs = transported_pairs(rematched)
     if not pairs:
         raise ConfigError("no pair had more than half of its mass transported: nothing to show")
@@ -75,7 +76,6 @@ def plot(rematched: Rematched) -> Figure:
     right = [pair for pair in pairs if own[pair.rematched] == pair.image]
     wrong = [pair for pair in pairs if own[pair.rematched] != pair.image]
     shown = _draw(right, wrong, np.random.default_rng(rematched.config.seed))
-    world = scenes.generate(data.scenes_train, data.scenes_seed, "train").scenes
     figure = Figure(figsize=(2.2 * len(shown), 6.6), dpi=100)
     figure.suptitle(
         f"{title(rematched.config)}\n{len(pairs)} transported pairs, {len(right)} of them to a "
@@ -90,8 +90,7 @@ def plot(rematched: Rematched) -> Figure:
             (upper, world[example.image], "stored", example.stored),
             (lower, described, f"rematched, {example.share:.2f}", example.rematched),
         ]:
-            axes.imshow(scenes.draw(scene))
-            axes.set(xticks=[], yticks=[])
+            show_scene(axes, scene)
             mark, colour = MARKS[bool(own[caption] == example.image)]
             text = textwrap.fill(rematched.train.captions[caption], LINE_WIDTH)
             axes.set_xlabel(f"{mark} {name}:\n{text}", color=colour, fontsize=8)
