@@ -4,6 +4,8 @@ import argparse
 import ast
 import csv
 import io
+import platform
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -96,3 +98,10 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         return []
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def processor() -> str:
+    """Return the name of the processor, for which Python says just `x86_64` on Linux."""
+    file = Path("/proc/cpuinfo")
+    name = re.search(r"^model name\s*: (.*)$", file.read_text(), re.M) if file.exists() else None
+    return name[1] if name else platform.processor() or platform.machine()

@@ -212,30 +212,18 @@ def torch_step(rows: Rows, sizes: SimpleNamespace, device: str, precision: str) 
     """Time PyTorch's step in one precision, and in bfloat16 its scoring too."""
     import torch
 
-    from experiments.bench import caption_loop, step
-    from experiments.bench.measure import VOCABULARY
+    from experiments.bench import caption_loop, peer, step
 
     torch.manual_seed(0)
     is_tf32, on_gpu = precision == "TF32", device == "cuda"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = is_tf32
-    network = caption_loop.Network(
-        sizes.head,
-        vocabulary=VOCABULARY,
-        regions=sizes.regions,
-        features=sizes.features,
-        word_dim=300,
-        embed_dim=sizes.embed_dim,
-        sim_dim=sizes.sim_dim,
-    )
-    trainer = caption_loop.Trainer(network.to(device), sizes.batch)
+    network = peer.network(sizes).to(device)
+    trainer = caption_loop.Trainer(network, sizes.batch)
     batches = step.random_batches(sizes, {"matched": 1, "mismatched": 1})
 
-    def tensors(batch):
-        images, tokens, lengths = map(
-            torch.from_numpy,
-            (batch.images, batch.tokens.astype(np.int64), batch.lengths.astype(np.int64)),
-        )
-        return caption_loop.Pairs(images.to(device), tokens.to(device), lengths)
+    def tensors(batch):  # lengths of packed sequences stay on the CPU
+        pairs = peer.as_tensors(batch)
+        return pairs._replace(images=pairs.images.to(device), tokens=pairs.tokens.to(device))
 
     def once():
         inputs = {key: tensors(batch) for key, batch in batches.items()}

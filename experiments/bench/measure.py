@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import platform
-import re
 import resource
 import subprocess
 import sys
@@ -16,7 +14,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.script import new_parser
+from experiments.script import new_parser, processor
 from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch, smallest_bucket
 from l2rm_jax.data.features import RegionFeatures
@@ -67,13 +65,6 @@ def report(results: Mapping[str, Any], sizes: argparse.Namespace) -> None:
         replace_file(Path(sizes.json), json.dumps(record, indent=2, default=str).encode())
 
 
-def processor() -> str:
-    """Return the name of the processor, for which Python says just `x86_64` on Linux."""
-    file = Path("/proc/cpuinfo")
-    name = re.search(r"^model name\s*: (.*)$", file.read_text(), re.M) if file.exists() else None
-    return name[1] if name else platform.processor() or platform.machine()
-
-
 def peak_memory() -> dict[str, float]:
     """Return the peak memory in GiB of this process and, if it reports one, of its first device."""
     unit = 1 if sys.platform == "darwin" else 2**10
@@ -88,18 +79,18 @@ def peak_anonymous_kib(process: subprocess.Popen) -> int:
     """Wait until a process ends; return the most anonymous memory that it had, in KiB."""
     peak = 0
     while process.poll() is None:
-        peak = max(peak, anonymous_kib(process.pid))
+        peak = max(peak, memory_kib(process.pid))
         time.sleep(0.02)
     return peak
 
 
-def anonymous_kib(process: int) -> int:
-    """Anonymous memory of a process in KiB; 0 once it has ended."""
+def memory_kib(process: int, kind: str = "RssAnon") -> int:
+    """Return the memory of a process of some kind, anonymous by default; 0 once it has ended."""
     try:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:
         return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("RssAnon")), 0)
+    return next((int(line.split()[1]) for line in lines if line.startswith(kind)), 0)
 
 
 def _line(value: Any) -> str:
@@ -108,7 +99,7 @@ def _line(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def data_parser(description: str) -> argparse.ArgumentParser:
+def parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the flags of all benchmarks; default sizes are the paper's."""
     flags = new_parser(description)
     flags.add_argument("--regions", type=int, default=36, help="regions per image")
@@ -118,12 +109,6 @@ def data_parser(description: str) -> argparse.ArgumentParser:
     )
     flags.add_argument("--repeats", type=int, default=5)
     flags.add_argument("--json", help="also write everything to this file")
-    return flags
-
-
-def parser(description: str) -> argparse.ArgumentParser:
-    """Return a parser with the flags of a benchmark that has a model."""
-    flags = data_parser(description)
     flags.add_argument("--head", default="sgr", help="a head of the models")
     flags.add_argument("--embed_dim", type=int, default=1024)
     flags.add_argument("--sim_dim", type=int, default=256)

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from experiments.bench import measure
-from experiments.bench.measure import anonymous_kib
+from experiments.bench.measure import memory_kib
 from experiments.script import new_parser
 from l2rm_jax import config as defaults
 from l2rm_jax.models import make_model
@@ -110,7 +110,7 @@ def _held_while(work: Callable[[], None]) -> int:
     def watch() -> None:
         nonlocal peak
         while not done.wait(0.02):
-            peak = max(peak, anonymous_kib(os.getpid()))
+            peak = max(peak, memory_kib(os.getpid()))
 
     thread = threading.Thread(target=watch)
     thread.start()

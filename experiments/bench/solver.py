@@ -18,9 +18,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from experiments.bench.measure import processor
 from experiments.bench.solvers import LOOPS, SOLVERS
-from experiments.script import new_parser, values_of
+from experiments.script import new_parser, processor, values_of
 
 MASS = 0.1  # L2RM's rho
 # Slow solvers and the largest size they are timed at. Of a batch, only the first `FEW` problems are

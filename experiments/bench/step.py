@@ -3,8 +3,8 @@
 By default times a whole step of L2RM after the warm-up: the update of the learned cost, the forward
 and backward passes of matched and mismatched pairs, transport, Adam, and the transfer of the batch
 to the devices. `matrix_gflops` is the number of operations of all matrix products, recomputed ones
-included, divided by the time of the step. `--trace=DIR` writes a
-profile of the timed steps for TensorBoard or Perfetto.
+included, divided by the time of the step. `--trace=DIR` writes a profile of the timed steps for
+TensorBoard or Perfetto.
 """
 
 import argparse
@@ -74,17 +74,12 @@ class Prepared(NamedTuple):
         return {name: self.replicas.shard(batch) for name, batch in batches.items()}
 
 
-def prepare(sizes: argparse.Namespace, streams: Mapping[str, int] | None = None) -> Prepared:
-    """Return the training step, not compiled, with random pairs of each stream.
-
-    Args:
-      sizes: the flags of the benchmark.
-      streams: how many batches the step takes of each stream; None for a step after the warm-up.
-    """
+def prepare(sizes: argparse.Namespace) -> Prepared:
+    """Return the training step after the warm-up, not compiled, with random pairs."""
     config, replicas = step_config(sizes), Replicas()
     replicas.check_batch(sizes.batch)
     method = make_method(make_model(config, VOCABULARY, AXIS), config)
-    batches = random_batches(sizes, streams or method.streams)
+    batches = random_batches(sizes, method.streams)
     sample = pairs(np.random.default_rng(0), sizes.batch, sizes)
     state = replicas.replicate(initial_state(method, jax.random.key(0), sample, sizes.batch))
     return Prepared(
@@ -137,22 +132,6 @@ def step_batches(
     }
 
 
-class Work(NamedTuple):
-    """Work of one device in one step.
-
-    Attributes:
-      operations: floating-point operations of the matrix products.
-      received: bytes received from other devices.
-    """
-
-    operations: float
-    received: float
-
-    def times(self, count: int) -> "Work":
-        """The work of `count` repetitions."""
-        return Work(self.operations * count, self.received * count)
-
-
 def step_config(sizes: argparse.Namespace) -> ConfigDict:
     """Return the config of a benchmark that trains, without a warm-up."""
     config = config_of(sizes)
@@ -163,31 +142,15 @@ def step_config(sizes: argparse.Namespace) -> ConfigDict:
 
 
 def bench_operations(sizes: argparse.Namespace) -> float:
-    """Return the operations of a benchmark's step on one device."""
+    """Return the operations of the matrix products of a benchmark's step on one device."""
     shapes = mean_words(sizes), sizes.regions, sizes.features
-    return step_work(step_config(sizes), 1, *shapes).operations
+    method, state, batch = step_inputs(step_config(sizes), 1, *shapes)
+    return operations_of(jax.make_jaxpr(method.step, axis_env=[(AXIS, 1)])(state, batch).jaxpr)
 
 
 def mean_words(sizes: argparse.Namespace) -> int:
     """Return the mean number of words of a benchmark's captions."""
     return int(np.mean(sizes.words))
-
-
-def step_work(
-    config: ConfigDict, devices: int, words: int, regions: int = 36, features: int = 2048
-) -> Work:
-    """Return the work of one device in a step after the warm-up.
-
-    Args:
-      config: the run's config; the devices share its batch.
-      devices: number of devices.
-      words: words of every caption.
-      regions: regions of every image.
-      features: numbers per region.
-    """
-    method, state, batch = step_inputs(config, devices, words, regions, features)
-    program = jax.make_jaxpr(method.step, axis_env=[(AXIS, devices)])(state, batch)
-    return work_of(program.jaxpr, devices)
 
 
 def step_inputs(
@@ -208,42 +171,27 @@ def step_inputs(
     return method, state, step_batches(method.streams, lambda: pairs)
 
 
-def work_of(program: jax.extend.core.Jaxpr, devices: int) -> Work:
-    """Return the work of a traced function.
+def operations_of(program: jax.extend.core.Jaxpr) -> float:
+    """Return the floating-point operations of the matrix products of a traced function.
 
     A loop of known length counts that many times; of the branches of a conditional the largest
     counts. A loop whose length depends on the data counts once. Those loops are the transport and
     the gradients of hardest negatives, which are small beside the rest.
     """
-    total = Work(0.0, 0.0)
-    for equation in program.eqns:
-        own = _equation_work(equation, devices)
-        total = Work(total.operations + own.operations, total.received + own.received)
-    return total
+    return sum(map(_operations, program.eqns), 0.0)
 
 
-def _equation_work(equation, devices: int) -> Work:
-    name, others = equation.primitive.name, (devices - 1) / devices
+def _operations(equation) -> float:
+    name = equation.primitive.name
     if name == "dot_general":
         (contracted, _), _ = equation.params["dimension_numbers"]
         factor = equation.invars[0].aval
         length = np.prod([factor.shape[axis] for axis in contracted], dtype=float)
-        return Work(2.0 * equation.outvars[0].aval.size * length, 0.0)
-    if name == "all_gather":
-        return Work(0.0, _bytes(equation.outvars) * others)
-    if name in ("reduce_scatter", "psum_scatter"):
-        return Work(0.0, _bytes(equation.invars) * others)
-    if name.startswith("psum"):  # a ring scatters the sum, then gathers it
-        return Work(0.0, 2 * _bytes(equation.invars) * others)
-    inner = [work_of(program, devices) for program in _programs(equation.params)]
+        return 2.0 * equation.outvars[0].aval.size * length
+    inner = [operations_of(program) for program in _programs(equation.params)]
     if name == "cond":
-        return Work(*np.max(inner, axis=0))
-    repetitions = equation.params["length"] if name == "scan" else 1
-    return Work(*np.sum(inner, axis=0)).times(repetitions) if inner else Work(0.0, 0.0)
-
-
-def _bytes(variables) -> float:
-    return float(sum(x.aval.size * x.aval.dtype.itemsize for x in variables))
+        return max(inner)
+    return sum(inner) * (equation.params["length"] if name == "scan" else 1)
 
 
 def _programs(parameters: dict) -> Iterator[jax.extend.core.Jaxpr]:

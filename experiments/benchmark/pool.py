@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from experiments.benchmark.progress import Progress
 from experiments.benchmark.suite import Cell
+from experiments.script import processor
 from l2rm_jax import console
 from l2rm_jax.run.config_file import check_workdir, write_config
 from l2rm_jax.run.results import RESULTS_FILE, write_json
@@ -120,7 +121,7 @@ def _ended(each: _Running) -> list[Failure] | None:
     unit = 1 if platform.system() == "Darwin" else 1024
     write_json(
         each.workdir / COST_FILE,
-        {"peak_bytes": usage.ru_maxrss * unit, "commit": commit(), "machine": machine()},
+        {"peak_bytes": usage.ru_maxrss * unit, "commit": commit(), "machine": processor()},
     )
     return []
 
@@ -138,11 +139,3 @@ def commit() -> str:
     ask = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+"]
     found = subprocess.run(ask, capture_output=True, text=True, check=False)
     return found.stdout.strip()
-
-
-def machine() -> str:
-    """Name of the processor."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()

@@ -7,14 +7,13 @@ python -m experiments.judging.crossfit --path=DIR --rate=0,0.4,0.6,0.8 --protoco
 Captions of the first --images training images are swapped by the library's protocols, with --seed
 as mismatch.seed. The linear detector then judges every pair without the truth, which only scores
 the result. With --in_sample, one model that has seen all pairs judges them instead, for comparison.
---json writes the last judgement, --csv a row for each.
+--csv writes a row for each judgement.
 
 With --detector=METHOD-HEAD, trained models judge in place of the linear detector: one for each of
 --folds folds, of --epochs epochs. They are kept in --workdir, and continue if stopped. What a
 judgement does for training is measured by `experiments.benchmark`.
 """
 
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -55,7 +54,6 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=FOLDS, help="of --detector")
     parser.add_argument("--epochs", type=int, default=10, help="of --detector, after no warm-up")
     parser.add_argument("--workdir", type=Path, default=Path("runs/crossfit"), help="of --detector")
-    parser.add_argument("--json", type=Path, help="write the last result")
     parser.add_argument("--csv", type=Path, help="write all results")
     flags = parser.parse_args()
     if flags.detector and flags.in_sample:
@@ -80,8 +78,6 @@ def main() -> None:
         row = (described | result).items()
         rows.append({name: f"{x:.4g}" if isinstance(x, float) else x for name, x in row})
         print(*(f"{name} {x}" for name, x in rows[-1].items()))
-    if flags.json:
-        flags.json.write_text(json.dumps(result))
     if flags.csv:
         write_rows(flags.csv, rows)
 

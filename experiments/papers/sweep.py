@@ -12,7 +12,6 @@ last checkpoint. `results.csv` has a row for every finished run under --out, and
 config field in which the runs differ.
 """
 
-import argparse
 import gc
 import itertools
 import json
@@ -41,18 +40,13 @@ ALREADY_SHOWN = ("data.name", "method", "model.head", "mismatch.protocol", "mism
 
 
 def main() -> None:
-    arguments = parse_arguments(__doc__)
-    config = load_config(arguments.config)
-    run_grid(grid(config, arguments.vary, arguments.set), arguments.out)
-
-
-def parse_arguments(description: str) -> argparse.Namespace:
-    """Parse the command line of a sweep: `config`, `out`, `vary`, `set`."""
-    parser = new_parser(description)
+    parser = new_parser(__doc__)
     parser.add_argument("--config", required=True, help="FILE.py or FILE.py:VARIANT")
     parser.add_argument("--out", required=True, type=Path, help="directory of the sweep")
     add_settings(parser, "vary", "set")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    config = load_config(arguments.config)
+    run_grid(grid(config, arguments.vary, arguments.set), arguments.out)
 
 
 def grid(

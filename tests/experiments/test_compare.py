@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from experiments.papers import compare
 from experiments.papers.groups import group_runs
 from experiments.papers.plot_validation import STYLES, plot
-from experiments.papers.runs import RECALLS, find_runs, read_run
+from experiments.papers.runs import RECALLS, read_run
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.run.config_file import with_changes, write_config
@@ -68,14 +68,6 @@ def test_runs_that_differ_only_in_seeds_are_averaged(tmp_path, capsys):
          "35.0 ±3.3", "35.0 ±3.3", "60"],
     ]  # fmt: skip
     assert not last
-
-
-def test_linked_directories_are_read_once(tmp_path):
-    leave_run(tmp_path / "elsewhere" / "a", [90.0])
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "b").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "elsewhere" / "circle").symlink_to(tmp_path / "runs")
-    assert find_runs(tmp_path / "runs") == [tmp_path / "runs" / "b" / "a"]
 
 
 def test_unfinished_runs_show_how_far_they_are(tmp_path, capsys):
