@@ -78,7 +78,7 @@ def epoch_file(workdir: Path, name: str, epoch: int) -> Path:
 
 
 def write_epoch(workdir: Path, name: str, epoch: int, **arrays: np.ndarray) -> None:
-    """Write what a hook has measured after an epoch."""
+    """Write the measurements of a hook after an epoch."""
     file = epoch_file(workdir, name, epoch)
     file.parent.mkdir(exist_ok=True)
     np.savez(file, **arrays)
@@ -88,7 +88,7 @@ def read_epochs(workdir: Path, name: str, epochs: Iterable[int]) -> dict[int, An
     """Return the arrays that `write_epoch` wrote, by epoch.
 
     Raises:
-      DataError: those of an epoch were not written.
+      DataError: the file of an epoch is missing.
     """
     files = {epoch: epoch_file(workdir, name, epoch) for epoch in epochs}
     for file in files.values():

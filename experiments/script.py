@@ -82,7 +82,7 @@ def write_rows(
     Args:
       path: the file.
       rows: values by column; a column that a row lacks is empty, values of others are left out.
-      columns: names of the columns; those of the first row by default.
+      columns: names of the columns; the first row's by default.
     """
     text = io.StringIO(newline="")
     names = list(rows[0] if columns is None else columns)

@@ -71,7 +71,7 @@ def _measured_alone(directory: str, *flags: str) -> dict[str, float]:
 
 
 def measure(directory: Path, place: Place) -> dict[str, float | str]:
-    """Audit the pairs of a directory, one caption an image, and write what is found."""
+    """Audit the pairs of a directory, one caption an image, and write the findings."""
     images, captions = (np.load(directory / f"{name}.npy", mmap_mode="r") for name in SIDES)
     pairs, dimensions = images.shape
     stored = np.arange(pairs)

@@ -1,4 +1,4 @@
-"""How busy a device is while it trains from disk: python -m experiments.bench.epoch --images=29000
+"""Load of a device that trains from disk: python -m experiments.bench.epoch --images=29000
 
 Writes a feature file of the given size (Flickr30K's 29,000 images of 36 x 2048 take 8.6 GB), then
 trains on it as the training loop does, with five captions per image: features are gathered from the

@@ -1,7 +1,7 @@
-"""Time what an accelerator decides: `python -m experiments.bench.gpu PART --out=DIR`.
+"""Time the work of an accelerator: `python -m experiments.bench.gpu PART --out=DIR`.
 
 Measures the device's limits, a step and the scoring of a test set, the same step in PyTorch,
-transport, an epoch from disk and an audit. `right` compares losses with those of the CPU. Each part
+transport, an epoch from disk and an audit. `right` compares losses with the CPU's. Each part
 prints rows and appends them to `DIR/rounds.csv` as it goes. Run each in a process of its own, so
 that a crash or a time limit loses nothing else. `write` writes the file of features that `epoch`
 reads; `--tiny` takes sizes for a CPU:

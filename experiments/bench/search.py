@@ -4,8 +4,8 @@ python -m experiments.bench.search --dir=/tmp/gallery --json=FILE
 
 Writes a file of random unit vectors (4 GB for 1,000,000 of 1024) and searches it by
 `Retriever.search`, in turns with `queries @ block.T` of NumPy, block by block of the same mapped
-file. `held` is the largest anonymous memory while searching: what the process needs beside the
-pages of the file.
+file. `held` is the largest anonymous memory while searching: the memory of the process without
+the pages of the file.
 """
 
 import argparse

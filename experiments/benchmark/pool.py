@@ -25,8 +25,8 @@ COST_FILE = "cost.json"
 LOG_FILE = "train.log"
 POLL_SECONDS = 0.5
 LINE_SECONDS = 60.0  # between two lines of progress
-# What a process does before it becomes a run: on Linux, it keeps to a core, and asks for SIGTERM
-# (15) when its parent is gone (1 is PR_SET_PDEATHSIG).
+# The first steps of a process, before it becomes a run: on Linux, it keeps to a core, and asks for
+# SIGTERM (15) when its parent is gone (1 is PR_SET_PDEATHSIG).
 _LAUNCH = """
 import ctypes, os, sys
 if sys.platform == "linux":
@@ -50,7 +50,7 @@ class _Running(NamedTuple):
 
 
 def run_cells(cells: Sequence[Cell], out: Path, cores: Sequence[int]) -> list[Failure]:
-    """Train what is not finished; a run that fails does not stop the others.
+    """Train the unfinished runs; a run that fails does not stop the others.
 
     Args:
       cells: the runs, the most urgent first.
@@ -62,7 +62,7 @@ def run_cells(cells: Sequence[Cell], out: Path, cores: Sequence[int]) -> list[Fa
 
     Raises:
       ConfigError: a directory holds a run with another config; checked before anything is trained.
-      KeyboardInterrupt: Ctrl-C came; the runs have saved what they had.
+      KeyboardInterrupt: Ctrl-C came; the runs have saved their state.
     """
     for cell in cells:
         check_workdir(out / cell.name, cell.config)
@@ -110,7 +110,7 @@ def train_command(workdir: Path) -> list[str]:
 
 
 def _ended(each: _Running) -> list[Failure] | None:
-    """None while the run goes on; else its failure, if it failed."""
+    """Return None while the run is alive; else its failure, if it failed."""
     pid, status, usage = os.wait4(each.process.pid, os.WNOHANG)
     if not pid:
         return None

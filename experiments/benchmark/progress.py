@@ -1,4 +1,4 @@
-"""What the benchmark says while it trains: how much is done, what runs, how long it will take."""
+"""Describe the progress of a benchmark: finished runs, running ones, time left."""
 
 import json
 from collections import defaultdict

@@ -7,8 +7,8 @@ A cell is a kind of caption vectors, a protocol, a rate and a seed. Its rows are
 scores beside it: the plain cosine of the audit's model, its information, LEMoN with the authors'
 fixed settings, and cleanlab if it is installed (pip install 'l2rm_jax[peers]'). --detector=lemon
 adds an audit by the detector of tests/plugins/lemon.py. The truth scores the results. --csv keeps
-the cells that it has, so the command goes on where it stopped. --summary writes means over the
-seeds of what is in it.
+the cells that it has, so the command continues where it stopped. --summary writes their means
+over the seeds.
 
 --text: tfidf (words alone), or minilm, where DIR has train_minilm.npy, sentence vectors of the
 training captions; words are then the second space of captions.
@@ -59,7 +59,7 @@ class Vectors(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What one audit is of; the first columns of its rows."""
+    """Settings of one audit; the first columns of its rows."""
 
     text: str
     captions: int
@@ -186,7 +186,7 @@ def doubt(judgement: Judgement) -> Int[np.ndarray, " pairs"]:
 
 
 def ranked(score: Float[np.ndarray, " pairs"], wrong: Bool[np.ndarray, " pairs"]) -> dict[str, Any]:
-    """How well a score orders the pairs; empty where all are matched."""
+    """Return how well a score orders the pairs; empty where all are matched."""
     if not wrong.any():
         return dict.fromkeys(("auroc", "average_precision", "precision", "false_positives"))
     order = np.argsort(-score, kind="stable")
@@ -220,12 +220,12 @@ def judged(found: Judgement, wrong: Bool[np.ndarray, " pairs"]) -> dict[str, Any
 def proposed(
     found: Judgement, wrong: Bool[np.ndarray, " pairs"], own: np.ndarray
 ) -> dict[str, Any]:
-    """How often a caption's own image is the one for which it is proposed first.
+    """Return how often a caption is proposed first for its own image.
 
-    Of the mismatched captions that are doubted, and of the quarter with the highest probability.
+    Of the mismatched captions that are suspicious, and of the quarter with the highest probability.
     """
-    doubted = np.flatnonzero((found.posterior > 0.5) & wrong)
-    if not len(doubted) or not found.proposal.shape[1]:
+    suspicious = np.flatnonzero((found.posterior > 0.5) & wrong)
+    if not len(suspicious) or not found.proposal.shape[1]:
         return {"proposal_first": None, "proposal_quarter": None}
     best = np.full(len(wrong), -1)
     value = np.zeros(len(wrong))
@@ -236,8 +236,8 @@ def proposed(
         better = probability[order] > value[caption[order]]
         order = order[better]
         best[caption[order]], value[caption[order]] = found.image[order], probability[order]
-    right = best[doubted] == own[doubted]
-    surest = np.argsort(-value[doubted], kind="stable")[: len(doubted) // 4]
+    right = best[suspicious] == own[suspicious]
+    surest = np.argsort(-value[suspicious], kind="stable")[: len(suspicious) // 4]
     return {
         "proposal_first": _number(right.mean()),
         "proposal_quarter": _number(right[surest].mean()),

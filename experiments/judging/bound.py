@@ -1,11 +1,11 @@
-"""How often an audit's bounds hold the truth, where captions were swapped among similar images.
+"""Measure how often an audit's bounds hold the truth, with swaps among similar images too.
 
 python -m experiments.judging.bound --path=DIR --csv=near_bound.csv --summary=near_bound_summary.csv
 
 66 audits of Flickr8k, whose DIR has train_minilm.npy: other images for each seed, one or five
 captions each, mismatched by four protocols (`experiments.judging.mismatches`). The bounds are the
 low end of the rate's interval and `Judgement.at_most`. --csv keeps the audits that it has, so the
-command goes on where it stopped. --summary has a row for each protocol: the share of audits whose
+command continues where it stopped. --summary has a row for each protocol: the share of audits whose
 interval of the rate, and whose bounds, hold the truth, and means. Without --path it audits nothing.
 """
 
@@ -29,7 +29,7 @@ CLEAN = "none"
 
 
 class Cell(NamedTuple):
-    """What one audit is of; the first columns of its row."""
+    """Settings of one audit; the first columns of its row."""
 
     images: int
     captions: int

@@ -1,11 +1,11 @@
-"""How often the interval of the rate holds the truth, on pairs of a Gaussian space plus noise.
+"""Measure how often the rate's interval holds the truth, on pairs of a Gaussian space plus noise.
 
 python -m experiments.judging.coverage --path=DIR --csv=coverage.csv
 
 Sets differ in size, in the number of shared directions, in noise and in the share of mismatched
 pairs; one caption an image. --path adds the first 300 and 600 images of Flickr8k, five captions
 each, at several rates. Each set is judged by linear models. --csv keeps the sets that it has, so
-the command goes on where it stopped. The last lines say how many intervals hold the truth.
+the command continues where it stopped. The last lines say how many intervals hold the truth.
 """
 
 from itertools import product

@@ -9,9 +9,9 @@ as mismatch.seed. The linear detector then judges every pair without the truth, 
 the result. With --in_sample, one model that has seen all pairs judges them instead, for comparison.
 --csv writes a row for each judgement.
 
-With --detector=METHOD-HEAD, trained models judge in place of the linear detector: one for each of
---folds folds, of --epochs epochs. They are kept in --workdir, and continue if stopped. What a
-judgement does for training is measured by `experiments.benchmark`.
+With --detector=METHOD-HEAD, trained models judge instead of the linear detector: one for each of
+--folds folds, of --epochs epochs. They are kept in --workdir, and continue if stopped.
+`experiments.benchmark` measures the effect of a judgement on training.
 """
 
 import time

@@ -15,8 +15,8 @@ class Machine(NamedTuple):
 
 # Sources: cloud.google.com/tpu/docs/v5e and NVIDIA's data sheet of the H200.
 # Memory: the TPU compiler leaves 15.75 of 16 GiB to a program; JAX takes 3/4 of a GPU's memory.
-# Clock: the peak of a v5e, 197 TFLOP/s, divided by the operations of its four 128 x 128 units in one
-# cycle.
+# Clock: the peak of a v5e, 197 TFLOP/s, divided by the operations of its four 128 x 128 units in
+# one cycle.
 MACHINES = {
     "v5e": Machine(
         platform="tpu",

@@ -51,7 +51,7 @@ def updated(page: str, table: str) -> str:
 
 
 def markdown(fields: Mapping[str, Field], sections: Mapping[str, str]) -> str:
-    """A heading, what the section is about and a table for each section of the config."""
+    """Return a heading, a description and a table for each section of the config."""
     lines = []
     for section, about in sections.items():
         rows = {name: each for name, each in fields.items() if name.rpartition(".")[0] == section}

@@ -11,7 +11,7 @@ In a page, the lines between these two marks are replaced by the CSV as a Markdo
 
 The path is relative to `experiments/`, whatever directory the page is in. The first row of a CSV
 holds the column names. With `results/NAME.csv, TITLE`, the CSV holds runs of the benchmark, a row
-each, and the table is the one that its report has under that title.
+each, and the table is its report's table of that title.
 """
 
 import csv

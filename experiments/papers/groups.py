@@ -9,7 +9,7 @@ from experiments.benchmark.statistics import mean_of
 from experiments.papers.runs import RECALLS, SEEDS, Run, differing_fields, seeds
 from l2rm_jax.config import flat
 
-# Fields that change what a run keeps, its speed or its memory, but no result.
+# Fields that change the files of a run, its speed or its memory, but no result.
 WITHOUT_EFFECT = (
     "model.chunk", "evaluation.batch_size",
     "train.checkpoint_steps", "train.log_steps", "train.tensorboard",
@@ -116,7 +116,7 @@ def _mean_and_deviation(values: Sequence[float]) -> list[float]:
 
 
 def notes(groups: Sequence[Group]) -> list[str]:
-    """Return what the table does not say: what cannot be compared, repeats, unfinished runs."""
+    """Return notes on rows that cannot be compared, on repeats and on unfinished runs."""
     fields = groups[0].fields
     lines = []
     if tested := [key for key in (*TESTED_ON, "test images") if key in fields]:

@@ -1,4 +1,4 @@
-"""Which regions of a picture the head `omit` matches each word of a caption with (OMIT Fig. 6).
+"""Draw the regions that the head `omit` matches with each word of a caption (OMIT Fig. 6).
 
 l2rm --config=scenes --config.method=triplet \\
     --config.model.head=omit --config.mismatch.rate=0 --workdir=runs/omit

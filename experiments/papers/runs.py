@@ -141,7 +141,7 @@ def _read_text(path: Path) -> str:
 
 
 def total_epochs(config: ConfigDict) -> int:
-    """Return the number of epochs that a config asks for, those of the warm-up included."""
+    """Return the number of epochs that a config asks for, the warm-up included."""
     return config.train.warmup_epochs + config.train.epochs
 
 

@@ -141,7 +141,7 @@ sys.exit(status)
 
 @pytest.fixture
 def stand_in(monkeypatch):
-    """Processes that wait in place of training; a row `bad` fails."""
+    """Processes that wait instead of training; a row `bad` fails."""
 
     def train_command(workdir: Path) -> list[str]:
         bad = int(workdir.name.startswith("bad"))
@@ -175,7 +175,7 @@ def test_pool_trains_side_by_side_and_goes_on_after_a_failure(stand_in, tmp_path
     cost = json.loads((tmp_path / "one" / "cost.json").read_text())
     assert cost["peak_bytes"] > 1e6 and cost["machine"]
     assert "3 of 4 runs done" in capfd.readouterr().out
-    # What is finished is not trained again.
+    # Finished runs are not trained again.
     ended = (tmp_path / "one" / "results.json").stat().st_mtime_ns
     assert [each.workdir.name for each in pool.run_cells(found, tmp_path, cores)] == ["bad"]
     assert (tmp_path / "one" / "results.json").stat().st_mtime_ns == ended

@@ -22,7 +22,7 @@ from l2rm_jax.run.results import write_results
 def leave_run(
     workdir: Path, validation: list[float], test: float | None = None, images: int = 500, **changes
 ) -> None:
-    """Write the files of a run with these rSums; without `test`, those of an unfinished run.
+    """Write the files of a run with these rSums; without `test`, of an unfinished run.
 
     Changes are config fields, with `__` for the dot.
     """
@@ -40,7 +40,7 @@ def leave_run(
 
 
 def run(capsys, *arguments: object) -> tuple[list[str], list[str]]:
-    """Call the script; return the lines of its output, and of what it says at the end."""
+    """Call the script; return the lines of its output and of its last message."""
     last = ""
     try:
         compare.main([*map(str, arguments)])

@@ -14,7 +14,7 @@ from l2rm_jax.judging.detectors import linear
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """120 images of four regions, each with three captions that name what the image shows."""
+    """120 images of four regions, each with three captions that name the things in it."""
     path, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
     things = np.array([f"thing{number}" for number in range(8)])
     for split, count in (("train", 120), ("dev", 3), ("test", 3)):
@@ -60,7 +60,7 @@ def test_the_truth_plays_no_part(directory, monkeypatch):
 
 @pytest.mark.slow
 def test_a_trained_detector_judges(directory, tmp_path, monkeypatch, capsys):
-    """What is asked of it; `tests/run/test_detector.py` trains some."""
+    """The detector gets its settings; `tests/run/test_detector.py` trains some."""
 
     @contextlib.contextmanager
     def open_detector(config, data, epoch, *, workdir, replicas, train):

@@ -204,7 +204,7 @@ def test_plan_is_shown_word_by_word_and_thing_by_thing():
 
 @pytest.mark.slow
 def test_plan_of_a_run(tmp_path):
-    """Its shape and words, and what each region, word and dustbin weighs."""
+    """Its shape and words, and the weights of regions, words and dustbins."""
     config = defaults.get_config("quick")
     config.method, config.mismatch.rate = "triplet", 0.0
     config.model.update(tiny.MODEL, head="omit", match_epsilon=1.0)
