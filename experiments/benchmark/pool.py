@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.benchmark.progress import Progress
+from experiments.benchmark.progress import progress_line
 from experiments.benchmark.suite import Cell
 from experiments.script import processor
 from l2rm_jax import console
@@ -67,7 +67,6 @@ def run_cells(cells: Sequence[Cell], out: Path, cores: Sequence[int]) -> list[Fa
     for cell in cells:
         check_workdir(out / cell.name, cell.config)
     waiting = [cell for cell in cells if not (out / cell.name / RESULTS_FILE).exists()]
-    progress = Progress(cells, out, len(cores))
     running: list[_Running] = []
     failures: list[Failure] = []
     next_line = time.monotonic()
@@ -81,12 +80,13 @@ def run_cells(cells: Sequence[Cell], out: Path, cores: Sequence[int]) -> list[Fa
                     running.remove(each)
                     failures += ended
             if time.monotonic() >= next_line:
-                console.say(progress.line([each.workdir for each in running]))
+                directories = [each.workdir for each in running]
+                console.say(progress_line(cells, out, directories, len(cores)))
                 next_line = time.monotonic() + LINE_SECONDS
             time.sleep(POLL_SECONDS)
     finally:
         _stop(running)
-    console.say(progress.line([]))
+    console.say(progress_line(cells, out, [], len(cores)))
     return failures
 
 

@@ -139,7 +139,7 @@ def test_directories_that_cannot_be_read_come_last(tmp_path, capsys):
 
 
 def test_a_field_that_only_some_runs_have(tmp_path, capsys, monkeypatch):
-    """The own settings of a plug-in."""
+    """A plug-in's own settings."""
     monkeypatch.syspath_prepend(tmp_path)
     module = (
         "from l2rm_jax.config import register_settings\nregister_settings(None, {'gamma': 1.5})"
@@ -149,9 +149,9 @@ def test_a_field_that_only_some_runs_have(tmp_path, capsys, monkeypatch):
     write_config(tmp_path / "plain", defaults.default())
     lines, last = run(capsys, tmp_path)
     assert not last and [cells(line)[1:3] for line in (lines[0], *lines[2:])] == [
-        ["plugins", "gamma"],
-        ['["with_settings"]', "1.5"],
-        ["[]", ""],
+        ["own.gamma", "plugins"],
+        ["1.5", '["with_settings"]'],
+        ["", "[]"],
     ]
 
 
