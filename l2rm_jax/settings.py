@@ -230,7 +230,6 @@ def use_de(config: ConfigDict) -> None:
     config.model.embed_dim = 2048
     config.model.word_dim = 500
     config.model.dropout = 0.2
-    config.data.max_frames = 64
     config.data.min_count = 5
     config.de.packed = False
     config.optim.learning_rate = 1e-4

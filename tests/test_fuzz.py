@@ -33,7 +33,6 @@ from l2rm_jax.run.config_file import read_config, write_config
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.log import RunLog
 from l2rm_jax.run.validate_config import check_fields
-from tests.data.videos import config_of, write_dual_encoding, write_experts
 from tests.mutations import MUTATIONS
 from tests.sandbox import MEMORY_BYTES, outcome
 
@@ -153,17 +152,6 @@ READERS = {
         with_fields(
             data_filter="share", data_filter_scores="HERE/scores.npy", data_filter_value=0.9
         ),
-    ),
-    "videos, dual encoding": Reader(
-        write_dual_encoding, "**/*.*", lambda path: read_data_set(config_of(path, "dual_encoding"))
-    ),
-    "videos, pickles": Reader(
-        write_experts, "**/*.*", lambda path: read_data_set(config_of(path, "experts"))
-    ),
-    "videos, npz": Reader(
-        partial(write_experts, form="npz"),
-        "**/*.npz",
-        lambda path: read_data_set(config_of(path, "experts")),
     ),
     "run config": Reader(precomp, "config.json", lambda path: check_fields(read_config(path))),
     "run log": Reader(precomp, "metrics.jsonl", read_log),

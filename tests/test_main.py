@@ -366,7 +366,7 @@ def test_the_script_l2rm_is_this_command(monkeypatch, capsys):
 @pytest.mark.slow
 def test_a_damaged_cached_program_is_compiled_again(tmp_path):
     code = (
-        "import jax; from experiments.papers.sweep import start\n"
+        "import jax; from experiments.script import start\n"
         "start(lambda: print(jax.jit(lambda x: (x @ x.T).sum())(jax.numpy.ones((3, 3)))))"
     )
     settings = {**os.environ, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}

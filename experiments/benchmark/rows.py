@@ -28,7 +28,7 @@ def _rows() -> Mapping[str, Row]:
         "infonce rematched": Row({**infonce, "train.draw": "rematched"}, "crossfit"),
         "truth": Row({**infonce, "data.filter": "truth"}, "truth", drops=True),
         "rcl": Row({"method": "rcl"}),
-        # Each schedule starts anew: the last one has as many epochs as the other methods.
+        # Each schedule starts again: the last one has as many epochs as the other methods.
         "crcl": Row({"method": "crcl", "crcl.schedules": (2, 2)}),
     }
     for method in SPLITTING:

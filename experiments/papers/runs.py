@@ -1,7 +1,6 @@
 """Run directories as tables read them: finished or not, and grouped over seeds."""
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,10 +32,6 @@ class Run(NamedTuple):
     results: dict[str, Any] | None
 
     @property
-    def name(self) -> str:
-        return self.workdir.name
-
-    @property
     def epochs(self) -> int:
         """Number of epochs that the config asks for."""
         return total_epochs(self.config)
@@ -60,25 +55,12 @@ class Run(NamedTuple):
 def find_runs(directory: Path) -> list[Path]:
     """Return the directories with a config, `directory` and all below it, in order of their names.
 
-    Links to directories are followed, but no directory is read twice.
-
     Raises:
-      DataError: there is no such directory, it holds no run, or a part of it cannot be listed.
+      DataError: there is no such directory, or it holds no run.
     """
     if not directory.is_dir():
         raise DataError(f"{directory}: no such directory, expected a run or a directory of runs")
-
-    def stop(error: OSError) -> None:
-        raise DataError(f"{error.filename}: cannot be listed: {error.strerror}") from error
-
-    runs, seen = [], set()
-    for path, below, files in os.walk(directory, onerror=stop, followlinks=True):
-        if (place := os.path.realpath(path)) in seen:
-            below.clear()
-            continue
-        seen.add(place)
-        below[:] = sorted(set(below) - {"checkpoints"})  # many directories, none of them a run
-        runs += [Path(path)] if CONFIG_FILE in files else []
+    runs = sorted(file.parent for file in directory.rglob(CONFIG_FILE))
     if not runs:
         raise DataError(f"{directory}: no {CONFIG_FILE} there or below, so it holds no run")
     return runs
@@ -159,7 +141,7 @@ def _read_text(path: Path) -> str:
 
 
 def total_epochs(config: ConfigDict) -> int:
-    """Return the number of epochs that a config asks for, those of the warm-up included."""
+    """Return the number of epochs that a config asks for, the warm-up included."""
     return config.train.warmup_epochs + config.train.epochs
 
 

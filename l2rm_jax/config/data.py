@@ -28,19 +28,6 @@ DATA = {
         "",
         "directory with {train,dev,test}_ims.npy and _caps.txt, _caps.tsv or _caps.npy",
     ),
-    "data.layout": Field(
-        "precomp",
-        "layout of that directory; for videos dual_encoding or experts",
-    ),
-    "data.features": Field(
-        "",
-        "videos: directory in FeatureData, or the expert's file without its suffix",
-    ),
-    "data.max_frames": Field(
-        64,
-        "frames kept of a video, evenly spaced; 1 for aggregated features",
-        between(1, 4096),
-    ),
     "data.vocabulary": Field(
         "",
         'JSON file; "" builds one from train and dev and keeps it in the workdir',

@@ -1,8 +1,8 @@
 """Data sets: features, captions, mismatched pairs, filters, and batches.
 
 * `loading` reads the three splits of a run; `pairs` defines what a split holds.
-* `stored` opens the files of one split in any layout, with the help of `captions`, `features`,
-  `repeats`, `video`, `pickles` and `files`; `scenes/` generates the built-in data set. `ids` reads
+* `stored` opens the files of one split, with the help of `captions`, `features`, `repeats` and
+  `files`; `scenes/` generates the built-in data set. `ids` reads
   what the user calls the images and captions.
 * `text` turns captions into word indices, `pieces` into those of a pretrained tokenizer;
   `pretrained` reads a directory of pretrained weights.

@@ -102,8 +102,8 @@ class RegionFeatures:
       scale: [dimensions] factors that turn int8 features into float32; None for other dtypes.
       stride: stored rows per image; 5 if the file repeats each image for each of its captions.
       vector: name of one vector in error messages.
-      labels: [stored] what each stored row is called in error messages, its number in the file or a
-        name; None if the rows are those of the file.
+      labels: [stored] number of each stored row in the file, for error messages; None if the rows
+        are those of the file.
     """
 
     name: str
@@ -155,7 +155,6 @@ class RegionFeatures:
         name: str,
         counts: Int[np.ndarray, " images"] | None = None,
         vector: str = "region",
-        labels: np.ndarray | None = None,
     ) -> "RegionFeatures":
         """Wrap features that are already in memory (float32, float64 or float16).
 
@@ -164,14 +163,13 @@ class RegionFeatures:
           name: name of the features in error messages.
           counts: number of regions of each image; None if all are real.
           vector: as the attribute.
-          labels: as the attribute.
 
         Raises:
           DataError: a wrong rank or dtype, or invalid counts.
         """
         array = _as_sets(name, array, _FLOATS)
         counts = _checked_counts(f"{name}, {vector} counts", counts, array, vector)
-        return cls(name, array, counts, vector=vector, labels=labels)
+        return cls(name, array, counts, vector=vector)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -280,12 +278,11 @@ class RegionFeatures:
         self, value: np.number, stored: int, vector: int, dimension: int
     ) -> str:
         """Error message for a value that is not finite as float32."""
-        label = stored if self.labels is None else self.labels[stored]
-        row = label if isinstance(label, str) else f"row {label}"
+        row = stored if self.labels is None else self.labels[stored]
         expected = "numbers within the range of float32" if np.isfinite(value) else "finite numbers"
         return (
-            f"{self.name}: {row} holds {value} ({self.vector} {vector}, dimension {dimension}), "
-            f"expected {expected}"
+            f"{self.name}: row {row} holds {value} "
+            f"({self.vector} {vector}, dimension {dimension}), expected {expected}"
         )
 
 

@@ -21,8 +21,6 @@ def read_ids(data_config: Any, pairs: PairDataset) -> tuple[list[str] | None, li
     Raises:
       DataError: as `read_image_ids`.
     """
-    if pairs.images.labels is not None:  # videos
-        return [str(label) for label in pairs.images.labels], None
     if not data_config.path:
         return None, None
     in_pixels = isinstance(pairs.images, Pixels)

@@ -1,4 +1,4 @@
-"""Open the images and captions of one split, in any layout, before captions are tokenized."""
+"""Open the images and captions of one split before captions are tokenized."""
 
 import shlex
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from l2rm_jax.data import scenes, video
+from l2rm_jax.data import scenes
 from l2rm_jax.data.captions import CaptionFile, caption_files, open_captions, parse_captions
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import open_array
@@ -20,7 +20,6 @@ from l2rm_jax.errors import ConfigError, DataError, Problems, nearest_flag
 
 Images = RegionFeatures | Pixels
 SCENES, PRECOMP = "scenes", "precomp"  # the built-in data set; the layout of SCAN and NCR
-_VIDEO_LAYOUTS = {"dual_encoding": video.read_dual_encoding, "experts": video.read_experts}
 
 
 @dataclass(frozen=True)
@@ -57,35 +56,22 @@ def open_split(
       DataError: a file is missing or invalid.
       ConfigError: a field does not fit the data set.
     """
-    layout = layout_of(data_config)
-    if in_pixels and layout != PRECOMP:
-        field, found = ("name", SCENES) if layout == SCENES else ("layout", layout)
+    if layout_of(data_config) == PRECOMP:
+        return read_files(data_config.path, split, in_words, in_pixels)
+    if in_pixels:
         raise ConfigError(
-            f"data.{field}: {found!r}, whose images are features, expected a directory with "
+            f"data.name: {SCENES!r}, whose images are features, expected a directory with "
             "pictures (train_pixels.npy) for the pretrained image encoder"
         )
-    if layout == SCENES:
-        return _generate_scenes(data_config, split)
-    if layout == PRECOMP:
-        return read_files(data_config.path, split, in_words, in_pixels)
-    read = _VIDEO_LAYOUTS[layout]
-    videos = read(data_config.path, split, data_config.features, data_config.max_frames)
-    return StoredSplit(split, videos.videos, videos.captions, videos.caption_video)
+    return _generate_scenes(data_config, split)
 
 
 def layout_of(data_config: Any) -> str:
-    """How the data lie: `SCENES`, which are generated, `PRECOMP`, or a layout of videos.
+    """Return `SCENES` for generated data, `PRECOMP` for files.
 
     Data that lie in a directory are never the built-in ones, whatever they are called.
-
-    Raises:
-      ConfigError: the layout is unknown.
     """
-    layouts = (PRECOMP, *_VIDEO_LAYOUTS)
-    if data_config.layout not in layouts:
-        raise ConfigError(f"data.layout: {data_config.layout!r} is none of {', '.join(layouts)}")
-    is_built_in = data_config.name == SCENES and not data_config.path
-    return SCENES if is_built_in else data_config.layout
+    return SCENES if data_config.name == SCENES and not data_config.path else PRECOMP
 
 
 def read_files(

@@ -20,7 +20,6 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import read_record
 from l2rm_jax.data.scenes.drawing import write_png
 from l2rm_jax.data.stored import (
-    PRECOMP,
     SCENES,
     StoredSplit,
     open_split,
@@ -182,7 +181,7 @@ def open_named_split(name: str, data_config: ConfigDict, in_pixels: bool = False
     config.update({"name": Path(directory).name, "path": directory})
     path = Path(directory)
     has_captions = caption_files(path, split) or (path / f"{split}_caps.npy").exists()
-    if config.layout == PRECOMP and not has_captions:
+    if not has_captions:
         images = read_images(path, split, in_pixels)
         return StoredSplit(split, images, [], np.zeros(0, np.int64))
     return open_split(config, split, in_pixels=in_pixels)

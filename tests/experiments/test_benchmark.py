@@ -141,7 +141,7 @@ sys.exit(status)
 
 @pytest.fixture
 def stand_in(monkeypatch):
-    """Processes that wait in place of training; a row `bad` fails."""
+    """Processes that wait instead of training; a row `bad` fails."""
 
     def train_command(workdir: Path) -> list[str]:
         bad = int(workdir.name.startswith("bad"))
@@ -175,7 +175,7 @@ def test_pool_trains_side_by_side_and_goes_on_after_a_failure(stand_in, tmp_path
     cost = json.loads((tmp_path / "one" / "cost.json").read_text())
     assert cost["peak_bytes"] > 1e6 and cost["machine"]
     assert "3 of 4 runs done" in capfd.readouterr().out
-    # What is finished is not trained again.
+    # Finished runs are not trained again.
     ended = (tmp_path / "one" / "results.json").stat().st_mtime_ns
     assert [each.workdir.name for each in pool.run_cells(found, tmp_path, cores)] == ["bad"]
     assert (tmp_path / "one" / "results.json").stat().st_mtime_ns == ended
@@ -235,12 +235,12 @@ def test_runs_save_and_stop_when_the_command_is_killed(tmp_path):
 def test_time_left_is_that_of_runs_of_the_same_kind(tmp_path):
     found = cells(SUITE, None)[:8]  # four rows at two rates
     first, second = found[1], found[5]  # infonce at either rate
-    watched = progress.Progress([first, second, found[3]], tmp_path, 2)
-    assert watched.line([]) == "0 of 3 runs done"
+    watched = [first, second, found[3]]
+    assert progress.progress_line(watched, tmp_path, [], 2) == "0 of 3 runs done"
     leave_run(first.config.copy_and_resolve_references(), tmp_path / first.name, [1.0] * 5)
     leave_run(second.config.copy_and_resolve_references(), tmp_path / second.name, [1.0], False)
     # 9 seconds for 5 epochs; one of the second run's 5 is done; the third kind takes the mean.
-    line = watched.line([tmp_path / second.name])
+    line = progress.progress_line(watched, tmp_path, [tmp_path / second.name], 2)
     assert line == f"1 of 3 runs done, about 0:08 left, {second.name} after epoch 1"
 
 

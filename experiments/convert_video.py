@@ -1,4 +1,8 @@
-"""Read videos with captions, in the two common layouts. A frame of a video is read as a region.
+"""Convert videos with captions to the directory that `l2rm` reads; a frame becomes a region.
+
+python -m experiments.convert_video dual_encoding msrvtt10k --out=DIR
+python -m experiments.convert_video experts MSVD --features=EXPERT --out=DIR
+l2rm --config=video --data=DIR --config.mismatch.rate=0.4
 
 `dual_encoding` (Dong et al., 2019) has these files, in one collection for all sets or in a
 collection (directory) for each set. The name of a set ends in train, val or test.
@@ -10,8 +14,9 @@ collection (directory) for each set. The name of a set ends in train, val or tes
 * `ImageSets/{set}.txt`: the videos in order (optional).
 
 `experts` (Liu et al., 2019, collaborative experts) has these files, possibly in
-`structured-symlinks/`. All except the lists are a `.pkl` or `.pickle`, read without executing
-anything, or a `.npz` with one array for each video.
+`structured-symlinks/`. All except the lists are a `.pkl` or `.pickle`, or a `.npz` with one array
+for each video. A pickle that names anything but arrays and plain containers is refused, and nothing
+in it is imported or run.
 
 * `{train,val,test}_list.txt`: the videos of a split.
 * `raw-captions`: captions of each video, as strings or lists of words.
@@ -19,7 +24,9 @@ anything, or a `.npz` with one array for each video.
 * `dict_youtube_mapping` (MSVD only): the name that each video has in `raw-captions`.
 """
 
+import collections
 import glob
+import pickle
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,43 +35,78 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int
 
+from experiments.script import new_parser, start
 from l2rm_jax.data.captions import check_length
-from l2rm_jax.data.features import LazyRows, RegionFeatures
-from l2rm_jax.data.pickles import read_pickle
+from l2rm_jax.data.files import new_directory
 from l2rm_jax.errors import ConfigError, DataError, first_line
 
-_SPLIT_NAMES = {"dev": "val"}  # our name of a split -> its name in the files
+SPLITS = {"train": "train", "dev": "val", "test": "test"}  # our name: name in the files
+MOST_FRAMES = {"dual_encoding": 64, "experts": 1}
 _MAX_EXAMPLES = 3  # in an error message
 
 
-class VideoSplit(NamedTuple):
-    """Videos of a split with their captions, any number for each video.
+class Videos(NamedTuple):
+    """Videos of a split; the frames of video k are `array[rows[k]]`."""
 
-    Attributes:
-      videos: features; the regions are frames.
-      captions: [pairs] raw text, captions of the same video next to each other.
-      caption_video: [pairs] row of the video of each caption, ascending.
-    """
-
-    videos: RegionFeatures
-    captions: list[str]
-    caption_video: Int[np.ndarray, " pairs"]
+    names: Sequence[str]
+    array: Float32[np.ndarray, "rows dimensions"]
+    rows: Sequence[Int[np.ndarray, " frames"]]
+    captions: Mapping[str, Sequence[str]]
 
 
-def read_dual_encoding(path: str | Path, split: str, features: str, max_frames: int) -> VideoSplit:
-    """Read a split in the `dual_encoding` layout.
+def main() -> None:
+    parser = new_parser(__doc__)
+    parser.add_argument("layout", choices=READERS)
+    parser.add_argument("source", type=Path, help="directory of the videos' files")
+    parser.add_argument("--out", required=True, type=Path, help="the new directory")
+    parser.add_argument(
+        "--features", default="", help="directory in FeatureData, or the expert's file, no suffix"
+    )
+    parser.add_argument(
+        "--max_frames", type=int, help="frames kept of a video, evenly spaced [64; experts: 1]"
+    )
+    flags = parser.parse_args()
+    most = MOST_FRAMES[flags.layout] if flags.max_frames is None else flags.max_frames
+    convert(flags.layout, flags.source, flags.out, flags.features, most)
 
-    Args:
-      path: directory of one collection, or of several collections.
-      split: "train", "dev" or "test", or the longer name of a test set.
-      features: directory in `FeatureData`; "" if there is only one.
-      max_frames: number of evenly spaced frames kept of a longer video.
+
+def convert(layout: str, source: Path, out: Path, features: str, max_frames: int) -> None:
+    """Write the features, counts of frames, captions and names of all splits.
 
     Raises:
-      ConfigError: a field does not fit the files.
+      ConfigError: a flag does not fit the files, or `out` exists.
       DataError: a file is missing or invalid, or a video of one file is missing from another.
     """
-    text = _find_caption_file(_check_directory(path), _SPLIT_NAMES.get(split, split))
+    if max_frames < 1:
+        raise ConfigError(f"--max_frames: {max_frames}, expected at least 1")
+    if not source.is_dir():
+        raise DataError(f"{source}: no such directory; expected the directory of the videos' files")
+    with new_directory(out) as directory:
+        for split, name in SPLITS.items():
+            write_split(directory / split, READERS[layout](source, name, features), max_frames)
+
+
+def write_split(stem: Path, videos: Videos, max_frames: int) -> None:
+    """Write the files of a split; every video has room for `max_frames` frames."""
+    shape = len(videos.names), max_frames, videos.array.shape[1]
+    stored = np.lib.format.open_memmap(f"{stem}_ims.npy", "w+", np.float32, shape)
+    counts = np.array([min(len(frames), max_frames) for frames in videos.rows])
+    for row, frames, count in zip(stored, videos.rows, counts, strict=True):
+        row[:count] = videos.array[
+            frames[np.linspace(0, len(frames) - 1, count).round().astype(int)]
+        ]
+    stored.flush()
+    np.save(f"{stem}_regions.npy", counts)
+    captions = [videos.captions[name] for name in videos.names]
+    np.save(f"{stem}_pairs.npy", np.repeat(np.arange(len(captions)), [*map(len, captions)]))
+    lines = [caption.replace("\n", " ") for own in captions for caption in own]
+    for kind, texts in (("caps", lines), ("ids", videos.names)):
+        Path(f"{stem}_{kind}.txt").write_bytes("".join(f"{text}\n" for text in texts).encode())
+    print(f"{stem.name}: {len(captions)} videos, {len(lines)} captions")
+
+
+def read_dual_encoding(path: Path, split: str, features: str) -> Videos:
+    text = _find_caption_file(path, split)
     collection, name = text.parents[1], text.name.removesuffix(".caption.txt")
     captions = _read_captions_by_video(text)
     video_list = collection / "ImageSets" / f"{name}.txt"
@@ -75,33 +117,19 @@ def read_dual_encoding(path: str | Path, split: str, features: str, max_frames: 
     array, names = _open_feature_rows(directory)
     frames = _frames_by_video(names, videos)
     _check_entries(videos, frames, text, directory / "id.txt")
-    rows = [frames[video] for video in videos]
-    where = f"{directory / 'feature.bin'}, videos of {name}"
-    return _make_split(where, array, rows, max_frames, videos, captions)
+    return Videos(videos, array, [frames[video] for video in videos], captions)
 
 
-def read_experts(path: str | Path, split: str, features: str, max_frames: int) -> VideoSplit:
-    """Read a split in the `experts` layout.
-
-    Args:
-      path: directory of the data set.
-      split: "train", "dev", "test".
-      features: file of the expert in that directory, without its ending.
-      max_frames: number of evenly spaced frames kept of a longer video.
-
-    Raises:
-      ConfigError, DataError: as `read_dual_encoding`.
-    """
-    directory = _check_directory(path)
-    if (directory / "structured-symlinks").is_dir():
-        directory /= "structured-symlinks"
+def read_experts(path: Path, split: str, features: str) -> Videos:
     if not features:
-        raise ConfigError("data.features is empty; expected the file of an expert, without ending")
-    video_list = directory / f"{_SPLIT_NAMES.get(split, split)}_list.txt"
+        raise ConfigError("--features: empty; expected the file of an expert, without its suffix")
+    links = path / "structured-symlinks"
+    directory = links if links.is_dir() else path
+    video_list = directory / f"{split}_list.txt"
     videos = _read_video_list(video_list)
     text, stored = _read_mapping(directory, "raw-captions")
     mapping = {}
-    if any((directory / f"dict_youtube_mapping{ending}").is_file() for ending in _READERS):
+    if any((directory / f"dict_youtube_mapping{suffix}").is_file() for suffix in _LOADERS):
         mapping = _read_mapping(directory, "dict_youtube_mapping")[1]
     caption_key = {video: str(mapping.get(video, video)) for video in videos}
     _check_entries(caption_key.values(), stored, video_list, text)
@@ -114,31 +142,10 @@ def read_experts(path: str | Path, split: str, features: str, max_frames: int) -
         raise DataError(f"{file}: found features of {sorted(dimensions)} dimensions, expected one")
     ends = np.cumsum([len(array) for array in arrays])
     rows = [np.arange(end - len(array), end) for end, array in zip(ends, arrays, strict=True)]
-    where = f"{file}, videos of {video_list.name}"
-    return _make_split(where, np.concatenate(arrays), rows, max_frames, videos, captions)
+    return Videos(videos, np.concatenate(arrays), rows, captions)
 
 
-def _make_split(
-    name: str,
-    array: Float32[np.ndarray, "rows dimensions"],
-    rows: Sequence[Int[np.ndarray, " frames"]],
-    max_frames: int,
-    videos: Sequence[str],
-    captions: Mapping[str, Sequence[str]],
-) -> VideoSplit:
-    """Make a split in which video k has the frames `rows[k]` of the array, at most `max_frames`."""
-    if max_frames < 1:
-        raise ConfigError(f"data.max_frames: {max_frames}, expected at least 1")
-    index = np.zeros((len(videos), max_frames), np.int64)
-    counts = np.array([min(len(frames), max_frames) for frames in rows])
-    for kept, frames, count in zip(index, rows, counts, strict=True):
-        kept[:count] = frames[np.linspace(0, len(frames) - 1, count).round().astype(int)]
-    features = RegionFeatures.from_array(
-        LazyRows(array, index), name, counts, vector="frame", labels=np.array(videos)
-    )
-    caption_counts = [len(captions[video]) for video in videos]
-    text = [caption for video in videos for caption in captions[video]]
-    return VideoSplit(features, text, np.repeat(np.arange(len(videos)), caption_counts))
+READERS = {"dual_encoding": read_dual_encoding, "experts": read_experts}
 
 
 # Parts of the layout `dual_encoding`
@@ -175,9 +182,8 @@ def _find_feature_directory(path: Path, features: str) -> Path:
     names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
     if features in names or (not features and len(names) == 1):
         return path / (features or names[0])
-    raise ConfigError(
-        f"data.features is {features!r}, expected one of {path}: {', '.join(names) or 'none there'}"
-    )
+    expected = ", ".join(names) or "none there"
+    raise ConfigError(f"--features: found {features!r}, expected one of {path}: {expected}")
 
 
 def _open_feature_rows(path: Path) -> tuple[Float32[np.ndarray, "rows dimensions"], list[str]]:
@@ -221,29 +227,79 @@ def _frames_by_video(names: Sequence[str], videos: Sequence[str]) -> dict[str, n
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            return dict(file)
-    except Exception as error:  # a damaged archive can raise anything
-        raise DataError(
-            f"{path}: cannot be read ({first_line(error)}), expected a .npz archive of arrays"
-        ) from error
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        return dict(file)
 
 
-_READERS = {".npz": _read_npz, ".pkl": read_pickle, ".pickle": read_pickle}
+def _read_pickle(path: Path) -> Any:
+    """Read a pickle; strings of Python 2 are read as latin1, which its NumPy arrays need."""
+    with path.open("rb") as file:
+        return _Unpickler(file, encoding="latin1").load()
+
+
+# Functions that NumPy's pickles name: for an array, for a scalar, for an array in protocol 5.
+_RECONSTRUCT = np.zeros(0).__reduce__()[0]
+_SCALAR = np.float64(0).__reduce__()[0]
+_FROM_BUFFER = np.zeros(0).__reduce_ex__(5)[0]
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """Encode latin1 text, as pickled Python 2 byte strings need; refuse every other codec."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"bytes as {encoding}, expected latin1")
+    return text.encode(encoding)
+
+
+# The only globals that a pickle may name. NumPy 2 moved its own from numpy.core to numpy._core.
+_ALLOWED = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("_codecs", "encode"): _latin1,
+    ("collections", "OrderedDict"): collections.OrderedDict,
+    **{
+        (f"numpy.{core}.{name}", function.__name__): function
+        for core in ("core", "_core")
+        for name, function in (
+            ("multiarray", _RECONSTRUCT),
+            ("multiarray", _SCALAR),
+            ("numeric", _FROM_BUFFER),
+        )
+    },
+}
+
+
+class _Unpickler(pickle._Unpickler):
+    """Python's own unpickler: the one in C allocates a memo of any size that a file asks for."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _ALLOWED[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(
+                f"it names {module}.{name}, which is never loaded; convert the file to .npz"
+            ) from None
+
+
+_LOADERS = {".npz": _read_npz, ".pkl": _read_pickle, ".pickle": _read_pickle}
 
 
 def _read_mapping(directory: Path, name: str) -> tuple[Path, Mapping[str, Any]]:
     """Read a file that maps each video to its data; return the file's path and the mapping."""
-    files = [directory / f"{name}{ending}" for ending in _READERS]
+    files = [directory / f"{name}{ending}" for ending in _LOADERS]
     present = [file for file in files if file.is_file()]
     if len(present) != 1:
         raise DataError(
             f"{directory / name}: found {_examples(present) or 'none'}, expected one file that "
-            f"ends in {', '.join(_READERS)}"
+            f"ends in {', '.join(_LOADERS)}"
         )
     [path] = present
-    content = _READERS[path.suffix](path)
+    try:
+        content = _LOADERS[path.suffix](path)
+    except Exception as error:  # a damaged file can raise anything
+        raise DataError(
+            f"{path}: cannot be read ({first_line(error)}), expected arrays, numbers, strings and "
+            "plain containers"
+        ) from error
     if not isinstance(content, Mapping):
         raise DataError(f"{path}: found {type(content).__name__}, expected a dict by video")
     return path, content
@@ -282,21 +338,11 @@ def _parse_frames(stored: Any, path: Path, video: str) -> Float32[np.ndarray, "f
             f"{path}: {video}: found {array.dtype} {list(array.shape)}, expected numbers "
             "[dimensions] or [frames, dimensions]"
         )
-    with np.errstate(over="ignore"):  # infinities are reported when the features are read
+    with np.errstate(over="ignore"):  # `l2rm check` reports infinities
         return np.atleast_2d(array).astype(np.float32)
 
 
 # Parts of both layouts
-
-
-def _check_directory(path: str | Path) -> Path:
-    if not path:
-        raise ConfigError(
-            "data.path: empty; expected the directory of the videos' files", hint="--data=DIR"
-        )
-    if not Path(path).is_dir():
-        raise DataError(f"{path}: no such directory; expected the directory of the videos' files")
-    return Path(path)
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -342,3 +388,7 @@ def _examples(items: Sequence[object]) -> str:
     """The first few items, and how many more there are."""
     more = [f"{len(items) - _MAX_EXAMPLES} more"] if len(items) > _MAX_EXAMPLES else []
     return ", ".join([*map(str, items[:_MAX_EXAMPLES]), *more])
+
+
+if __name__ == "__main__":
+    start(main, prepare=False)
