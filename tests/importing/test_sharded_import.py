@@ -147,7 +147,7 @@ def test_too_many_rejected_rows_of_all_shards_are_an_error(request_of_tars):
 
 def test_the_command_line_says_what_it_expects(request_of_tars):
     flags = ["import", "--source=tars", "--encoder=transformers:x", "--out=out"]
-    with pytest.raises(SystemExit, match="found without --executor=ray"):
+    with pytest.raises(SystemExit, match="require --executor=ray"):
         main.main([*flags, "--workers=2"])
 
 
