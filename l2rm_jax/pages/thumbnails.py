@@ -9,7 +9,7 @@ from l2rm_jax.errors import first_line
 
 SIDE = 360  # longer side in pixels; pages show them at about half, which is sharp on dense screens
 QUALITY = 80  # of JPEG
-SMALL = 24 * 1024  # a file of so many bytes, of a format that browsers show, is embedded as it is
+SMALL = 24 * 1024  # bytes up to which a file in a format that browsers show is embedded unchanged
 LARGEST = 4 * 2**20  # without Pillow, larger files are not shown
 PREFIXES = {
     "png": b"\x89PNG\r\n\x1a\n",
@@ -24,7 +24,7 @@ class Thumbnail(NamedTuple):
 
     Attributes:
       uri: the data URI.
-      size: width and height in pixels; None if the file is embedded as it is.
+      size: width and height in pixels; None if the file is embedded unchanged.
     """
 
     uri: str
@@ -36,7 +36,7 @@ def make_thumbnail(
 ) -> Thumbnail | str:
     """Read a picture for a page; or return the reason why it cannot be shown.
 
-    Pillow reduces it. Small files are embedded as they are, and without Pillow all files of the
+    Pillow reduces it. Small files are embedded unchanged; without Pillow, so are all files in
     formats that browsers show, if they are not too large.
 
     Args:

@@ -1,4 +1,4 @@
-"""Vectors in shards, as clip-retrieval writes them: how they are cut changes nothing."""
+"""Vectors in shards of clip-retrieval: the result does not depend on the split into shards."""
 
 import threading
 

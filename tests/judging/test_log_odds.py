@@ -19,7 +19,7 @@ TEMPERATURE = 0.3
 
 
 def nothing(pairs: int) -> None:
-    """In place of a progress bar."""
+    """Replacement for a progress bar."""
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_one_group_has_no_negatives():
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 40.0])
 def test_the_best_temperature_gives_matched_pairs_the_most_information(scale):
-    """Against a grid, with images of unequally many captions, at the scale of any head."""
+    """Comparison with a grid, for images with unequal numbers of captions, at any scale."""
     rng = np.random.default_rng(1)
     own = np.sort(rng.integers(0, 40, 130))
     similarities = rng.standard_normal((40, 130))
@@ -117,7 +117,7 @@ def test_the_best_temperature_gives_matched_pairs_the_most_information(scale):
 
 
 def test_the_best_temperature_has_bounds():
-    """Where every pair is ranked right, and where none is told from another."""
+    """Perfectly ranked pairs, and pairs with equal similarities."""
     right, own = np.eye(30, dtype=np.float32), np.arange(30)
     assert right.std() / 30.1 < best_temperature(right, own) < right.std()
     assert best_temperature(-right, own) == pytest.approx(right.std() * 10, rel=0.1)

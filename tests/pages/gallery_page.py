@@ -1,4 +1,4 @@
-"""What tests do with the page of an audit in a browser, and what they read there."""
+"""Helpers that operate and read the page of an audit in a browser."""
 
 import csv
 import io
