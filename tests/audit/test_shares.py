@@ -154,7 +154,7 @@ def test_what_is_refused_leaves_nothing_unless_others_are_at_work(vectors):
 def test_what_one_process_must_do_is_refused(vectors):
     write_data(Path("data"), vectors)
     trained = config_of(**{"judgement.detector": "infonce-vse"})
-    with pytest.raises(ConfigError, match=r"--share=1/3: found with .*infonce-vse"):
+    with pytest.raises(ConfigError, match=r"--share=1/3 cannot be combined with .*infonce-vse"):
         audited(1, trained)
     with pytest.raises(ConfigError, match=r"--share cannot be combined with --workdir"):
         command._audit(config_of(), "run", Path("audit"), Place(share=Share(1, COUNT)))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.errors import DataError
-from l2rm_jax.judging import fold_pairs as fold_pairs_module
+from l2rm_jax.judging import fold_samples
 from l2rm_jax.judging.fold_samples import draw_negatives
 from l2rm_jax.judging.log_odds import (
     Model,
@@ -60,7 +60,7 @@ def test_stored_pairs_and_known_mismatches_equal_a_loop(compared):
 
 def test_samples_approximate_all(compared, monkeypatch):
     images, captions, stored, _ = make_pairs(90, 2, 0.2)
-    monkeypatch.setattr(fold_pairs_module, "REFERENCES", 20)
+    monkeypatch.setattr(fold_samples, "REFERENCES", 20)
     _, _, drawn = divided(images, captions, stored, folds=3)
     _, found, similarities = compared
 
@@ -78,7 +78,7 @@ def test_what_is_drawn_depends_on_contents_alone():
     rng = np.random.default_rng(1)
     to = rng.permutation(len(captions))
     keys = divided(images, captions[to], stored[to], folds=3)[1]
-    again = fold_pairs_module.fold_pairs(of._replace(pair_image=stored[to]), keys, 0)
+    again = fold_samples.fold_pairs(of._replace(pair_image=stored[to]), keys, 0)
     for fold, here in drawn.items():
         np.testing.assert_array_equal(to[again[fold].pairs], here.pairs)
         for name in ("images", "position", "references", "captions", "replaced", "wrong"):
