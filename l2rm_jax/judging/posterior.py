@@ -21,7 +21,7 @@ from l2rm_jax.judging.separation import separation
 from l2rm_jax.judging.suspicion import suspicion_scores
 from l2rm_jax.judging.upper_bound import most_mismatched
 
-DOUBTED = 0.5  # a pair with a higher posterior is doubted
+DOUBTED = 0.5  # a pair with a higher posterior is suspicious
 FALSE_ALARMS = 0.1  # expected share among the listed pairs
 # Below these posteriors, rank by raw score. First value: with a second caption embedding.
 SURE = 0.001, 0.01

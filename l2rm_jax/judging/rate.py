@@ -110,11 +110,11 @@ def told_apart(
     group: Int[np.ndarray, " pairs"],
     rate: float,
 ) -> float:
-    """Return the share of (known mismatch, matched pair) that the doubt tells apart (AUROC).
+    """Return the AUROC of known mismatches against matched pairs, less its standard error.
 
-    What is left of the pairs after the rate is taken away counts as matched. It is the AUROC of one
-    score, not of a fit to these pairs, which would tell pairs apart that are all alike. The result
-    is less its standard error; groups are independent of each other.
+    Matched pairs are the pairs without the share given by the rate. The AUROC is computed on one
+    score rather than a model fitted to these pairs, which would separate even identical pairs.
+    Groups are independent of each other.
 
     Args:
       doubt: of the pairs.
