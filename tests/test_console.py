@@ -32,7 +32,7 @@ class Terminal:
         monkeypatch.delenv("NO_COLOR", raising=False)
 
     def sent(self) -> str:
-        """What was written since the last call."""
+        """Text written since the last call."""
         text = b""
         while select.select([self._reader], [], [], 0.05)[0]:
             text += os.read(self._reader, 1 << 16)
@@ -45,7 +45,7 @@ class Terminal:
 
 @pytest.fixture
 def open_terminal(monkeypatch):
-    """Opens a terminal of so many columns, for the rest of the test."""
+    """Opens a terminal of a given width for the rest of the test."""
     terminals = []
 
     def open_one(columns: int = 80) -> Terminal:
@@ -58,24 +58,9 @@ def open_terminal(monkeypatch):
         terminal.close()
 
 
-def screen(sent: str) -> list[str]:
-    """The lines that a terminal shows after this output, without trailing spaces."""
-    lines, row, column = [""], 0, 0
-    for code, text in re.findall(r"(\x1b\[[\d;?]*[a-zA-Z]|\r|\n)|([^\x1b\r\n]+)", sent):
-        if code == "\r":
-            column = 0
-        elif code == "\n":
-            row += 1
-            lines += [""] * (row + 1 - len(lines))
-        elif code == "\x1b[2K":
-            lines[row] = ""
-        elif code.endswith("A"):
-            row -= int(code[2:-1] or 1)
-        else:
-            assert not code or code.endswith("m"), repr(code)
-        lines[row] = lines[row].ljust(column)[:column] + text + lines[row][column + len(text) :]
-        column += len(text)
-    return [line.rstrip() for line in lines]
+def drawn(sent: str) -> list[str]:
+    """The texts between ends of lines and returns to their start, without control characters."""
+    return re.split(r"[\r\n]+", re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", sent))
 
 
 @pytest.fixture
@@ -105,7 +90,7 @@ def wait_for(bar, text: str, terminal: Terminal) -> str:
     return sent
 
 
-@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize("columns", [40, 100])
 def test_a_bar_on_a_terminal_appears_and_goes(open_terminal, fast, columns):
     terminal = open_terminal(columns)
     console.say("before")
@@ -113,15 +98,13 @@ def test_a_bar_on_a_terminal_appears_and_goes(open_terminal, fast, columns):
         bar.note("loss 0.25")
         sent = terminal.sent() + wait_for(bar, "epoch 2", terminal)
         if columns >= 80:
-            sent += wait_for(bar, "/s, ", terminal)
+            sent += wait_for(bar, "/s ", terminal)
     console.say("after")
     sent += terminal.sent()
-    shown = screen(sent)
-    assert [line for line in shown if line != "above"] == ["before", "after", ""]
-    drawn = re.split(r"[\r\n]", re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", sent))
-    assert max(map(len, drawn)) <= min(columns, 80)
+    assert sent.startswith("before\r\n") and sent.endswith("\x1b[2Kafter\r\n")
+    assert max(map(len, drawn(sent))) <= min(columns, 80)
     if columns >= 80:
-        for part in ("10K/40K pairs", " left", "loss 0.25"):
+        for part in ("10,000/40,000 pairs", " left", "loss 0.25"):
             assert part in sent
 
 
@@ -142,7 +125,7 @@ def test_a_bar_without_a_terminal_prints_lines(monkeypatch, fast):
             time.sleep(0.001)
     first, second = files[1].getvalue().splitlines()
     assert first.startswith("epoch 2: 200/400 rows")
-    assert re.fullmatch(r"epoch 2: 300/400 rows, [\d.]+K?/s, 0:0\d left, loss 0.25", second)
+    assert re.fullmatch(r"epoch 2: 300/400 rows [\d.,]+/s 00:0\d left loss 0.25", second)
     assert files[0].getvalue() == "" and "\r" not in files[1].getvalue()
 
 
@@ -158,8 +141,8 @@ def test_a_pause_is_named_and_the_rate_starts_anew(monkeypatch, fast):
     lines = files[1].getvalue().splitlines()
     assert "epoch 2: compiling" in lines
     first, *_, last = lines[lines.index("epoch 2: compiling") + 1 :]
-    assert first == "epoch 2: 101/1K rows"  # a rate needs two updates
-    assert float(re.search(r"([\d.]+)K/s", last)[1]) > 1
+    assert first == "epoch 2: 101/1,000 rows -/s --:-- left"  # a rate needs two updates
+    assert float(re.search(r"([\d.,]+)/s", last)[1].replace(",", "")) > 1000
 
 
 def test_a_short_pause_is_not_named(monkeypatch):
@@ -232,7 +215,7 @@ def test_a_warning_is_wrapped_on_a_terminal_and_one_line_elsewhere(monkeypatch, 
     terminal = open_terminal()
     console.warn(LONG)
     sent = terminal.sent()
-    lines = screen(sent)
+    lines = drawn(sent)
     assert "\x1b[1;33mwarning:\x1b[0m" in sent and max(map(len, lines)) <= 80
     assert " ".join(lines).split() == ["warning:", *LONG.split()]
     monkeypatch.setenv("NO_COLOR", "1")
@@ -301,6 +284,6 @@ def test_a_narrow_terminal_has_fewer_columns(open_terminal):
     table = EpochTable(14, **ALL)
     console.say(table.lines({**EPOCH, **SPLIT, "best_rsum": 0.0}, 52.3))
     sent = terminal.sent()
-    names, row, _ = screen(sent)
+    names, row, _ = drawn(sent)
     assert names.split()[-1] == "matched" and len(row) <= 60
     assert "\x1b[1m    61.3" in sent

@@ -1,10 +1,10 @@
 """Manage the directory of an audit in progress, `OUT.partial`, which several processes may share.
 
     OUT.partial/work/audit.json        everything that the audit depends on
-    OUT.partial/work/share-2           lock of the second process
     OUT.partial/work/share-2.done      the second process needs nothing more
     OUT.partial/work/vectors/          copies of vectors
     OUT.partial/work/parts/            results of parts, which processes read from each other
+    OUT.partial.share-2.lock           lock of the second process
 
 The results are written next to `work`, which is removed when they are complete.
 """
@@ -66,10 +66,8 @@ class Work(NamedTuple):
         check_new(self.out, "directory")
         self.directory.mkdir(parents=True, exist_ok=True)
         try:
-            with (
-                locked_directory(self.partial, _USE, shared=self.share != SINGLE),
-                locked_file(self._lock(self.share.number), _USE),
-            ):
+            share = None if self.share == SINGLE else self.share.number
+            with locked_directory(self.partial, _USE, share=share):
                 self._done(self.share.number).unlink(missing_ok=True)
                 yield
         except L2RMError:
@@ -78,7 +76,7 @@ class Work(NamedTuple):
 
     def claim(self, identity: Mapping[str, Any]) -> None:
         """Store the identity of the audit, or compare it with the stored one (`claim_work`)."""
-        with locked_file(self.directory / "claim", "claims work with", wait=True):
+        with locked_file(self.directory / "claim", "claims work with", timeout=-1):
             claim_work(self._identity, identity, "audit")
 
     def is_mine_to_finish(self) -> bool:
@@ -115,22 +113,18 @@ class Work(NamedTuple):
     def _identity(self) -> Path:
         return self.directory / "audit.json"
 
-    def _lock(self, number: int) -> Path:
-        return self.directory / f"share-{number}"
-
     def _done(self, number: int) -> Path:
         return self.directory / f"share-{number}.done"
 
     def _remove_unclaimed(self) -> None:
         """Remove the directory, unless it has claimed work or another process uses it."""
-        locks = sorted(self.directory.glob("share-*"))
-        with contextlib.suppress(L2RMError, OSError), contextlib.ExitStack() as stack:
-            stack.enter_context(locked_directory(self.partial, _USE))
-            for lock in locks:
-                stack.enter_context(locked_file(lock, _USE))
+        with (
+            contextlib.suppress(L2RMError, OSError),
+            locked_directory(self.partial, _USE),
+        ):
             if not self._identity.exists():
-                for own in (*locks, self.directory / "claim"):
-                    own.unlink(missing_ok=True)
+                for done in self.directory.glob("share-*.done"):
+                    done.unlink()
                 shutil.rmtree(self.copies, ignore_errors=True)
                 self.directory.rmdir()
                 self.partial.rmdir()

@@ -98,7 +98,7 @@ def copy_vectors(
     copied: dict[str, list[tuple[str, Path]]] = {side: [] for side in sides}
     directory.mkdir(parents=True, exist_ok=True)
     with (
-        locked_file(directory / _LOCK, "copies vectors beside", wait=True),
+        locked_file(directory / _LOCK, "copies vectors beside", timeout=-1),
         progress_bar(len(files), "reading vectors", unit="files") as bar,
     ):
         for file in files:

@@ -1,22 +1,16 @@
-"""Pictures: how each kind of file becomes upright RGB, and that the square a model takes.
-
-Pillow is imported where it is needed, as only pictures need it.
-"""
+"""Pictures: how each kind of file becomes upright RGB, and that the square a model takes."""
 
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import UInt8
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from l2rm_jax.bases import Preparation
 from l2rm_jax.errors import DataError, first_line
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 LARGEST_SIDE = 2048  # of a picture that an encoder sees; larger ones are reduced
 LARGEST_RATIO = 50  # of the sides; CLIP makes the short one 224, so that the long one has 11,200
@@ -27,10 +21,10 @@ class UnreadableError(Exception):
     """A picture cannot be used; the message says why, as `rejected.csv` has it."""
 
 
-def prepare(picture: "Image", preparation: Preparation) -> UInt8[np.ndarray, "S S 3"]:
+def prepare(picture: Image.Image, preparation: Preparation) -> UInt8[np.ndarray, "S S 3"]:
     """Resize an upright RGB picture, and cut the square out of its centre, as a model takes it.
 
-    The pixels are those of the image processors of Hugging Face's transformers.
+    The pixels equal the output of the image processors of Hugging Face's transformers.
 
     Args:
       picture: the picture.
@@ -49,7 +43,7 @@ def prepare(picture: "Image", preparation: Preparation) -> UInt8[np.ndarray, "S 
 
 
 def prepare_all(
-    pictures: "Sequence[str | Path | Image]", preparation: Preparation
+    pictures: Sequence[str | Path | Image.Image], preparation: Preparation
 ) -> UInt8[np.ndarray, "n S S 3"]:
     """Prepare pictures, which Pillow has opened or files hold.
 
@@ -59,7 +53,7 @@ def prepare_all(
     return np.stack([prepare(picture, preparation) for picture in upright_pictures(pictures)])
 
 
-def upright_pictures(pictures: "Sequence[str | Path | Image]") -> "list[Image]":
+def upright_pictures(pictures: Sequence[str | Path | Image.Image]) -> list[Image.Image]:
     """Upright RGB of pictures, which Pillow has opened or files hold.
 
     Raises:
@@ -71,8 +65,8 @@ def upright_pictures(pictures: "Sequence[str | Path | Image]") -> "list[Image]":
     for row, picture in enumerate(pictures):
         name = picture if isinstance(picture, str | Path) else f"images: number {row}"
         try:
-            upright = upright_picture(picture) if _is_opened(picture) else _read_picture(picture)
-            found.append(upright[0])
+            is_open = isinstance(picture, Image.Image)
+            found.append((upright_picture if is_open else _read_picture)(picture)[0])
         except UnreadableError as error:
             problems.append(f"{name}: {error}")
     if problems:
@@ -80,14 +74,7 @@ def upright_pictures(pictures: "Sequence[str | Path | Image]") -> "list[Image]":
     return found
 
 
-def _is_opened(picture: object) -> bool:
-    """Whether it is a picture of Pillow."""
-    from PIL import Image
-
-    return isinstance(picture, Image.Image)
-
-
-def _read_picture(file: "str | Path") -> "tuple[Image, list[str]]":
+def _read_picture(file: str | Path) -> tuple[Image.Image, list[str]]:
     if not isinstance(file, str | Path):
         raise UnreadableError(f"is a {type(file).__name__}, expected a picture of Pillow or a file")
     try:
@@ -97,15 +84,13 @@ def _read_picture(file: "str | Path") -> "tuple[Image, list[str]]":
     return open_picture(content)
 
 
-def open_picture(content: bytes) -> tuple["Image", list[str]]:
+def open_picture(content: bytes) -> tuple[Image.Image, list[str]]:
     """Decode the bytes of a picture to upright RGB; result and errors as `upright_picture`."""
-    from PIL import Image
-
     with _reasons():
         return upright_picture(Image.open(io.BytesIO(content)))
 
 
-def upright_picture(picture: "Image") -> tuple["Image", list[str]]:
+def upright_picture(picture: Image.Image) -> tuple[Image.Image, list[str]]:
     """Turn a picture of Pillow into upright RGB.
 
     * The EXIF orientation is applied.
@@ -116,13 +101,11 @@ def upright_picture(picture: "Image") -> tuple["Image", list[str]]:
     * A picture with a side above `LARGEST_SIDE` is reduced to it.
 
     Returns:
-      The picture, and what was done to it, in a word or two each.
+      The picture, and the changes made to it, in a word or two each.
 
     Raises:
       UnreadableError: it is no picture, damaged, too large, or much longer than wide.
     """
-    from PIL import ImageOps
-
     with _reasons():
         if max(picture.size) > LARGEST_RATIO * min(picture.size):
             raise UnreadableError(
@@ -145,9 +128,7 @@ def upright_picture(picture: "Image") -> tuple["Image", list[str]]:
 
 @contextmanager
 def _reasons() -> Iterator[None]:
-    """Raise an `UnreadableError` in place of the errors of Pillow."""
-    from PIL import UnidentifiedImageError
-
+    """Replace the errors of Pillow by an `UnreadableError`."""
     try:
         yield
     except UnreadableError:
@@ -158,9 +139,7 @@ def _reasons() -> Iterator[None]:
         raise UnreadableError(f"damaged picture: {first_line(error, 200)}") from None
 
 
-def _as_rgb(picture: "Image", done: list[str]) -> "Image":
-    from PIL import Image
-
+def _as_rgb(picture: Image.Image, done: list[str]) -> Image.Image:
     if picture.mode.startswith("I"):  # grey of 16 or 32 bits, which may fill but a part of them
         values = np.asarray(picture).astype(np.int64).clip(min=0)
         filled = int(values.max()).bit_length()

@@ -77,7 +77,7 @@ def import_by_file(
     _check(request, files)
     out, is_shared = request.partial, share.count > 1
     (out / WORK).mkdir(parents=True, exist_ok=True)
-    with locked_directory(out, "imports into", shared=is_shared):
+    with locked_directory(out, "imports into", share=share.number if is_shared else None):
         identity = _identity(request, files)
         claim_work(out / WORK / IDENTITY, identity, WHAT)
         own = range(share.number - 1, len(files), share.count)

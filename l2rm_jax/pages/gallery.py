@@ -28,7 +28,7 @@ from l2rm_jax.judging import Judgement
 from l2rm_jax.judging.judgement import KINDS
 from l2rm_jax.pages.gallery_rows import LISTED, listed, rows_needed, taken
 from l2rm_jax.pages.markup import escape_text, policy_hash, read_parts
-from l2rm_jax.pages.thumbnails import SMALL, make_thumbnail
+from l2rm_jax.pages.thumbnails import make_thumbnail
 
 SCRIPTS = ("gallery_data.js", "gallery_decisions.js", "gallery_list.js", "gallery_pair.js",
            "gallery.js")  # fmt: skip
@@ -247,10 +247,7 @@ def _lines(texts: Iterable[str]) -> Iterator[bytes]:
 
 def _utf8(text: str) -> bytes:
     """Encode as UTF-8; lone surrogates, which it cannot represent, become U+FFFD."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def _write_block(file: BinaryIO, name: str, pieces: Iterable[bytes]) -> None:
@@ -284,13 +281,13 @@ def _addresses(pictures: Iterable[Path], folder: Path) -> Iterator[str]:
 def _write_pictures(file: BinaryIO, gallery: Gallery) -> None:
     """Write the pictures of the review and of the most suspicious pairs, each once.
 
-    Pictures that cannot be read, or cannot be reduced without Pillow, are left out.
+    Pictures that cannot be read are left out.
     """
     found = gallery.judgement
     pairs = np.concatenate([gallery.review, found.order[: gallery.shown]]).astype(np.int64)
     for image in dict.fromkeys(found.image[pairs].tolist()):
         picture = Path(gallery.pictures[image])
-        shown = make_thumbnail(picture, side=SIDE, quality=QUALITY, largest=SMALL)
+        shown = make_thumbnail(picture, side=SIDE, quality=QUALITY)
         if not isinstance(shown, str):
             kind, content = shown.uri.removeprefix("data:").split(";base64,")
             element = f'<script type="{kind}" data-image="{image}">{content}</script>\n'

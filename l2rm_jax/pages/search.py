@@ -75,8 +75,8 @@ class PageQuery(NamedTuple):
 def render_page(queries: Sequence[PageQuery], *, title: str, subtitle: str = "") -> str:
     """Return the page of some queries as self-contained HTML.
 
-    Pictures are embedded, reduced if Pillow is installed. If a picture cannot be shown, the page
-    shows the id and the reason instead.
+    Pictures are embedded, and reduced if they are large. If a picture cannot be shown, the page
+    shows its id and the reason.
 
     Args:
       queries: at least one.
@@ -229,8 +229,5 @@ def _words(hit: PageHit) -> str:
 
 def _digits(shares: Iterable[float]) -> str:
     """Encode shares in [0, 1] in thousandths, two base-36 digits each."""
-    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
-    return "".join(
-        digits[number // 36] + digits[number % 36]
-        for number in (round(share * 1000) for share in map(float, shares))
-    )
+    numbers = (round(1000 * float(share)) for share in shares)
+    return "".join(np.base_repr(number, 36).lower().zfill(2) for number in numbers)

@@ -233,7 +233,8 @@ class Retriever:
             with progress_bar(len(gallery), "searching", unit="rows") as bar:
                 rows, scores = search.among_vectors(queries, gallery, k, bar.update)
         else:
-            with self._progress(len(queries) * len(gallery), "scoring", unit="pairs") as done:
+            title = "scoring all; a proposer is faster"
+            with self._progress(len(queries) * len(gallery), title, unit="pairs") as done:
                 rows, scores = search.among_all(self._networks, queries, gallery, k, done)
         return Hits(queries, gallery, rows, scores, self._aligner(queries, gallery))
 

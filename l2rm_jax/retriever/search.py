@@ -1,13 +1,10 @@
 """The three ways to search: by vectors, among all pairs, among proposed ones."""
 
-import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.console import clock
 from l2rm_jax.retriever import topk
 from l2rm_jax.retriever.encodings import EncodedCaptions, EncodedImages, Encodings
 from l2rm_jax.retriever.network import Network
@@ -16,10 +13,6 @@ Found = tuple[Int[np.ndarray, "Q k"], Float[np.ndarray, "Q k"]]  # gallery rows 
 Done = Callable[[int], None]  # called with the number of rows or pairs that are done
 
 _BLOCK = 1024  # of a gallery that heads without vectors score at once
-_SLOW = 5.0  # seconds from which a search says beforehand how long it takes
-_SAMPLE = 1.0  # seconds of scoring from which that is estimated
-
-_log = logging.getLogger(__name__)
 
 
 def among_vectors(queries: Encodings, gallery: Encodings, k: int, done: Done) -> Found:
@@ -31,8 +24,7 @@ def among_vectors(queries: Encodings, gallery: Encodings, k: int, done: Done) ->
 def among_all(
     networks: Sequence[Network], queries: Encodings, gallery: Encodings, k: int, done: Done
 ) -> Found:
-    """Score all pairs, a block of the gallery at a time; says how long that takes if long."""
-    done = _Announcer(len(queries) * len(gallery) * len(networks), done)
+    """Score all pairs, a block of the gallery at a time."""
 
     def blocks() -> Iterator[tuple[int, np.ndarray]]:
         for start in range(0, len(gallery), _BLOCK):
@@ -43,35 +35,6 @@ def among_all(
                 yield start, mean_similarity(networks, queries, block, done)
 
     return topk.top_of_blocks(blocks(), k)
-
-
-class _Announcer:
-    """Passes on how many pairs are scored, and says once how long the rest takes, if long.
-
-    Args:
-      total: number of all pairs.
-      done: called with the number of pairs that are scored.
-    """
-
-    def __init__(self, total: int, done: Done):
-        self._total, self._left, self._done = total, total, done
-        self._first: tuple[float, int] | None = None  # when the first pairs were done, and the rest
-        self._is_estimated = False
-
-    def __call__(self, count: int) -> None:
-        self._done(count)
-        self._left -= count
-        now = time.monotonic()
-        if self._first is None:  # the first pairs compiled as well, so they do not count
-            self._first = now, self._left
-        began, left = self._first
-        if self._is_estimated or now - began < _SAMPLE:
-            return
-        self._is_estimated = True
-        seconds = (now - began) * self._left / (left - self._left)
-        if seconds > _SLOW:
-            text = "scoring all %s pairs takes about %s more; a proposer is faster"
-            _log.info(text, f"{self._total:,}", clock(seconds))
 
 
 def among_proposed(

@@ -9,10 +9,11 @@ import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float16, Int32
+from PIL import Image
 
 from l2rm_jax.bases import Bases
 from l2rm_jax.data.encoders import Kind
@@ -24,9 +25,6 @@ from l2rm_jax.data.pretrained import POOLING_FILE, Pretrained, open_pretrained, 
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.run.frozen_encoder import FrozenCaptions, FrozenImages
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 _BATCH, _CAPTION_BATCH = 32, 128
 _MAX_TOKENS = 64  # of a caption given as words; training uses no more
@@ -58,7 +56,7 @@ class JaxImages:
         }
 
     def encode(
-        self, pictures: "Sequence[Image]"
+        self, pictures: Sequence[Image.Image]
     ) -> Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"]:
         """Unit vectors of pictures; with tokens, the picture's vector and its patches."""
         preparation = self._opened.bases.image.preparation

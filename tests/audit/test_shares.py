@@ -98,7 +98,7 @@ def test_shares_of_one_number_or_of_another_audit_are_refused(vectors):
     write_data(Path("data"), vectors)
     work = Work(Path("audit"), Share(2, COUNT))
     with work.locked():
-        with pytest.raises(ConfigError, match="share-2: another process audits into it"):
+        with pytest.raises(ConfigError, match="share 2: another process audits into it"):
             audited(2)
         with pytest.raises(ConfigError, match=r"audit\.partial: another process audits into it"):
             command.audit_directory(config_of(), "audit")
@@ -140,7 +140,7 @@ def test_what_is_refused_leaves_nothing_unless_others_are_at_work(vectors):
     with Work(Path("audit"), Share(2, COUNT)).locked():
         with pytest.raises(DataError, match="text_embedding: row 7 is not finite"):
             audited(1)
-        assert (Path("audit.partial") / "work" / "share-2").exists()
+        assert Path("audit.partial.share-2.lock").exists()
     with pytest.raises(DataError, match="text_embedding: row 7 is not finite"):
         audited(3)
     assert [path.name for path in Path().iterdir()] == ["data"]

@@ -170,7 +170,7 @@ def test_shares_in_either_order_make_the_bytes_of_one_process(request_of_tars, t
 
 def test_nobody_closes_a_directory_that_another_process_works_in(request_of_tars, tmp_path):
     assert import_by_file(request_of_tars, load, share=Share(1, 2)) is None
-    with locked_directory(request_of_tars.partial, "imports into", shared=True):
+    with locked_directory(request_of_tars.partial, "imports into", share=1):
         with pytest.raises(ConfigError, match="another process imports into it"):
             import_by_file(request_of_tars, load)
         assert import_by_file(request_of_tars, load, share=Share(2, 2)) is None

@@ -12,7 +12,7 @@ import pytest
 import l2rm_jax
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import CheckpointError, ConfigError, DataError
-from l2rm_jax.retriever import Retriever, search
+from l2rm_jax.retriever import Retriever
 from l2rm_jax.retriever import retriever as retriever_module
 from l2rm_jax.run.config_file import write_config
 from tests.retriever.runs import IMAGES, make_run
@@ -249,20 +249,6 @@ def test_bad_input_is_one_clear_line(call, message, retrievers, encoded):
 def test_counts_and_ids_may_be_any_sequence(retrievers):
     images = retrievers["vse"].encode_images(zeros(2, 12, 64), [3, 12], ids=(x for x in "ab"))
     assert images.ids == ["a", "b"]
-
-
-def test_long_scoring_is_announced_once(caplog, monkeypatch):
-    times = iter([100.0, 100.5, 102.0, 103.0])  # the first pairs compile
-    monkeypatch.setattr(search.time, "monotonic", lambda: next(times))
-    done = []
-    announce = search._Announcer(1010, done.append)
-    with caplog.at_level(logging.INFO, "l2rm_jax"):
-        for _ in range(4):
-            announce(10)
-    assert caplog.messages == [
-        "scoring all 1,010 pairs takes about 1:38 more; a proposer is faster"
-    ]
-    assert done == [10] * 4
 
 
 def test_regions_that_a_head_counts_are_checked(retrievers):

@@ -18,16 +18,14 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 from jaxtyping import Float16, Int32, UInt8
+from PIL import Image
 
 from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.errors import ConfigError, nearest_path
-
-if TYPE_CHECKING:
-    import numpy as np
-    from PIL.Image import Image
 
 
 @runtime_checkable
@@ -37,7 +35,7 @@ class ImageEncoder(Protocol):
     def describe(self) -> dict[str, Any]: ...
 
     def encode(
-        self, pictures: Sequence["Image"]
+        self, pictures: Sequence[Image.Image]
     ) -> (
         'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"] | UInt8[np.ndarray, "n S S 3"]'
     ): ...
@@ -90,7 +88,7 @@ class _TwoHalves:
         """Number of captions so far that were too long for the model and lost their end."""
         return 0 if self._captions is None else self._captions.cut
 
-    def encode_images(self, pictures: Sequence["Image"]) -> "np.ndarray":
+    def encode_images(self, pictures: Sequence[Image.Image]) -> np.ndarray:
         return self._images.encode(pictures)
 
     def encode_captions(

@@ -7,10 +7,11 @@ if that is smaller; 36 regions are as many as bottom-up features have. Regions a
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float16
+from PIL import Image
 
 from l2rm_jax.data.encoders.weights import (
     as_float16,
@@ -22,9 +23,6 @@ from l2rm_jax.data.encoders.weights import (
     quiet_hub,
 )
 from l2rm_jax.errors import ConfigError, DataError, StoppedError, first_line
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 _BATCH = 32
 _SIDE = 6
@@ -78,8 +76,6 @@ class BackboneImages:
 
     def describe(self) -> dict[str, Any]:
         """The model and the sizes of its regions, for `dataset.json`."""
-        from PIL import Image
-
         _, regions, features = self.encode([Image.new("RGB", (64, 64))]).shape
         return {
             **describe_model("timm", self._name, self._model),
@@ -88,13 +84,13 @@ class BackboneImages:
             "features": features,
         }
 
-    def encode(self, pictures: Sequence["Image"]) -> Float16[np.ndarray, "n R D"]:
+    def encode(self, pictures: Sequence[Image.Image]) -> Float16[np.ndarray, "n R D"]:
         """Regions of pictures, the cells of the grid in reading order."""
         starts = range(0, len(pictures), _BATCH)
         parts = [self._encode_batch(pictures[start : start + _BATCH]) for start in starts]
         return as_float16(self._name, np.concatenate(parts))
 
-    def _encode_batch(self, pictures: Sequence["Image"]) -> Float[np.ndarray, "n R D"]:
+    def _encode_batch(self, pictures: Sequence[Image.Image]) -> Float[np.ndarray, "n R D"]:
         torch = library("torch")
         device = next(self._model.parameters()).device
         inputs = torch.stack([self._prepare(picture) for picture in pictures]).to(device)

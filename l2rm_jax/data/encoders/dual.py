@@ -12,10 +12,11 @@ unit length.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float16
+from PIL import Image
 
 from l2rm_jax.data.encoders.captions import CaptionModel
 from l2rm_jax.data.encoders.weights import (
@@ -29,9 +30,6 @@ from l2rm_jax.data.encoders.weights import (
     unit_length,
 )
 from l2rm_jax.errors import ConfigError
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 _CLIPS = ("clip", "metaclip_2")
 _SIGLIPS = ("siglip", "siglip2")
@@ -102,8 +100,6 @@ class DualImages:
         self._with_tokens = with_tokens
 
     def describe(self) -> dict[str, Any]:
-        from PIL import Image
-
         *regions, features = self.encode([Image.new("RGB", (64, 64))]).shape[1:]
         return {
             **describe_model("transformers", self._name, self._model),
@@ -113,14 +109,14 @@ class DualImages:
         }
 
     def encode(
-        self, pictures: Sequence["Image"]
+        self, pictures: Sequence[Image.Image]
     ) -> Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"]:
         """Unit vectors of pictures; with tokens, the picture's vector and its patches."""
         starts = range(0, len(pictures), _BATCH)
         parts = [self._encode_batch(pictures[start : start + _BATCH]) for start in starts]
         return as_float16(self._name, unit_length(np.concatenate(parts)))
 
-    def _encode_batch(self, pictures: Sequence["Image"]) -> Float[np.ndarray, "n ..."]:
+    def _encode_batch(self, pictures: Sequence[Image.Image]) -> Float[np.ndarray, "n ..."]:
         inputs = self._processor(
             images=list(pictures), input_data_format="channels_last", return_tensors="pt"
         ).to(self._model.device)

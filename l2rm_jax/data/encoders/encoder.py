@@ -1,13 +1,11 @@
 """What an encoder is: photographs and captions in, features out."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 from jaxtyping import Float16, Int32, UInt8
-
-if TYPE_CHECKING:  # Pillow and NumPy are imported by the encoders themselves
-    import numpy as np
-    from PIL.Image import Image
+from PIL import Image
 
 
 @runtime_checkable
@@ -33,7 +31,7 @@ class Encoder(Protocol):
         ...
 
     def encode_images(
-        self, pictures: Sequence["Image"]
+        self, pictures: Sequence[Image.Image]
     ) -> 'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"] | UInt8[np.ndarray, "n S S 3"]':
         """Encode pictures, which are upright and in mode RGB, as one vector or R regions each.
 

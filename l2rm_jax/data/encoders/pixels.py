@@ -5,17 +5,15 @@ A directory in the form of Hugging Face says how: its `config.json` has the size
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
+from PIL import Image
 
 from l2rm_jax.bases import Preparation
 from l2rm_jax.data.pictures import prepare
 from l2rm_jax.data.pretrained import open_pretrained, read_kind
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 PIXELS = "pixels"  # the value of `kind` in `dataset.json`
 
@@ -30,7 +28,7 @@ class PixelImages:
         """How pictures become pixels, for `dataset.json`."""
         return {"model": f"pixels:{self._name}", "kind": PIXELS, **self._preparation.resizing}
 
-    def encode(self, pictures: "Sequence[Image]") -> UInt8[np.ndarray, "n S S 3"]:
+    def encode(self, pictures: Sequence[Image.Image]) -> UInt8[np.ndarray, "n S S 3"]:
         """Pixels of pictures, resized and cut."""
         return np.stack([prepare(picture, self._preparation) for picture in pictures])
 

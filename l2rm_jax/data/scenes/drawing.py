@@ -1,10 +1,9 @@
 """Draw a scene as a picture, and write it into a PNG file."""
 
-import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from l2rm_jax.data.scenes.world import SHAPES, Scene
 
@@ -98,15 +97,5 @@ def draw(scene: Scene) -> np.ndarray:
 
 
 def write_png(scene: Scene, path: str | Path) -> None:
-    """Draw a scene into a PNG file (8-bit RGB, no filter; PNG specification, section 5)."""
-    image = draw(scene)
-    height, width, _ = image.shape
-    rows = np.pad(
-        image.reshape(height, -1), ((0, 0), (1, 0))
-    ).tobytes()  # filter type 0 for each row
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    with open(path, "wb") as file:
-        file.write(b"\x89PNG\r\n\x1a\n")
-        for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")):
-            body = kind + data
-            file.write(struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body)))
+    """Draw a scene into a PNG file."""
+    Image.fromarray(draw(scene)).save(path, "PNG")
