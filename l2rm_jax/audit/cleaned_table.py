@@ -1,7 +1,7 @@
-"""The user's own table without the rows that an audit doubts: same columns, same format.
+"""Copy the user's table without its suspicious rows: same columns, same format.
 
-Rows are copied as they are. This needs data that `l2rm import` read from one file, as its directory
-says which row each caption comes from.
+Rows are copied byte by byte. This needs data that `l2rm import` read from one file, because the
+imported directory stores the row that each caption comes from.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,16 +23,16 @@ def write_kept_table(
 ) -> str:
     """Write `kept.csv` (or .tsv, .jsonl, .parquet), if the source of the data is known.
 
-    A row stays if one of its captions in the training split is kept, or if it is of another split.
-    Rows that the import rejected do not.
+    A row stays if one of its captions in the training split is kept, or if it belongs to another
+    split. Rows that the import rejected are left out.
 
     Args:
       data: the `data` part of the config; None for arrays.
-      kept: which pairs of the training split are kept.
-      directory: where the table is written.
+      kept: whether each pair of the training split is kept.
+      directory: directory of the new table.
 
     Returns:
-      A sentence about the table, or why there is none.
+      A sentence about the table, or the reason why there is none.
     """
     reason = "no kept table: the data were not imported from a table"
     record = read_record(data.path) if data is not None and data.path else None
@@ -43,25 +43,25 @@ def write_kept_table(
         return f"{reason} of one file (.csv, .tsv, .txt, .jsonl, .parquet)"
     path = Path(source["path"])
     if len(rows["train"]) != len(kept):
-        return "no kept table: only a part of the training pairs was judged"
+        return "no kept table: only part of the training pairs was judged"
     if not path.is_file() or path.stat().st_size != source["bytes"]:
-        return f"no kept table: {path} is not there any more, or has changed since the import"
+        return f"no kept table: {path} is missing, or has changed since the import"
     train = rows.pop("train")
     stays = np.unique(np.concatenate([train[kept], *rows.values()]))
     out = directory / f"kept{path.suffix}"
     columns = [*record["columns"]["image"], *record["columns"]["captions"]]
     _COPIERS[source["kind"]](path, out, stays, columns)
     mixed = np.count_nonzero(np.isin(train[~kept], stays))
-    note = f"{out.name}: {len(stays):,} rows of {path}, as they are"
+    note = f"{out.name}: {len(stays):,} rows of {path}, unchanged"
     if mixed:
-        note += f"; they hold {mixed:,} doubted captions, as another one of the row is kept"
+        note += f"; {mixed:,} suspicious captions remain because their row has a kept caption"
     return note
 
 
 def _copy_lines(
     source: Path, out: Path, stays: Int[np.ndarray, " rows"], _columns: Sequence[str]
 ) -> None:
-    """Copy lines, which are rows without a header; blank ones are none."""
+    """Copy lines of a file without a header; blank lines are not rows."""
     text = open_text(source)
     lines = (line for line in text.lines() if line.strip())
     _copy(enumerate(map(text.encode, lines), 1), out, stays, text.mark)

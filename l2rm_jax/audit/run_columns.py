@@ -1,4 +1,4 @@
-"""What a run says of its training pairs: which it drops, and its last split by loss."""
+"""Read columns about the training pairs from a run: dropped pairs, and its last split by loss."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -19,13 +19,13 @@ MATCHED, MISMATCHED = "matched", "mismatched"
 
 
 class OfRun(NamedTuple):
-    """What a run says of each pair of its training split.
+    """Columns from a run for each pair of its training split.
 
     Attributes:
       dropped: "filter" for a pair that the run does not train on, else "".
-      loss: in the model of the last split by loss; NaN where there is none.
-      loss_posterior: probability that the pair is mismatched by that split; NaN likewise.
-      called: what the method called the pair last: `MATCHED`, `MISMATCHED`, or "" without a split.
+      loss: loss in the last split by loss; NaN without such a split.
+      loss_posterior: probability of a mismatch by that split; NaN likewise.
+      called: last label of the pair by the method: `MATCHED`, `MISMATCHED`, or "" without a split.
     """
 
     dropped: Shaped[np.ndarray, " pairs"]
@@ -37,17 +37,17 @@ class OfRun(NamedTuple):
 def read_of_run(
     config: ConfigDict, train: PairDataset, judgement: Judgement, workdir: str | Path
 ) -> OfRun:
-    """Read what a run keeps of its training pairs.
+    """Read the columns of a run about its training pairs.
 
     Args:
       config: config of the run.
-      train: its training pairs, none of them filtered.
-      judgement: of these pairs.
+      train: its training pairs, without any filter.
+      judgement: judgement of these pairs.
       workdir: its work directory.
 
     Raises:
       CheckpointError: the run has not finished an epoch.
-      DataError: a file is damaged, or of other pairs.
+      DataError: a file is damaged, or belongs to other pairs.
     """
     trained = filters.kept_pairs(config.data, train.matched)
     if config.data.filter == "judgement":
@@ -69,9 +69,10 @@ def read_of_run(
 
 
 def _flags(config: ConfigDict, workdir: str | Path) -> Bool[np.ndarray, " trained"] | None:
-    """Which pairs the last epoch called matched, if the method keeps that (`Method.pair_values`).
+    """Return whether the last epoch called each pair matched, from `Method.pair_values`.
 
-    Of several networks, half or more must agree. None for other methods and in the warm-up.
+    With several networks, at least half must agree. None in the warm-up, and for methods that do
+    not store these flags.
     """
     state = read_trained(workdir, "last").state
     flags = ((state.own or {}).get("pairs") or {}).get(CALLED_MATCHED)

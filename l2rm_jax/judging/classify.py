@@ -1,20 +1,20 @@
-"""What is said of each pair, beyond its probability."""
+"""Classify pairs by kind of mismatch, and find captions that contradict each other."""
 
 import numpy as np
 from jaxtyping import Int
 
 from l2rm_jax.judging.groups import Groups
 from l2rm_jax.judging.judgement import (
-    ALTERNATE,
-    DOUBTFUL,
-    FOREIGN_SET,
     MATCHED,
+    NEAR_DUPLICATE,
+    SWAPPED_CAPTION,
+    SWAPPED_SET,
     UNINFORMATIVE,
 )
 from l2rm_jax.judging.posterior import DOUBTED, Posterior
 from l2rm_jax.judging.scores import Evidence
 
-_UNINFORMATIVE = 0.25  # of the median contrast: a caption with less fits all images alike
+_UNINFORMATIVE = 0.25  # of the median contrast: a caption below it fits all images equally well
 
 
 def kinds(
@@ -23,24 +23,24 @@ def kinds(
     groups: Groups,
     pair_image: Int[np.ndarray, " pairs"],
 ) -> Int[np.ndarray, " pairs"]:
-    """Return the kind of each pair, but for shifted rows.
+    """Return the kind of each pair, without regard to shifted rows.
 
-    A doubted pair is an alternate if another pair of its group, whose image is not its own, has the
-    same text and is not doubted: what fits that image nearly fits this one.
+    A suspicious pair is a near duplicate if another image of its group has the same caption in a
+    pair that is not suspicious: a caption that fits that image nearly fits this one.
 
     Args:
-      evidence: on the pairs.
-      found: what follows from it.
-      groups: what belongs together.
+      evidence: scores of the pairs.
+      found: posteriors of the pairs.
+      groups: groups of near duplicates.
       pair_image: row of the image that each caption is stored with.
     """
-    doubted = found.posterior > DOUBTED
-    kind = np.where(doubted, DOUBTFUL, MATCHED)
-    kind[doubted & (found.posterior_set > found.posterior_caption)] = FOREIGN_SET
+    suspicious = found.posterior > DOUBTED
+    kind = np.where(suspicious, SWAPPED_CAPTION, MATCHED)
+    kind[suspicious & (found.posterior_set > found.posterior_caption)] = SWAPPED_SET
     contrast = evidence.contrast
-    kind[doubted & (contrast < _UNINFORMATIVE * np.median(contrast))] = UNINFORMATIVE
+    kind[suspicious & (contrast < _UNINFORMATIVE * np.median(contrast))] = UNINFORMATIVE
     said = groups.of_image[pair_image] * len(pair_image) + groups.text
-    kind[doubted & np.isin(said, said[~doubted])] = ALTERNATE
+    kind[suspicious & np.isin(said, said[~suspicious])] = NEAR_DUPLICATE
     return kind
 
 
@@ -49,14 +49,14 @@ def conflicts(
     kind: Int[np.ndarray, " pairs"],
     pair_image: Int[np.ndarray, " pairs"],
 ) -> Int[np.ndarray, "n 2"]:
-    """Return captions that contradict another one of their image, each with that one.
+    """Return the captions that contradict another caption of their image, each with the other.
 
-    A doubtful caption contradicts the others stored with its image if it agrees with them no better
-    than the median random caption does. It is listed with the kept one that fits the image best.
+    A swapped caption contradicts its siblings if it agrees with them no better than the median
+    random caption does. It is listed with the matched sibling that fits the image best.
 
     Args:
-      evidence: on the pairs.
-      kind: of each pair.
+      evidence: scores of the pairs.
+      kind: kind of each pair.
       pair_image: row of the image that each caption is stored with.
     """
     agreement = evidence.stored.neighbours.agreement[:, 0]
@@ -64,7 +64,7 @@ def conflicts(
     by_fit = np.lexsort((-evidence.stored.information, pair_image))
     kept = by_fit[kind[by_fit] == MATCHED]
     images, first = np.unique(pair_image[kept], return_index=True)
-    rows = np.flatnonzero((kind == DOUBTFUL) & (agreement <= null))
+    rows = np.flatnonzero((kind == SWAPPED_CAPTION) & (agreement <= null))
     rows = rows[np.isin(pair_image[rows], images)]
     best = kept[first[np.searchsorted(images, pair_image[rows])]]
     return np.stack([rows, best], axis=1)

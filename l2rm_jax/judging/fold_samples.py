@@ -1,4 +1,4 @@
-"""The pairs of each fold, a sample that represents the fold, and the known mismatches.
+"""Collect the pairs of each fold, a sample that represents the fold, and its known mismatches.
 
 Within a fold, images and captions are sorted by hashes of their contents, so that random draws do
 not depend on the order of the data.
@@ -14,9 +14,9 @@ from l2rm_jax.errors import DataError
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.pairs import Keys
 
-REFERENCES = 1000  # images and captions of a fold that stand for all of it, at most
-NEGATIVES = 10  # known mismatches of a caption
-_ENOUGH = 1_000_000  # known mismatches: with more pairs than a tenth of it, each has fewer
+REFERENCES = 1000  # most images and most captions in the sample of a fold
+NEGATIVES = 10  # known mismatches per caption
+_ENOUGH = 1_000_000  # known mismatches in total; with many pairs, each has fewer than `NEGATIVES`
 
 
 class FoldPairs(NamedTuple):
@@ -31,8 +31,8 @@ class FoldPairs(NamedTuple):
       position: [n] place in `images` of the image of each pair, ascending.
       references: [R] places in `images` of the sampled images, ascending, without repetition.
       captions: [C] places in `pairs` of the sampled captions, likewise.
-      replaced: [R] for each sampled image, the place in `pairs` of one of its captions. A caption
-        that is moved to the image takes this one's place.
+      replaced: [R] for each sampled image, the place in `pairs` of one of its captions, which a
+        caption moved to the image replaces.
       wrong: [m, k] for each image, the k sampled images, as places in `references`, to which its
         captions are moved to make known mismatches.
     """
@@ -65,7 +65,7 @@ class Part(NamedTuple):
 
 
 def part_of(here: FoldPairs, places: Int[np.ndarray, " m"]) -> Part:
-    """Return some images of a fold with all their pairs; `places` are those in `here.images`."""
+    """Return some images of a fold, by their places in `here.images`, with all their pairs."""
     [(part, _)] = parts_of(here, [places])
     return part
 
@@ -77,7 +77,7 @@ def parts_of(
 
     Args:
       here: the fold.
-      pieces: places in `here.images` of the images of each part; no place twice.
+      pieces: places in `here.images` of the images of each part, without repetition.
     """
     counts = np.bincount(here.position, minlength=len(here.images))
     starts = np.cumsum(counts) - counts
@@ -96,15 +96,15 @@ def fold_pairs(
 ) -> dict[int, FoldPairs]:
     """Collect the pairs of each fold, and draw its sample and its known mismatches.
 
-    Samples of all folds have one size, so that the folds share their compiled programs: that of the
-    smallest fold, at most `REFERENCES`. A pair has `NEGATIVES` known mismatches, and fewer where
-    all together would be more than a million.
+    All folds have samples of the same size, limited by the smallest fold and by `REFERENCES`, so
+    that they share compiled programs. A pair has `NEGATIVES` known mismatches, or fewer if the
+    total would exceed a million.
 
     Args:
       folds: fold and group of each image; a known mismatch is never within a group.
       keys: content hashes, by which the pairs of a fold are sorted.
       seed: seed of the draws, 0 or more.
-      some: [pairs] whether each pair counts; None: all do.
+      some: [pairs] whether to use each pair; None: all.
 
     Returns:
       The pairs of each fold, by the number of the fold; a fold without pairs is left out.
@@ -133,10 +133,10 @@ def fold_pairs(
 
 
 def first_pairs(here: FoldPairs, count: int) -> FoldPairs:
-    """Return about as many pairs of a fold, with the same samples; all, if there are no more.
+    """Return about `count` pairs of a fold with the same samples; all if there are no more.
 
-    They are those whose images have the least hashes: a random sample that no order of the data
-    changes. The pairs and images of the samples are there as well.
+    It takes the pairs whose images have the smallest hashes: a random sample that does not depend
+    on the order of the data. The pairs and images of the samples are always included.
     """
     if len(here.pairs) <= count:
         return here
@@ -156,7 +156,7 @@ def first_pairs(here: FoldPairs, count: int) -> FoldPairs:
 def _ordered(
     pairs: Int[np.ndarray, " n"], folds: Folds, keys: Keys
 ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:
-    """Pairs and images in the order of their keys, and the place of each pair's image."""
+    """Sort pairs and images by key, and return the place of each pair's image."""
     images, position = np.unique(folds.pair_image[pairs], return_inverse=True)
     order = np.argsort(keys.image[images], kind="stable")
     place = np.empty_like(order)
@@ -174,12 +174,12 @@ def draw_negatives(
     """Draw references of another group for each image.
 
     Raises:
-      DataError: the references are of one group.
+      DataError: all references are in one group.
     """
     if (reference_groups == reference_groups[0]).all():
         raise DataError(
             f"judging: found {len(groups)} images of one group in a fold, expected captions of at "
-            "least two; use fewer folds or more images"
+            "least two groups; use fewer folds or more images"
         )
     drawn = rng.integers(0, len(reference_groups), (len(groups), count))
     while (same := reference_groups[drawn] == groups[:, None]).any():

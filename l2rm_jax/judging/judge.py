@@ -1,9 +1,9 @@
 """Judge the pairs of a data set: vectors in, a rate and a probability per pair out.
 
-Pairs are split into folds, one group of images never across two. A detector that has not seen a
-fold scores its pairs, and pairs that are mismatched on purpose; these known mismatches calibrate
-the rate and the probabilities. The truth is never looked at, even where it is known, and the result
-does not depend on the order of the pairs.
+Pairs are split into folds; a group of images is never split across folds. A detector that has not
+seen a fold scores its pairs and deliberate mismatches; these known mismatches calibrate the rate
+and the probabilities. The truth is never used, even if it is known, and the result does not depend
+on the order of the pairs.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import TakenRows
 from l2rm_jax.version import __version__
 
-_STAGES = "images alike", "models, each without a fold", "scores", "rate", "proposals"
+_STAGES = "similar images", "models, each without a fold", "scores", "rate", "proposals"
 _CCA = Cca(0, 0, 0, 0, 0)
 
 
@@ -62,20 +62,20 @@ def judge_pairs(
     """Estimate which pairs are mismatched, how many there are, and which captions would fit better.
 
     Args:
-      pairs: vectors of images and captions, and which caption is stored with which image.
+      pairs: vectors of images and captions, and the image that each caption is stored with.
       detector: scores each fold without having seen it (`register_detector`); by default a linear
         model in closed form.
       name: name of the detector, for `Judgement.made`.
       folds: number of folds, at least 3.
-      top: captions that are proposed for each doubted pair, 0 or more; 0 skips that stage.
+      top: captions to propose for each suspicious pair, 0 or more; 0 skips that stage.
       seed: seed of the folds and of all samples, 0 or more. The same arguments give the same
         judgement.
-      keep: directory for finished stages, so that a call with the same arguments goes on after a
-        stop; None keeps nothing. Use one directory per judgement, as nothing is compared.
+      keep: directory for finished stages, from which a call with the same arguments resumes after
+        a stop; None keeps nothing. Use one directory per judgement: arguments are not compared.
       executor: computes the parts, in this process or in others (`l2rm_jax.executors`).
 
     Returns:
-      The judgement, in the order of `pairs`; printing it gives sentences.
+      The judgement, in the order of `pairs`; print it for a summary.
 
     Raises:
       DataError: a fold has images of fewer than two groups, a score is not finite, or a file of
@@ -97,7 +97,7 @@ def _judge(
     stages: Stages,
     executor: Executor,
 ) -> Judgement:
-    """Call `say` where a stage begins; the rest is as in `judge_pairs`."""
+    """Judge the pairs as `judge_pairs` does, and call `say` at the start of each stage."""
     say(0)
     keys = content_keys(pairs, executor)
     placeholders = find_placeholders(keys.image, pairs.captions, pairs.pair_image)
@@ -122,16 +122,16 @@ def _judge(
     say(2)
     evidence = _evidence(scorer, pairs, of, drawn, seed, stages, executor)
     say(3)
-    with threadpool_limits(1, "blas"):  # on its narrow columns, more threads only wait
+    with threadpool_limits(1, "blas"):  # more threads would only wait on these narrow matrices
         found = find_posterior(evidence, of, keys.of_pairs(pairs.pair_image), seed)
-    doubted = found.posterior > DOUBTED
+    suspicious = found.posterior > DOUBTED
     if top:
         say(4)
     proposals = stages(
         "proposals",
         PROPOSALS,
         lambda: propose(
-            *(pairs.images, pairs.captions, of, keys, doubted, found.posterior_set),
+            *(pairs.images, pairs.captions, of, keys, suspicious, found.posterior_set),
             *(top, seed, executor),
         ),
     )
@@ -147,22 +147,22 @@ def _judge(
 def _without(
     placeholders: list[Placeholder], first_image: Int[np.ndarray, " pairs"]
 ) -> Int[np.ndarray, " kept"]:
-    """Rows of the pairs whose picture is no placeholder.
+    """Return the rows of the pairs whose picture is not a placeholder.
 
     Raises:
-      DataError: none is left.
+      DataError: no pair is left.
     """
     rows = np.flatnonzero(~np.isin(first_image, [each.row for each in placeholders]))
     if not len(rows):
         raise DataError(
-            f"images: found the same picture for all {len(first_image):,} captions, or one of "
-            f"{len(placeholders)}, expected pictures that differ"
+            f"images: found only placeholder pictures ({len(placeholders)}) for all "
+            f"{len(first_image):,} captions, expected pictures that differ"
         )
     return rows
 
 
 def _take(pairs: Pairs, rows: Int[np.ndarray, " kept"]) -> Pairs:
-    """Some of the pairs; all images stay."""
+    """Return some of the pairs, with all images."""
     return Pairs(
         pairs.images,
         TakenRows(pairs.captions, rows),
@@ -173,7 +173,7 @@ def _take(pairs: Pairs, rows: Int[np.ndarray, " kept"]) -> Pairs:
 
 
 class _Back(NamedTuple):
-    """Puts values of the judged pairs where they are in the data."""
+    """Put values of the judged pairs at their rows in the data."""
 
     rows: Int[np.ndarray, " kept"]
     total: int
@@ -195,7 +195,7 @@ def _evidence(
     stages: Stages,
     executor: Executor,
 ) -> Evidence:
-    """Score all folds, part by part; parts that are kept are not computed again."""
+    """Score all folds, part by part; stored parts are not computed again."""
     group, vectors = folds.image_group, (pairs.images, pairs.spaces)
     parts = [
         (fold, f"scores-{fold}-{number}", task, drawn[fold].pairs[at])
@@ -235,7 +235,7 @@ def _judgement(
     placeholders: list[Placeholder],
     made: Provenance,
 ) -> Judgement:
-    """All that was found, in the order of the data."""
+    """Assemble the judgement, in the order of the data."""
     rows = back.rows
     kind = kinds(evidence, found, groups, folds.pair_image)
     apart = np.setdiff1d(np.arange(back.total), rows)

@@ -1,19 +1,19 @@
-"""Information of a pair: how much better caption and image fit each other than others of a fold.
+"""Compute the information of a pair: how much better its caption and image fit than others do.
 
-With the similarity s divided by a temperature, the information is the log-probability of the pair
-under a softmax over the images, and under one over the captions, averaged, each relative to chance:
+With the similarity s divided by a temperature, the information is the mean of two log-probabilities
+relative to chance: of the pair under a softmax over images, and under a softmax over captions:
 
     information = s - (log mean exp over images + log mean exp over captions) / 2
 
-In nats; 0 is no better than a random pair. It estimates pointwise mutual information, as the
+It is in nats; 0 is no better than a random pair. It estimates pointwise mutual information, as the
 contrastive loss InfoNCE does (van den Oord et al., Representation Learning with Contrastive
 Predictive Coding, 2018). Captions that fit every image, and images that fit every caption, lose
 their advantage.
 
-Known mismatches are scored in the same way: each caption takes the place of a random caption of
-random other images of its fold. Whatever the data hold, these are mismatched pairs. The partners of
-a mismatched pair are mostly in other folds. So a moved caption is compared without the image that
-it is stored with, and the image without the caption that has gone.
+Known mismatches are scored in the same way: each caption replaces a random caption of random other
+images of its fold. Such pairs are mismatched in any data set. The partners of a mismatched pair are
+mostly in other folds. So a moved caption is compared without the image that it is stored with, and
+its new image without the caption that it replaces.
 """
 
 from collections.abc import Callable
@@ -33,19 +33,19 @@ from l2rm_jax.linear.rows import padded_blocks
 TEMPERATURE = 0.1  # suits cosines
 _CAPTIONS = 1024  # in a block that is compared with all references
 _PAIRS = 128  # in a block of which only the diagonal is needed
-_FILLED = 128  # numbers of encoded rows are multiples of it
+_FILLED = 128  # numbers of encoded rows are padded to a multiple of it
 
 # Maps rows of images and rows of captions to [images, captions] similarities.
 Similarity = Callable[[np.ndarray, np.ndarray], ArrayLike]
 
 
 class Model(NamedTuple):
-    """What judges a fold that it has not seen.
+    """Model that scores a fold it has not seen.
 
     Attributes:
-      similarity: of images and captions of that fold, by their rows. It is called with index arrays
-        of few different lengths. A `ProductSimilarity` encodes each row of a part once.
-      temperature: what similarities are divided by.
+      similarity: maps rows of images and captions of that fold to similarities. It is called with
+        index arrays of few different lengths. A `ProductSimilarity` encodes each row only once.
+      temperature: divisor of the similarities.
     """
 
     similarity: Similarity
@@ -53,7 +53,7 @@ class Model(NamedTuple):
 
 
 class Information(NamedTuple):
-    """Information of pairs; that of known mismatches has a second axis.
+    """Information of pairs; for known mismatches with a second axis.
 
     Attributes:
       of_images: information of the pair among the images of the fold, in nats.
@@ -72,13 +72,13 @@ class Information(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What a model says of the pairs of a fold, in the order of `FoldPairs.pairs`.
+    """Information of the pairs of a fold by one model, in the order of `FoldPairs.pairs`.
 
     Attributes:
       stored: of the pairs.
       wrong: [pairs, k] of the known mismatches.
-      contrast: [pairs] how differently the images of the fold fit the caption, in nats; 0 if they
-        fit it all alike.
+      contrast: [pairs] how differently the images of the fold fit the caption, in nats; 0 if all
+        fit it equally well.
     """
 
     stored: Information
@@ -87,13 +87,13 @@ class Compared(NamedTuple):
 
 
 class References(NamedTuple):
-    """The sampled images and captions of a fold, with which its pairs are compared.
+    """Sampled images and captions of a fold, with which its pairs are compared.
 
     Attributes:
-      images: [R] rows of images that stand for the fold.
-      captions: [C] rows of captions that stand for it.
+      images: [R] rows of the sampled images.
+      captions: [C] rows of the sampled captions.
       elsewhere: [R] log-mean-exp of the scaled similarities of each of these images with these
-        captions, without the one that a wrong caption replaces.
+        captions, without the caption that a wrong caption replaces.
     """
 
     images: Int[np.ndarray, " R"]
@@ -126,7 +126,7 @@ def product_similarity(
 
 
 class ProductSimilarity(NamedTuple):
-    """Inner products of codes that are made of rows of the data set when they are asked for.
+    """Inner products of codes, which are computed from rows of the data set on demand.
 
     Attributes:
       encode_images: maps rows of images to their codes, [n, d].
@@ -137,11 +137,11 @@ class ProductSimilarity(NamedTuple):
     encode_captions: Callable[[np.ndarray], ArrayLike]
 
     def __call__(self, images: np.ndarray, captions: np.ndarray) -> ArrayLike:
-        """[images, captions] similarities."""
+        """Return [images, captions] similarities."""
         return self.of(images, captions)(images, captions)
 
     def of(self, images: np.ndarray, captions: np.ndarray) -> Similarity:
-        """The same for some rows, each encoded once."""
+        """Return the similarity for some rows, each encoded once."""
         images, captions = (_filled(np.unique(rows)) for rows in (images, captions))
         return product_similarity(
             images, self.encode_images(images), captions, self.encode_captions(captions)
@@ -149,7 +149,7 @@ class ProductSimilarity(NamedTuple):
 
 
 def _filled(rows: Int[np.ndarray, " n"]) -> Int[np.ndarray, " more"]:
-    """Ascending rows, the last one repeated, so that numbers of rows are few."""
+    """Pad ascending rows with the last row, so that few different lengths occur."""
     return np.pad(rows, (0, -len(rows) % _FILLED), mode="edge")
 
 
@@ -158,12 +158,13 @@ def best_temperature(
 ) -> float:
     """Return the temperature at which matched pairs have the most information.
 
-    There the contrastive loss is least. As a function of the inverse of the temperature it has one
-    minimum, as a log-sum-exp is convex. Similarities that rank every pair right gain from any lower
-    temperature, so it is at least 1/30 of their standard deviation, and at most ten of these.
+    It minimises the contrastive loss. As a function of the inverse temperature the loss has a
+    single minimum, because log-sum-exp is convex. If the similarities rank every pair correctly,
+    lower temperatures are always better, so the search is limited to 1/30 to 10 times their
+    standard deviation.
 
     Args:
-      similarities: of all these images with all these captions, which the model has not seen.
+      similarities: of all images with all captions of a set that the model has not seen.
       caption_image: row of the image that each caption was written for.
     """
     own = np.arange(similarities.shape[1])
@@ -256,7 +257,7 @@ def compare(
 def _image_means(
     model: Model, images: Int[np.ndarray, " images"], captions: Int[np.ndarray, " some"]
 ) -> Float32[np.ndarray, " images"]:
-    """Log-mean-exp of the scaled similarities of each image with some captions."""
+    """Compute the log-mean-exp of the scaled similarities of each image with some captions."""
     means, nothing = np.empty(len(images), np.float32), np.zeros((1, len(captions)), bool)
     for rows, filled in padded_blocks(np.arange(len(images)), _CAPTIONS):
         scores = model.similarity(images[rows], captions)
@@ -268,7 +269,7 @@ def _image_means(
 def _diagonals(
     model: Model, images: Int[np.ndarray, " n"], captions: Int[np.ndarray, " n"]
 ) -> Float32[np.ndarray, " n"]:
-    """Scaled similarity of captions with their images: diagonals of small blocks."""
+    """Compute scaled similarities of captions with their images: diagonals of small blocks."""
     values = np.empty(len(captions), np.float32)
     for rows, filled in padded_blocks(np.arange(len(captions)), _PAIRS):
         block = model.similarity(images[rows], captions[rows])
@@ -292,11 +293,11 @@ def _compare(
       scores: [R, B] similarities.
       wrong: [B, k] places of wrong images.
       own: [B] place of the image of each caption, or -1.
-      temperature: what similarities are divided by.
+      temperature: divisor of the similarities.
 
     Returns:
-      Log mean exp of each caption over the references; that without its own image; the excess of
-      the former over the mean; and [B, k] scaled similarities with the wrong images.
+      Log-mean-exp of each caption over the references; the same without its own image; the excess
+      of the former over the mean; and [B, k] scaled similarities with the wrong images.
     """
     # Sums run down the columns: XLA is slow on a CPU where it has to transpose them.
     scaled = jnp.asarray(scores, jnp.float32) / temperature
@@ -308,11 +309,11 @@ def _compare(
 
 @jax.jit
 def _mean_exp(scores: jax.Array, left_out: jax.Array, temperature: float) -> jax.Array:
-    """Log mean exp of each row of [n, m] similarities, without the places that are left out."""
+    """Compute the log-mean-exp of each row of [n, m] similarities, without the left-out places."""
     scaled = jnp.asarray(scores, jnp.float32) / temperature
     return _log_mean_exp(scaled, ~jnp.broadcast_to(left_out, scaled.shape), axis=1)
 
 
 def _log_mean_exp(values: jax.Array, kept: jax.Array, axis: int) -> jax.Array:
-    """Log mean exp along an axis, of the places that are kept."""
+    """Compute the log-mean-exp of the kept places along an axis."""
     return jax.nn.logsumexp(values, axis=axis, where=kept) - jnp.log(kept.sum(axis=axis))

@@ -1,6 +1,6 @@
-"""How well scores tell pairs from known mismatches.
+"""AUROC of scores of pairs against scores of known mismatches.
 
-Scores are counted in bins: of millions of them, only a few hundred counts are kept.
+Scores are counted in bins, so only a few hundred counts are stored for millions of scores.
 """
 
 import numpy as np

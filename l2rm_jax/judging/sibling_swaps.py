@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from l2rm_jax.judging.rate import density_ratio, share_of_random
 
-_ALONE = 0.1  # share of mismatched pairs swapped alone from which on pairs are judged
+_ALONE = 0.1  # share of mismatched pairs swapped alone above which single captions are judged
 _ITERATIONS = 200
 _FLOOR = 1e-6
 
@@ -24,8 +24,8 @@ def matched_posterior(
     """Estimate the probability that each pair is matched, from its information.
 
     It is estimated from the mean information of the siblings if at most a tenth of the mismatched
-    captions seem to have been swapped alone, and from the caption's own information otherwise. Fits
-    weigh their pairs by it. Reports do not show it: they combine both cases (see `levels`).
+    captions seem to have been swapped alone, and from the caption's own information otherwise. It
+    weights the pairs in fits. Reports do not show it: they combine both cases (see `suspicion`).
 
     Args:
       information: [pairs] in nats, by models that have not seen the pairs.
@@ -33,7 +33,7 @@ def matched_posterior(
       pair_image: [pairs] row of the image that each caption is stored with.
 
     Returns:
-      [pairs] probabilities, in [0, 1]. The true matches play no part.
+      [pairs] probabilities, in [0, 1]. The true matches are not used.
     """
     images, position = np.unique(pair_image, return_inverse=True)
     alone, rate = _posterior(information, wrong)
@@ -50,7 +50,7 @@ def matched_posterior(
 
 
 def _posterior(information: np.ndarray, wrong: np.ndarray) -> tuple[Float[np.ndarray, " n"], float]:
-    """Probability of being matched, and the rate of mismatch."""
+    """Return the probability of being matched, and the mismatch rate."""
     rate = share_of_random(-information, -wrong)
     return 1 - density_ratio(-information, -wrong).posterior(-information, rate), rate
 
@@ -58,7 +58,7 @@ def _posterior(information: np.ndarray, wrong: np.ndarray) -> tuple[Float[np.nda
 def swap_rates(
     log_ratio: Float[np.ndarray, " pairs"], position: Int[np.ndarray, " pairs"]
 ) -> tuple[float, float]:
-    """Return the share of images swapped as a whole, and of captions of the others swapped alone.
+    """Return the share of images whose set was swapped, and of other captions swapped alone.
 
     Expectation-maximisation of a model in which all captions of an image are mismatched with
     probability q, else each of them with probability c:

@@ -1,4 +1,4 @@
-"""Two scores of doubt per pair: that all captions of the image are mismatched, or this one alone.
+"""Compute two suspicion scores per pair: for the whole set of captions, and for this one alone.
 
 Captions that were swapped as a set still agree with each other, so agreement does not clear them.
 Each score is therefore compared with known mismatches of its own kind, its null:
@@ -19,15 +19,15 @@ from jaxtyping import Float, Float32, Int, UInt64
 from l2rm_jax.judging.folds import hash_keys
 from l2rm_jax.judging.scores import Evidence, Moved, Scores
 
-_RIDGE_PAIRS = 30_000  # with so many pairs the ridge is that of one pair, with fewer it is stronger
+_RIDGE_PAIRS = 30_000  # with this many pairs the ridge weighs as much as one pair, with fewer more
 _STEPS = 20
 _TOLERANCE = 1e-5
-_FIT_PAIRS = 50_000  # a regression is fitted to a sample of at most so many pairs
+_FIT_PAIRS = 50_000  # pairs in the sample that a regression is fitted to, at most
 _BLOCK = 16384  # pairs
 
 
 class Level(NamedTuple):
-    """Doubts of one level, higher for worse pairs.
+    """Suspicion scores of one level, higher for worse pairs.
 
     Attributes:
       stored: [units] of the images or pairs.
@@ -38,16 +38,16 @@ class Level(NamedTuple):
     null: Float[np.ndarray, "units k"]
 
 
-class Doubts(NamedTuple):
-    """Doubts of both levels.
+class SuspicionScores(NamedTuple):
+    """Suspicion scores of both levels.
 
     Attributes:
       sets: of each image that has captions, in ascending order of their rows.
       captions: of each pair.
-      together: [pairs, k] the caption's doubt where all captions of its image have moved with it.
-      near: [pairs, 1] the caption's doubt where it has moved to a similar image.
-      set_of_wrong: [pairs, k] the set's doubt of the image that the caption has moved to, alone.
-      set_of_near: [pairs, 1] the same of the similar image.
+      together: [pairs, k] of the caption after all captions of its image have moved with it.
+      near: [pairs, 1] of the caption after it has moved to a similar image.
+      set_of_wrong: [pairs, k] of the set of the image that the caption alone has moved to.
+      set_of_near: [pairs, 1] the same for the similar image.
     """
 
     sets: Level
@@ -58,13 +58,13 @@ class Doubts(NamedTuple):
     set_of_near: Float[np.ndarray, "pairs 1"]
 
 
-def doubts(
+def suspicion_scores(
     evidence: Evidence,
     pair_image: Int[np.ndarray, " pairs"],
     pair_fold: Int[np.ndarray, " pairs"],
     pair_key: UInt64[np.ndarray, " pairs"],
-) -> Doubts:
-    """Compute both scores of doubt, of all pairs and of known mismatches.
+) -> SuspicionScores:
+    """Compute both suspicion scores of all pairs and of known mismatches.
 
     Args:
       evidence: scores of the pairs and of k known mismatches each.
@@ -100,11 +100,11 @@ def doubts(
         -(rest + kind.scores.information) / (siblings + 1)
         for kind, (rest, siblings) in zip(kinds, left, strict=True)
     )
-    return Doubts(of_set, Level(alone, null), with_set, near, *sets)
+    return SuspicionScores(of_set, Level(alone, null), with_set, near, *sets)
 
 
 def _left_behind(moved: Moved, pair_image: np.ndarray, information: np.ndarray) -> tuple:
-    """Information that the captions left with each wrong image add up to, and their number."""
+    """Return the total information of the captions left with each wrong image, and their number."""
     total, counts = np.bincount(pair_image, information), np.bincount(pair_image)
     return total[moved.image] - information[moved.replaced], counts[moved.image] - 1
 
@@ -112,7 +112,7 @@ def _left_behind(moved: Moved, pair_image: np.ndarray, information: np.ndarray) 
 def _columns(
     scores: Scores, rest: Float[np.ndarray, "..."], siblings: Int[np.ndarray, "..."]
 ) -> Float32[np.ndarray, "... columns"]:
-    """Scores side by side, with the mean information of the siblings and whether there are any."""
+    """Stack the scores, the mean information of the siblings, and whether there are any."""
     near = scores.neighbours
     agreement = np.moveaxis(near.agreement, -1, 0)
     columns = *scores.model, near.of_images, near.of_captions, *agreement
@@ -127,7 +127,7 @@ def _regress(
     fold: Int[np.ndarray, " pairs"],
     key: UInt64[np.ndarray, " pairs"],
 ) -> list[np.ndarray]:
-    """Log odds of having been moved alone, each fold by the regression of the others.
+    """Return the log odds of having been moved alone, by a regression on the other folds.
 
     Args:
       stored: the pairs as they are.
@@ -136,7 +136,7 @@ def _regress(
       key: of each pair.
 
     Returns:
-      The odds of the pairs, then those of each kind of known mismatches.
+      The odds of the pairs, then of each kind of known mismatches.
     """
     centre, scale = stored.mean(axis=0), np.maximum(stored.std(axis=0), 1e-9)
 

@@ -11,7 +11,7 @@ from l2rm_jax.errors import first_line
 
 SIDE = 360  # longer side in pixels; pages show them at about half, which is sharp on dense screens
 QUALITY = 80  # of JPEG
-# Bytes up to which files of formats that browsers show are embedded as they are.
+# Bytes up to which files in formats that browsers show are embedded unchanged.
 SMALL = 24 * 1024
 PREFIXES = {
     "png": b"\x89PNG\r\n\x1a\n",
@@ -26,7 +26,7 @@ class Thumbnail(NamedTuple):
 
     Attributes:
       uri: the data URI.
-      size: width and height in pixels; None if the file is embedded as it is.
+      size: width and height in pixels; None if the file is embedded unchanged.
     """
 
     uri: str
@@ -36,7 +36,7 @@ class Thumbnail(NamedTuple):
 def make_thumbnail(path: Path, *, side: int = SIDE, quality: int = QUALITY) -> Thumbnail | str:
     """Read a picture for a page; or return the reason why it cannot be shown.
 
-    Small files of the formats that browsers show are embedded as they are, the others as JPEG.
+    Small files in formats that browsers show are embedded unchanged, other files as JPEG.
 
     Args:
       path: the file.

@@ -11,7 +11,7 @@ from l2rm_jax.audit.outputs import write_files
 from l2rm_jax.data.files import new_directory
 from l2rm_jax.judging import Judgement, Pairs
 from l2rm_jax.judging.groups import Repeated
-from l2rm_jax.judging.judgement import ALTERNATE, DOUBTFUL, MATCHED, SHIFTED, Provenance
+from l2rm_jax.judging.judgement import MATCHED, NEAR_DUPLICATE, SHIFTED, SWAPPED_CAPTION, Provenance
 from l2rm_jax.judging.posterior import Mechanism
 from l2rm_jax.judging.rate import Rate
 from l2rm_jax.judging.shift import Shift
@@ -43,7 +43,7 @@ def make_inputs(**changes) -> Inputs:
 
 def make_judgement(**changes) -> Judgement:
     kind = np.full(PAIRS, MATCHED)
-    kind[:5], kind[4], kind[5] = DOUBTFUL, SHIFTED, ALTERNATE
+    kind[:5], kind[4], kind[5] = SWAPPED_CAPTION, SHIFTED, NEAR_DUPLICATE
     order = np.argsort(-POSTERIOR, kind="stable")
     q = np.empty(PAIRS)
     q[order] = np.cumsum(1 - POSTERIOR[order]) / np.arange(1, PAIRS + 1)

@@ -1,4 +1,4 @@
-"""`l2rm audit`: where it reads and writes, how it goes on, what it says, its exit status."""
+"""Inputs, outputs, resuming, messages and exit status of `l2rm audit`."""
 
 import json
 
@@ -15,6 +15,7 @@ from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
 from l2rm_jax.executors import LOCAL
 from l2rm_jax.judging import read_judgement
+from l2rm_jax.judging.verdict import shift_sentence, verdict
 from l2rm_jax.run.inputs import check_train_size, read_data
 from l2rm_jax.train import train
 from tests.audit.made import IMAGES, PAIRS, make_audit, make_judgement
@@ -25,7 +26,7 @@ TEXTS = [f"caption {row}" for row in range(PAIRS)]
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
-    """A directory of training pairs; the audit itself is replaced by one made by hand."""
+    """Make a directory of training pairs, and replace the audit by one made by hand."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     (tmp_path / "data").mkdir()
@@ -45,7 +46,7 @@ def data(tmp_path, monkeypatch):
 
 
 def status(line: str) -> int:
-    """Exit status of a command."""
+    """Return the exit status of a command."""
     try:
         main.main(line.split())
     except SystemExit as error:
@@ -62,13 +63,10 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys, 
     assert settings.pop("executor") is LOCAL
     assert settings == {"name": "linear", "folds": 5, "top": 3, "seed": 7}
     assert pairs.texts == TEXTS
+    judgement = make_audit().judgement
     assert capsys.readouterr().out.splitlines() == [
-        "10.8% of the pairs fit no better than random ones (90%: 5.0 to 20.0).",
-        "The first 4 hold 85% of them; 1 in 13 of these is a false alarm.",
-        "Captions of a similar image are not seen, by a test with such pairs.",
-        "At least 5.0% of the pairs are mismatched, and at most 35.0% if captions were swapped "
-        "among similar images.",
-        "Rows 8 to 30: the captions fit the images of the row before.",
+        *verdict(judgement),
+        *map(shift_sentence, judgement.shifts),
         "the report:       out/report.md",
         "look and decide:  out/gallery.html",
         "train on the rest: --config.data.filter=judgement --config.data.filter_value=0.5 "
@@ -111,7 +109,7 @@ def test_a_command_is_advised_only_if_it_would_run(tmp_path, batch, kept, splits
     audit = make_audit(inputs=read_inputs(config), posterior=1 - scores)
     lines = command.describe_audit(audit, tmp_path).splitlines()
     assert lines[-1].startswith("train on the rest") == advised
-    if len(splits) == 2:  # the advice agrees with what a run says
+    if len(splits) == 2:  # the advice agrees with the check of a run
         fields = {"data.filter": "score", "data.filter_value": 0.5}
         config.update_from_flattened_dict(
             fields | {"data.filter_scores": str(tmp_path / "scores.npy")}
@@ -122,8 +120,8 @@ def test_a_command_is_advised_only_if_it_would_run(tmp_path, batch, kept, splits
         except L2RMError:
             runs = False
         assert runs == advised
-    doubtful = make_audit(inputs=audit.inputs, cannot_tell="so")
-    assert "train on" not in command.describe_audit(doubtful, tmp_path)
+    unreliable = make_audit(inputs=audit.inputs, cannot_tell="so")
+    assert "train on" not in command.describe_audit(unreliable, tmp_path)
 
 
 def test_the_old_form_of_the_mode(data):
@@ -134,12 +132,11 @@ def test_exit_statuses(data, capsys):
     [_, changes] = data
     assert status("audit --data=data --out=a --config.audit.max_share=0.06") == 0  # low is 0.05
     assert status("audit --data=data --out=b --config.audit.max_share=0.04") == 3
-    changes["cannot_tell"] = "the images are alike"
+    changes["cannot_tell"] = "the images are equal"
     assert status("audit --data=data --out=c") == 0
     assert status("audit --data=data --out=d --config.audit.max_share=0.9") == 4
-    assert "Cannot tell how many pairs are mismatched: the images are alike. More" in (
-        capsys.readouterr().out
-    )
+    said = capsys.readouterr().out
+    assert "Cannot tell how many pairs are mismatched: the images are equal." in said
     assert status("audit --data=data") == 1
     assert status("audit --data=nowhere --out=e") == 1
 
@@ -183,7 +180,7 @@ def test_an_audit_that_was_stopped_goes_on_and_only_the_same_one(data, tmp_path,
     config.judgement.folds, config.data.min_count = 5, 1
     with pytest.raises(ConfigError, match=r"another audit in progress \(it differs in words\)"):
         command.audit_directory(config, "out")
-    config.data.min_count, config.audit.gallery = 4, 3  # the page does not change what is judged
+    config.data.min_count, config.audit.gallery = 4, 3  # the page does not affect the judgement
     command.audit_directory(config, "out")
     assert (tmp_path / "out" / "report.json").exists()
     assert not (tmp_path / "out" / "pictures").exists()

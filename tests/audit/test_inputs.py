@@ -1,4 +1,4 @@
-"""What an audit reads, and what it refuses."""
+"""Valid and invalid inputs of an audit."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The files of an audit: each is what a reader expects, and two writings are the same bytes."""
+"""Files of an audit: their readers accept them, and writing twice gives the same bytes."""
 
 import json
 from types import SimpleNamespace
@@ -86,7 +86,7 @@ def test_the_table_has_every_pair_in_the_order_of_the_data(written):
     assert table["row"] == list(range(PAIRS)) and table["image_row"] == [k // 2 for k in range(40)]
     assert table["image"][3] == "photos/1.jpg" and table["caption"][0] == HOSTILE
     assert table["posterior"] == POSTERIOR.tolist()
-    assert table["kind"][:7] == [*["doubtful"] * 4, "shifted", "alternate", "matched"]
+    assert table["kind"][:7] == [*["swapped_caption"] * 4, "shifted", "near_duplicate", "matched"]
     assert table["proposal_1"][:2] == [3, None] and table["probability_2"][:2] == [0.1, None]
     assert table["none_fits"][:2] == [0.5, None] and table["id"] == [
         str(row) for row in range(PAIRS)
@@ -111,7 +111,7 @@ def test_scores_are_what_the_filter_takes(written):
     np.testing.assert_array_equal(kept, np.flatnonzero(POSTERIOR <= 0.5))
 
 
-def test_decisions_count_more_than_what_was_computed(tmp_path):
+def test_decisions_override_the_judgement(tmp_path):
     rows, weight = draw_review(POSTERIOR, seed=0)
     first = f"{rows[0]},unsure,,review,{weight[0]}"
     others = [row for row in (0, 30, 31) if row != rows[0]]
@@ -133,13 +133,13 @@ def test_decisions_count_more_than_what_was_computed(tmp_path):
     assert report["truth"]["rate"] == 5 / PAIRS
     shown = describe_audit(audit, out)
     assert f"{1 + len(others)} pairs were decided, " in shown
-    assert "1 unsure." in shown and "blind review" not in shown  # nothing of it is known
+    assert "1 unsure." in shown and "blind review" not in shown  # no pair of it is decided
 
 
 def test_decisions_of_another_audit_are_refused(tmp_path):
     path = write_decisions(tmp_path / "d.csv", "3,fits,,review,123.5")
     decisions = read_decisions(path, PAIRS)
-    with pytest.raises(DataError, match=r"row 3 with weight 123\.5 is not of this audit's review"):
+    with pytest.raises(DataError, match=r"row 3 with weight 123\.5 is not in this audit's review"):
         write(make_audit(decisions=decisions), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -1,4 +1,4 @@
-"""The page of the audit: its commands and its Python, run in their order on a small data set."""
+"""README of the audit: its commands and its Python, run in order on a small data set."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ IMAGES, EACH, DIMENSIONS = 150, 2, 8
 
 @pytest.fixture
 def place(tmp_path, monkeypatch) -> Path:
-    """A directory with the files that the page names; a fifth of the captions are swapped."""
+    """Make a directory with the files that the README names; a fifth of the captions swapped."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     cause = rng.normal(size=(IMAGES, DIMENSIONS))
@@ -75,7 +75,7 @@ def test_the_commands_of_the_page(place, capsys):
             main.main(words)
         except SystemExit as error:
             assert (out.name, error.code) == ("ci", 3)
-        assert (out / "report.md").exists() and "of the pairs fit no" in capsys.readouterr().out
+        assert (out / "report.md").exists() and "of the pairs match no" in capsys.readouterr().out
         audited.append(out.name)
         if out.name == "audit":
             decide(out)
@@ -88,5 +88,5 @@ def test_the_python_of_the_page(place, capsys):
     [code] = [code for _, language, code in FENCE.findall(PAGE.read_text()) if language == "python"]
     exec(code, {})
     out = capsys.readouterr().out
-    assert "of the pairs fit no better" in out and "Rate(estimate=" in out
+    assert "of the pairs match no better" in out and "Rate(estimate=" in out
     assert (place / "audit_of_arrays" / "gallery.html").exists()

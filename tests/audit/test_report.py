@@ -1,6 +1,7 @@
-"""The report of an audit: its first sentences, tables and numbers."""
+"""Report of an audit: its first sentences, tables and numbers."""
 
 import json
+import re
 
 import numpy as np
 
@@ -9,8 +10,9 @@ from l2rm_jax.audit.review import Decisions, ReviewedRate
 from l2rm_jax.judging.judgement import PLACEHOLDER
 from l2rm_jax.judging.placeholders import Placeholder
 from l2rm_jax.judging.posterior import Mechanism
+from l2rm_jax.judging.rate import Rate
 from l2rm_jax.judging.shift import Shift
-from l2rm_jax.judging.verdict import doubted_list, shift_sentence, verdict
+from l2rm_jax.judging.verdict import shift_sentence, suspicious_list, verdict
 from tests.audit.made import (
     PAIRS,
     POSTERIOR,
@@ -20,78 +22,65 @@ from tests.audit.made import (
 )
 
 
+def numbers(sentence: str) -> list[str]:
+    """Return all numbers of a sentence."""
+    return re.findall(r"\d+(?:[.,]\d+)*", sentence)
+
+
 def test_the_first_sentences():
-    assert verdict(make_judgement()) == [
-        "10.8% of the pairs fit no better than random ones (90%: 5.0 to 20.0).",
-        "The first 4 hold 85% of them; 1 in 13 of these is a false alarm.",
-        "Captions of a similar image are not seen, by a test with such pairs.",
-        "At least 5.0% of the pairs are mismatched, and at most 35.0% if captions were swapped "
-        "among similar images.",
-    ]
+    rate, listed, near, bounds = verdict(make_judgement())
+    assert numbers(rate) == ["11", "90", "5.0", "20.0"] and "random pairs" in rate
+    assert numbers(listed) == ["4", "85", "8"] and "false alarms" in listed
+    assert 3.70 / POSTERIOR.sum() > 0.845  # the share in the second sentence
+    assert "similar images are not detected" in near and "simulated" in near
+    assert numbers(bounds) == ["5.0", "35.0"] and "similar images" in bounds
     assert repr(make_judgement()) == "\n".join(verdict(make_judgement()))
-    assert 3.70 / POSTERIOR.sum() > 0.845  # which is what the second sentence says
-    seen = [Mechanism("near", 0.9, 0.62, 0.1, 0.9)]
-    assert verdict(make_judgement(mechanisms=seen))[2] == (
-        "Captions of a similar image are seen in part, by a test with such pairs."
-    )
+    partly = [Mechanism("near", 0.9, 0.62, 0.1, 0.9)]
+    assert "partly detected" in verdict(make_judgement(mechanisms=partly))[2]
     blind = [Mechanism("near", 0.9, np.nan, 0.1, 0.9)]
-    assert verdict(make_judgement(mechanisms=blind))[2] == (
-        "Captions of a similar image are not seen."
-    )
+    assert verdict(make_judgement(mechanisms=blind))[2].endswith("are not detected.")
 
 
-def test_bounds_are_said_where_they_say_more_than_the_interval():
-    said = verdict(make_judgement())[3]
+def test_a_small_rate_keeps_a_digit():
+    assert numbers(verdict(make_judgement(rate=Rate(0.034, 0.01, 0.05)))[0])[0] == "3.4"
+
+
+def test_bounds_are_stated_if_they_exceed_the_interval():
+    stated = verdict(make_judgement())[3]
     for at_most in (0.2, 1.0, np.nan):
-        assert said not in verdict(make_judgement(at_most=at_most))
+        assert stated not in verdict(make_judgement(at_most=at_most))
         assert len(verdict(make_judgement(at_most=at_most))) == 3
     page = report.page(make_audit(), None, [])
-    assert said in page and "the second most like it" in page
+    assert stated in page and "the second most similar" in page
     older = make_audit(at_most=np.nan)
-    assert "the second most like it" not in report.page(older, None, [])
+    assert "the second most similar" not in report.page(older, None, [])
     assert report.values(make_audit(), None)["at_most"] == 0.35
     assert report.values(older, None)["at_most"] is None
 
 
-def test_a_list_without_doubt_and_one_without_false_alarms():
+def test_a_list_without_suspicion_and_one_without_false_alarms():
     clean = make_judgement(posterior=np.zeros(PAIRS), q=np.ones(PAIRS), listed=0)
-    assert verdict(clean)[1] == (
-        "No list of doubted pairs would have fewer than 1 false alarm in 10."
-    )
+    assert verdict(clean)[1].startswith("No list of suspicious pairs")
     sure = make_judgement(posterior=np.ones(PAIRS), q=np.full(PAIRS, 1e-4), listed=40)
-    assert verdict(sure)[1] == (
-        "The first 40 hold 100% of them; fewer than 1 in 100 of these is a false alarm."
-    )
+    assert numbers(verdict(sure)[1]) == ["40", "100", "1"] and "under 1%" in verdict(sure)[1]
 
 
 def test_where_it_cannot_tell_that_is_all_it_says():
-    lines = verdict(make_judgement(cannot_tell="pairs are alike"))
-    help_ = (
-        "More pairs would help, or vectors of an encoder that was trained on many pairs of images "
-        "and texts."
-    )
-    assert lines == [
-        "The list can be used: a pair that is mismatched at random comes before a matched one in "
-        "at least 93 of 100 cases.",
-        f"Cannot tell how many pairs are mismatched: pairs are alike. {help_}",
-        "Captions of a similar image may not be seen.",
-    ]
-    lines = verdict(make_judgement(cannot_tell="pairs are alike", ranks=False))
-    assert lines == [
-        f"Cannot tell which pairs are mismatched, or how many: pairs are alike. {help_}"
-    ]
+    ranking, reason, near = verdict(make_judgement(cannot_tell="pairs are equal"))
+    assert numbers(ranking) == ["93"] and "ranking is usable" in ranking
+    assert "Cannot tell" in reason and "pairs are equal" in reason and "encoder" in reason
+    assert "undetected" in near
+    [reason] = verdict(make_judgement(cannot_tell="pairs are equal", ranks=False))
+    assert "Cannot tell which" in reason and "pairs are equal" in reason
 
 
 def test_where_it_cannot_tell_no_table_looks_like_success():
     titles = [title for title, *_ in report.tables(make_audit())]
-    assert titles[:2] == [
-        "What is said of the pairs",
-        "How well pairs that were mismatched on purpose are found",
-    ]
-    doubtful = make_audit(cannot_tell="pairs are alike")
-    assert [title for title, *_ in report.tables(doubtful)] == titles[2:]
-    page = report.page(doubtful, None, [])
-    assert "AUROC" not in page and "10.8%" not in page
+    assert titles[:2] == ["Kinds of pairs", "Detection of simulated swaps"]
+    unreliable = make_audit(cannot_tell="pairs are equal")
+    assert [title for title, *_ in report.tables(unreliable)] == titles[2:]
+    page = report.page(unreliable, None, [])
+    assert "AUROC" not in page and "About 11%" not in page
 
 
 def test_placeholders_are_named_and_left_out_of_the_list():
@@ -103,27 +92,25 @@ def test_placeholders_are_named_and_left_out_of_the_list():
         posterior=posterior,
         placeholders=[Placeholder(15, 5, 10), Placeholder(3, 2, 8)],
     )
-    assert doubted_list(found.judgement).holds == doubted_list(make_judgement()).holds
-    assert verdict(found.judgement, found.inputs.ids)[-1] == (
-        "The same picture (photos/15.jpg) stands with 10 captions that have nothing in common: "
-        "these pairs are left out of all other numbers, as of 1 more pictures."
-    )
-    [rows] = [rows for title, _, rows in report.tables(found) if title.startswith("The same pict")]
+    assert suspicious_list(found.judgement).holds == suspicious_list(make_judgement()).holds
+    last = verdict(found.judgement, found.inputs.ids)[-1]
+    assert "(photos/15.jpg)" in last and "10 unrelated captions" in last and "1 more" in last
+    [rows] = [rows for title, _, rows in report.tables(found) if "unrelated captions" in title]
     assert rows[0] == ("photos/15.jpg", "15", "5", "10")
 
 
 def test_shifts():
-    assert shift_sentence(Shift(8, 1030, 2)) == (
-        "Rows 8 to 1,030: the captions fit the images of 2 rows after."
-    )
+    sentence = shift_sentence(Shift(8, 1030, 2))
+    assert numbers(sentence) == ["8", "1,030", "2"] and "2 rows later" in sentence
+    assert "one row earlier" in shift_sentence(Shift(8, 30, -1))
 
 
 def test_warnings():
     assert report.warnings(make_audit(), None) == []
     [line] = report.warnings(make_audit(), ReviewedRate(0.4, 0.3, 0.5, 100))
-    assert "By eye, more pairs are wrong (40.0%, 90%: 30.0 to 50.0)" in line
+    assert "By eye, 40.0% (90% CI: 30.0-50.0%)" in line and "more than" in line
     [line] = report.warnings(make_audit(), ReviewedRate(0.01, 0.0, 0.02, 100))
-    assert "By eye, fewer pairs are wrong" in line
+    assert "By eye, 1.0% (90% CI: 0.0-2.0%)" in line and "fewer than" in line
     assert report.warnings(make_audit(), ReviewedRate(0.15, 0.1, 0.3, 100)) == []
 
 
@@ -140,11 +127,8 @@ def test_the_page_starts_with_the_verdict_and_shows_texts_as_they_are():
         "| all captions of an image moved to another one | 0.990 | 0.950 | 90.0% | 2.0% |" in page
     )
     assert "| one caption moved to an image with similar captions | 0.600 | - | 4.0% |" in page
-    assert (
-        "| Rows 8 to 30: the captions fit the images of the row before. |" in page
-        and "| 12 | 0 |" in page
-    )
-    assert "| foreign" not in page  # no such pair
+    assert f"| {shift_sentence(Shift(8, 30, -1))} |" in page and "| 12 | 0 |" in page
+    assert "| swapped set" not in page  # no such pair
     assert page == report.page(make_audit(), None, ["kept.npy: rows"])
 
 
@@ -159,7 +143,7 @@ def test_decisions_and_truth_stand_in_the_page_and_in_the_numbers():
     assert "2 pairs were decided, 1 of them wrong and 0 unsure." in page
     one = Decisions(np.array([1]), np.array(["wrong"], object), *np.zeros((3, 1), int))
     assert report.by_eye(one, None) == "1 pair was decided: wrong."
-    assert "20.0%, 90%: 10.0 to 30.0 of all pairs are wrong" in page
+    assert "20.0% (90% CI: 10.0-30.0%) of all pairs are wrong" in page
     assert "20.0% of the pairs were mismatched on purpose" in page
     found = report.values(audit, rate)["truth"]
     assert found == {"rate": 0.2, "auroc": 1.0, "list_recall": 0.5, "list_false_alarms": 0.0}
@@ -168,6 +152,6 @@ def test_decisions_and_truth_stand_in_the_page_and_in_the_numbers():
 def test_the_numbers_are_json_without_nan():
     content = json.loads(report.to_json(report.values(make_audit(), None)))
     assert content["rate"] == {"estimate": 0.108, "low": 0.05, "high": 0.2}
-    assert content["kinds"]["doubtful"] == 4 and content["conflicts"] == [[0, 1]]
+    assert content["kinds"]["swapped_caption"] == 4 and content["conflicts"] == [[0, 1]]
     assert content["mechanisms"][1]["cosine_auroc"] is None
     assert content["settings"]["top"] == 5 and content["inputs"]["digest"] == "0123456789abcdef"

@@ -1,4 +1,4 @@
-"""The review by eye: the sample, the decisions on it, and the rate that they imply."""
+"""Review by eye: the sample, the decisions on it, and the rate that they imply."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ rng = np.random.default_rng(0)
 
 
 def mixed_posterior(pairs=5000):
-    """A fifth is mismatched by the posterior; which pairs are wrong; some of these are not seen."""
+    """Posterior with a mean of a fifth, and the truth, in which some mismatches are undetected."""
     wrong = rng.random(pairs) < 0.2
     posterior = np.where(wrong, rng.beta(8, 0.5, pairs), rng.beta(0.05, 3, pairs))
     return posterior, wrong | (rng.random(pairs) < 0.05)
@@ -55,7 +55,7 @@ def test_each_pair_is_drawn_as_often_as_its_weight_says():
 
 @pytest.mark.parametrize("part", [100, 40], ids=["all", "the first 40"])
 def test_the_interval_holds_the_rate_that_it_should(part):
-    """In 9 of 10 reviews or more, also of mismatched pairs whose posterior is low."""
+    """At least 9 of 10 intervals contain the truth, even with low posteriors of mismatches."""
     posterior, wrong = mixed_posterior()
     errors, held = [], 0
     for seed in range(150):
@@ -97,7 +97,7 @@ def test_decisions_are_read(tmp_path):
     assert found.rows("wrong").tolist() == [7]
     assert len(read_decisions(write(path), 8).row) == 0
     check_sample(found, np.array([5, 2]), np.array([3.0, 12.5]))
-    with pytest.raises(DataError, match=r"row 2 with weight 12\.5 is not of this audit's review"):
+    with pytest.raises(DataError, match=r"row 2 with weight 12\.5 is not in this audit's review"):
         check_sample(found, np.array([5, 2]), np.array([12.5, 3.0]))
 
 
@@ -118,7 +118,7 @@ def test_each_wrong_line_is_named(tmp_path):
         "7: weight: found 'nan', expected a number from 1, as door is review",
         "8: weight: found '2', expected none",
         "9: found 2 cells, expected 5",
-        "11: found row 1 again, expected each once; it is decided in line 10",
+        "11: found row 1 again, expected each row once; first in line 10",
     ]
     path.write_text("pair,decision\n")
     with pytest.raises(DataError, match=r"d\.csv:1: found pair,decision, expected row,decision,"):

@@ -1,4 +1,4 @@
-"""`l2rm audit --share=I/N`: several processes and one directory give the bytes of one process."""
+"""`l2rm audit --share=I/N`: several processes with one directory give the bytes of one process."""
 
 import os
 import signal
@@ -63,7 +63,7 @@ def vectors():
 
 
 def write_data(directory, vectors):
-    """A plain directory of data."""
+    """Make a plain directory of data."""
     directory.mkdir()
     for name, array in zip(("ims", "caps"), vectors, strict=True):
         np.save(directory / f"train_{name}.npy", array)
@@ -106,7 +106,7 @@ def test_shares_of_one_number_or_of_another_audit_are_refused(vectors):
     for number, count in ((1, 2), (1, 1)):
         with pytest.raises(ConfigError, match=r"another audit in progress .*shards\)"):
             audited(number, count=count)
-    assert (work.directory / "audit.json").exists()  # it can go on
+    assert (work.directory / "audit.json").exists()  # it can resume
 
 
 def test_the_first_share_waits_until_no_other_needs_the_work():
@@ -154,7 +154,7 @@ def test_what_is_refused_leaves_nothing_unless_others_are_at_work(vectors):
 def test_what_one_process_must_do_is_refused(vectors):
     write_data(Path("data"), vectors)
     trained = config_of(**{"judgement.detector": "infonce-vse"})
-    with pytest.raises(ConfigError, match=r"--share=1/3: found with .*infonce-vse"):
+    with pytest.raises(ConfigError, match=r"--share=1/3 cannot be combined with .*infonce-vse"):
         audited(1, trained)
     with pytest.raises(ConfigError, match=r"--share cannot be combined with --workdir"):
         command._audit(config_of(), "run", Path("audit"), Place(share=Share(1, COUNT)))
@@ -168,7 +168,7 @@ def test_what_one_process_must_do_is_refused(vectors):
 
 
 def start(out, share, place=""):
-    """Start a process; what it prints goes to a file."""
+    """Start a process with its output in a file."""
     root, printed = Path(__file__).parents[2], Path(f"printed-{out}-{share[0]}")
     with printed.open("w") as file:
         return subprocess.Popen(

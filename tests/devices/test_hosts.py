@@ -185,8 +185,8 @@ def test_two_hosts_share_a_judgement(tmp_path, detector):
     changes |= {"data.scenes_train": 60}
     with two_hosts(tmp_path, *make_flags(tmp_path / "run", changes)) as hosts:
         hosts.finish()
-    assert "fit no better than random" in hosts.output(0)
-    assert "fit no better" not in hosts.output(1)
+    assert "match no better than random" in hosts.output(0)
+    assert "match no better" not in hosts.output(1)
     config = with_changes(defaults.get_config("quick"), changes)
     train(config, tmp_path / "alone", Replicas(jax.devices()[:4]))
     one, other = (np.load(tmp_path / name / "judgement.npz") for name in ("run", "alone"))

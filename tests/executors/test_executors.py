@@ -1,4 +1,4 @@
-"""Parts of a judgement: however they are cut and wherever they are computed, the result is one."""
+"""Parts of a judgement: the result does not depend on their size or on the executor."""
 
 import os
 from functools import partial
@@ -20,7 +20,7 @@ FOLDS, PAIRS = 3, 360
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
-    """Pairs whose vectors lie in files, as those of many do."""
+    """Pairs with vectors in files, like large data sets."""
     folder = tmp_path_factory.mktemp("vectors")
     images, captions, stored, _ = make_pairs(PAIRS, 1, 0.3)
     for name, vectors in (("images", images), ("captions", captions)):
@@ -30,7 +30,7 @@ def pairs(tmp_path_factory):
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    """Parts as small as the data are."""
+    """Reduce the size of parts to the size of the data."""
     monkeypatch.setattr(scores, "_PAIRS", 50)
     monkeypatch.setattr(groups, "_EXACT", 100)
 
@@ -87,7 +87,7 @@ def test_a_judgement_that_was_stopped_goes_on_part_by_part(
         (Place("dask"), "--executor=dask: expected local or ray"),
         (Place(workers=2), "require --executor=ray"),
         (Place(address="auto"), "require --executor=ray"),
-        (Place("ray", "auto", 2), "--workers=2: found with --ray_address=auto"),
+        (Place("ray", "auto", 2), "--workers cannot be combined with --ray_address=auto"),
         (Place("ray", workers=-1), "--workers=-1: expected at least 1"),
     ],
 )
@@ -104,7 +104,7 @@ def test_a_missing_ray_and_a_trained_detector_are_refused_before_any_work(monkey
     monkeypatch.setattr(Place, "check", lambda place: None)
     few = {"data.scenes_train": 20, "data.scenes_dev": 4, "data.scenes_test": 4}
     config = with_changes(get_config(), {"judgement.detector": "infonce-vse", **few})
-    with pytest.raises(ConfigError, match=r"--executor=ray: found with .*infonce-vse"):
+    with pytest.raises(ConfigError, match=r"--executor=ray cannot be combined with .*infonce-vse"):
         command.audit_directory(config, tmp_path / "out", Place("ray"))
     assert not list(tmp_path.iterdir())
 

@@ -53,7 +53,7 @@ def assert_equal(found, expected):
 
 
 def two_maps(executor, stage):
-    """The results of two maps, the first of which goes on when the second has ended."""
+    """Return the results of two maps; the first continues after the second has ended."""
     first, second = executor.map(stage, calls(7)), executor.map(stage, calls(1))
     begun, of_second = next(first), [*second]
     return [begun, *first, *of_second]

@@ -1,4 +1,4 @@
-"""Detectors: the ones that are there, and the door for others."""
+"""Detectors: built-in ones, and the registration of others."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ IMAGES = 150
 
 @pytest.fixture(scope="module")
 def pairs():
-    """Vectors of one space, a fifth of the captions moved."""
+    """Make vectors of one embedding space, with a fifth of the captions moved."""
     rng = np.random.default_rng(0)
     images = rng.standard_normal((IMAGES, 24)).astype(np.float32)
     captions = images + rng.standard_normal(images.shape).astype(np.float32)
@@ -74,12 +74,12 @@ def test_scores_of_the_encoder_are_taken_and_others_refused(pairs, tmp_path):
 
 def test_vectors_of_two_spaces_have_no_cosine(pairs):
     pairs = pairs[0]._replace(captions=pairs[0].captions[:, :20])
-    with pytest.raises(DataError, match="images with 24 dimensions and of captions with 20"):
+    with pytest.raises(DataError, match=r"24 dimensions and caption vectors with 20"):
         judge(pairs, config_with(detector="cosine"))
 
 
 def test_a_detector_of_ones_own(pairs):
-    """It is asked for each fold, and what it says is what is judged."""
+    """A registered detector is called for each fold, and its similarities are judged."""
     pairs, wrong = pairs
     asked = []
 

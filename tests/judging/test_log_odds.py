@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.errors import DataError
-from l2rm_jax.judging import fold_pairs as fold_pairs_module
+from l2rm_jax.judging import fold_samples
 from l2rm_jax.judging.fold_samples import draw_negatives
 from l2rm_jax.judging.log_odds import (
     Model,
@@ -19,7 +19,7 @@ TEMPERATURE = 0.3
 
 
 def nothing(pairs: int) -> None:
-    """In place of a progress bar."""
+    """Replacement for a progress bar."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_stored_pairs_and_known_mismatches_equal_a_loop(compared):
 
 def test_samples_approximate_all(compared, monkeypatch):
     images, captions, stored, _ = make_pairs(90, 2, 0.2)
-    monkeypatch.setattr(fold_pairs_module, "REFERENCES", 20)
+    monkeypatch.setattr(fold_samples, "REFERENCES", 20)
     _, _, drawn = divided(images, captions, stored, folds=3)
     _, found, similarities = compared
 
@@ -78,7 +78,7 @@ def test_what_is_drawn_depends_on_contents_alone():
     rng = np.random.default_rng(1)
     to = rng.permutation(len(captions))
     keys = divided(images, captions[to], stored[to], folds=3)[1]
-    again = fold_pairs_module.fold_pairs(of._replace(pair_image=stored[to]), keys, 0)
+    again = fold_samples.fold_pairs(of._replace(pair_image=stored[to]), keys, 0)
     for fold, here in drawn.items():
         np.testing.assert_array_equal(to[again[fold].pairs], here.pairs)
         for name in ("images", "position", "references", "captions", "replaced", "wrong"):
@@ -97,7 +97,7 @@ def test_one_group_has_no_negatives():
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 40.0])
 def test_the_best_temperature_gives_matched_pairs_the_most_information(scale):
-    """Against a grid, with images of unequally many captions, at the scale of any head."""
+    """Comparison with a grid, for images with unequal numbers of captions, at any scale."""
     rng = np.random.default_rng(1)
     own = np.sort(rng.integers(0, 40, 130))
     similarities = rng.standard_normal((40, 130))
@@ -117,7 +117,7 @@ def test_the_best_temperature_gives_matched_pairs_the_most_information(scale):
 
 
 def test_the_best_temperature_has_bounds():
-    """Where every pair is ranked right, and where none is told from another."""
+    """Perfectly ranked pairs, and pairs with equal similarities."""
     right, own = np.eye(30, dtype=np.float32), np.arange(30)
     assert right.std() / 30.1 < best_temperature(right, own) < right.std()
     assert best_temperature(-right, own) == pytest.approx(right.std() * 10, rel=0.1)

@@ -1,4 +1,4 @@
-"""The share of pairs of scores that stand in the right order."""
+"""Share of score pairs in the right order."""
 
 import numpy as np
 import pytest

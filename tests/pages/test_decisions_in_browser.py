@@ -29,7 +29,7 @@ def test_keys_decide_and_move_on_and_undo_any_number(page, few):
     assert [mark[0][0] if mark else "" for mark in marks] == ["\u2713", "\u2717", "?", "\u2717", ""]
     page.keyboard.type("kk")
     assert "You said: unsure" in text(page, ".decision")
-    page.keyboard.type("y")  # another decision in its place; on to the next that is not decided
+    page.keyboard.type("y")  # replaces the decision and moves to the next undecided pair
     assert selected(page) == order[4] and len(decisions(page)) == 4
     page.keyboard.type("zz")
     assert selected(page) == order[3] and decisions(page)[0]["row"] == str(min(order[:3]))
@@ -95,13 +95,13 @@ def test_where_nothing_can_be_kept_it_works_in_memory_and_says_so(page, folder):
     denied = "Object.defineProperty(window, 'localStorage', {get() { throw new Error('denied'); }})"
     page.add_init_script(denied)
     open_page(page, folder / "few.html")
-    assert "keeps nothing" in text(page, "#door-note")
+    assert "does not store" in text(page, "#door-note")
     page.keyboard.type("yn")
     assert len(decisions(page)) == 2
     page.keyboard.type("z")
     assert len(decisions(page)) == 1
     click(page, "#review-door")
-    assert "keeps nothing" in text(page, "#door-note")
+    assert "does not store" in text(page, "#door-note")
 
 
 def test_what_another_page_has_stored_is_not_trusted(page, folder, few):
@@ -127,7 +127,7 @@ def test_the_review_hides_what_the_audit_says_until_decided(page, few):
     assert selected(page) == row
     assert text(page, "#progress") == f"0 of {len(few.review)} decided"
     whole = page.evaluate("document.querySelector('main').innerText + status.innerText")
-    assert "doubt" not in whole and "%" not in whole.replace(few.captions[row], "")
+    assert "suspicion" not in whole and "%" not in whole.replace(few.captions[row], "")
     assert not any(kind.replace("_", " ") in whole for kind in KINDS)
     assert page.evaluate("document.querySelectorAll('.proposal').length") == 0
     assert page.evaluate("document.querySelector('#filters').checkVisibility()") is False
@@ -141,9 +141,9 @@ def test_the_review_hides_what_the_audit_says_until_decided(page, few):
     line = {"row": str(row), "decision": "wrong", "caption": "", "door": "review"}
     assert decisions(page) == [line | {"weight": repr(float(few.review_weight[0]))}]
     page.keyboard.type("k")
-    assert f"doubt {few.judgement.posterior[row]:.0%}" in text(page, ".facts")
+    assert f"suspicion {few.judgement.posterior[row]:.0%}" in text(page, ".facts")
     click(page, "#list-door")
-    assert selected(page) != second  # the list would tell what it says of it
+    assert selected(page) != second  # the list would reveal its results
 
 
 def test_the_rate_is_hidden_until_the_whole_review_is_decided(page, few):
@@ -161,22 +161,24 @@ def test_the_rate_is_hidden_until_the_whole_review_is_decided(page, few):
 
 
 def test_decisions_of_the_review_stay_and_ask_again_what_the_list_has_decided(page, few):
-    doubted = next(row for row in few.review.tolist() if few.judgement.posterior[row] > 0.5)
-    page.evaluate(f"refresh({doubted})")
+    suspicious = next(row for row in few.review.tolist() if few.judgement.posterior[row] > 0.5)
+    page.evaluate(f"refresh({suspicious})")
     page.keyboard.type("y")
     click(page, "#review-door")
-    page.evaluate(f"refresh({doubted})")
+    page.evaluate(f"refresh({suspicious})")
     assert page.evaluate("document.querySelector('.decision')") is None
     page.keyboard.type("n")
     assert [line["door"] for line in decisions(page)] == ["review"]
     click(page, "#list-door")
-    page.evaluate(f"refresh({doubted})")
+    page.evaluate(f"refresh({suspicious})")
     page.keyboard.type("y")
-    assert "stays" in text(page, "#status")
+    assert "cannot be changed" in text(page, "#status")
     assert [line["decision"] for line in decisions(page)] == ["wrong"]
     page.keyboard.type("2")  # wrong as before, and now which caption fits
     (line,) = decisions(page)
-    assert line["caption"] == str(few.judgement.proposal[doubted, 1]) and line["door"] == "review"
+    assert (
+        line["caption"] == str(few.judgement.proposal[suspicious, 1]) and line["door"] == "review"
+    )
     page.keyboard.type("zz")
-    assert [line["door"] for line in decisions(page)] == ["list"] and selected(page) == doubted
+    assert [line["door"] for line in decisions(page)] == ["list"] and selected(page) == suspicious
     assert text(page, "#progress").startswith("0 of")  # undone where it was decided

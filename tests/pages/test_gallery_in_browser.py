@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from l2rm_jax.judging.judgement import ALTERNATE, KINDS
+from l2rm_jax.judging.judgement import KINDS, NEAR_DUPLICATE
 from l2rm_jax.pages.gallery import Gallery, write_gallery
 from tests.pages.galleries import HOSTILE, TOP, make_gallery
 from tests.pages.gallery_page import (
@@ -112,12 +112,12 @@ def test_a_list_taller_than_an_element_can_be_scrolls_to_every_pair(page):
 # One pair.
 
 
-def test_a_pair_is_shown_with_its_picture_doubt_and_proposals(page, few):
+def test_a_pair_is_shown_with_its_picture_suspicion_and_proposals(page, few):
     findings, row = few.judgement, int(few.judgement.order[10])
     page.evaluate(f"refresh({row})")
     assert text(page, "#caption") == few.captions[row]
     facts = text(page, ".facts")
-    assert f"doubt {findings.posterior[row]:.0%}" in facts and f"row {row}" in facts
+    assert f"suspicion {findings.posterior[row]:.0%}" in facts and f"row {row}" in facts
     assert few.ids[findings.image[row]] in facts
     proposals = page.evaluate("[...document.querySelectorAll('.proposal')].map(x => x.innerText)")
     assert len(proposals) == TOP + 1
@@ -230,7 +230,7 @@ def test_texts_have_the_contrast_that_wcag_asks_for(page, few, scheme):
 
 def test_a_phone_shows_it_without_scrolling_sideways(phone, folder, few):
     open_page(phone, folder / "few.html")
-    phone.evaluate(f"refresh({int(np.flatnonzero(few.judgement.kind == ALTERNATE)[0])})")
+    phone.evaluate(f"refresh({int(np.flatnonzero(few.judgement.kind == NEAR_DUPLICATE)[0])})")
     assert phone.evaluate("document.documentElement.scrollWidth") == 360
     phone.evaluate("document.querySelector('#pairs').scrollIntoView()")
     inside = phone.evaluate(

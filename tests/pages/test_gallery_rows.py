@@ -1,4 +1,4 @@
-"""Of many pairs, a page holds the most doubted ones and the review, as rows of their own."""
+"""Pages of many pairs hold only the most suspicious pairs and the review, renumbered."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The page of a search: what it says, what it embeds, and that no text can be more than text."""
+"""Page of a search: its texts, embedded pictures, and escaping of all texts."""
 
 import base64
 import hashlib

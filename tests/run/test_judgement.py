@@ -74,7 +74,7 @@ def test_the_file_holds_every_pair(judged, data):
         assert all(len(np.unique(fold[image == i])) == 1 for i in np.unique(image))
     assert summary.report["rate"] == pytest.approx(posterior.mean(), abs=1e-6)
     assert 0 <= summary.report["split_precision"] <= 1  # the truth of `scenes` is known
-    assert "of the pairs fit no better than random ones (90%: " in summary.sentence
+    assert "of the pairs match no better than random pairs (90% CI: " in summary.sentence
 
 
 def test_it_is_computed_once(judged, config, data, monkeypatch):
@@ -294,7 +294,7 @@ def test_error_for_the_judgement_of_another_run(judged, config, data):
     with pytest.raises(DataError, match=r"npz: made with judgement\.folds=5, expected 4; remove"):
         judge(other, data, judged[0])
     reversed_ = replace(pairs, stored_image=pairs.stored_image[::-1].copy())
-    with pytest.raises(DataError, match=r"its image of pair 0 is row \d+, expected \d+: it is a"):
+    with pytest.raises(DataError, match=r"image of pair 0: found row \d+, expected \d+"):
         judge(config, replace(data, train=reversed_), judged[0])
     fewer = replace(data, train=pairs.take(np.arange(299)))
     with pytest.raises(DataError, match="found a judgement of 300 pairs, expected the 299 that"):
