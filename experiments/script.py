@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from l2rm_jax.cli.error_lines import error_lines
-
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import L2RMError
 
