@@ -74,7 +74,6 @@ _CANDIDATES = Flag(
     "several tables; 0 scores all pairs",
     kind=int,
     many=True,
-    was="top_k",
 )
 _USED = Flag("workdir", "DIR", "the run to use; repeat the flag to average several", many=True)
 _HOSTS = (
@@ -282,7 +281,6 @@ MODES = (
                 meaning="how many candidates --proposer proposes for each query",
                 many=False,
                 default="100",
-                was="",
             ),
         ),
         _search,

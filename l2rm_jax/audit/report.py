@@ -160,7 +160,7 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
         "## What cannot be seen\n\nPairs mismatched on purpose are random. A caption of a similar "
         "image, a caption that is half right and a text about something else than the picture may "
         "pass as matched. Only the review by eye counts them."
-        + (f" {_ASSUMED}" if math.isfinite(found.at_most) and not found.cannot_tell else ""),
+        + ("" if found.cannot_tell else f" {_ASSUMED}"),
         "## Files\n\n" + "\n".join(f"* {_escaped(note)}" for note in notes),
         f"## How it was judged\n\nDetector: {made.by}, {made.folds} folds, seed {made.seed}. "
         f"Settings: {seen}. Inputs: `{inputs.digest}`. Versions: l2rm_jax {__version__}, "

@@ -18,7 +18,6 @@ class Flag(NamedTuple):
       many: whether the flag may be repeated; its value is then a list.
       default: what the help shows as the default, in words if need be; "" where there is none.
       bare: the value of the flag alone, `--name`; "" where it needs one.
-      was: a name that the flag had in an earlier version.
     """
 
     name: str
@@ -27,7 +26,6 @@ class Flag(NamedTuple):
     kind: type = str
     many: bool = False
     default: str = ""
-    was: str = ""
     bare: str = ""
 
 

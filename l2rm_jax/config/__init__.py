@@ -11,7 +11,6 @@ fields in `configs/README.md` is generated from here. May import `errors`.
 
 from l2rm_jax.config.defaults import (
     FIELDS,
-    MOVED,
     NEEDED_HEADS,
     READ_BY,
     SECTIONS,
@@ -28,7 +27,6 @@ from l2rm_jax.config.defaults import (
 
 __all__ = [
     "FIELDS",
-    "MOVED",
     "NEEDED_HEADS",
     "READ_BY",
     "SECTIONS",

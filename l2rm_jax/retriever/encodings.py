@@ -238,8 +238,8 @@ def open_encodings(path: str | Path) -> EncodedImages | EncodedCaptions:
         maker = Maker(**{name: tuple(x) if isinstance(x, list) else x for name, x in fields})
         kind = {kind.kind: kind for kind in (EncodedImages, EncodedCaptions)}[header["kind"]]
         extras = {}
-        if kind is EncodedImages:  # files of version 0.1 have one text an image
-            extras = {"folder": header["folder"], "captions": header.get("captions")}
+        if kind is EncodedImages:
+            extras = {name: header[name] for name in ("folder", "captions")}
         encodings = kind(maker, tuple(parts), header["ids"], header["texts"], **extras)
         counts = {len(encodings), len(encodings.texts or encodings.ids), *map(_row_count, parts)}
     except (AttributeError, KeyError, TypeError) as error:

@@ -18,7 +18,7 @@ from l2rm_jax.run.results import to_jsonable
 
 SCALAR_KINDS = ("step", "epoch")  # kinds of records that are also written for TensorBoard
 # Kinds of records of the start or the end of an epoch.
-EPOCH_KINDS = ("epoch", "warning", "judgement", "crossfit")  # the last of older versions
+EPOCH_KINDS = ("epoch", "warning", "judgement")
 VALIDATIONS = ("epoch", "adopt", "import")  # with validation recalls; import: adopt in 0.1
 END = "end"  # phase of the warnings at the end of a run; a resumed run writes them again
 FLUSH_SECONDS = 10  # a killed run loses TensorBoard's points of at most this time

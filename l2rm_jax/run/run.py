@@ -147,8 +147,7 @@ class Run:
             return False
         self.state = self.replicas.replicate(resumed.state)
         self.position = resumed.position
-        # Checkpoints of versions without warnings have no such key.
-        self.health = Health(self._reference, self.position.get("health"))
+        self.health = Health(self._reference, self.position["health"])
         if resumed.plan:
             once = frozenset(self.position.get("once", ()))
             self.plan = EpochPlan(dict(resumed.plan), self.position["report"], once=once)

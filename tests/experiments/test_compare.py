@@ -2,7 +2,6 @@
 
 import csv
 import json
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,6 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.run.config_file import with_changes, write_config
 from l2rm_jax.run.log import RunLog
 from l2rm_jax.run.results import write_results
-
-ARCHIVE = Path(__file__).parents[1] / "run" / "run_of_0.1.0.tar.xz"
 
 
 def leave_run(
@@ -145,17 +142,6 @@ def test_directories_that_cannot_be_read_come_last(tmp_path, capsys):
         assert line.startswith(f"not read: {reason}")
     lines, last = run(capsys, tmp_path / "empty")
     assert not lines and len(last) == 1
-
-
-def test_a_run_of_an_older_version(tmp_path, capsys):
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
-    (line,) = run(capsys, tmp_path)[0][2:]
-    assert line.split() == ["1", "1", "340.0", "epoch", "1/3"]
-    for name in ("metrics.jsonl", "results.json"):
-        (tmp_path / f"finished_{name}").rename(tmp_path / "run" / name)
-    (line,) = run(capsys, tmp_path)[0][2:]
-    assert line.split() == ["1", "1", "360.0", "310.0", "12.5", "7.5", "69"]
 
 
 def test_long_and_many_values_fit_and_stay_different(tmp_path, capsys):
