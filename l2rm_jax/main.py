@@ -147,18 +147,6 @@ def _refuse_beside(command: Command, flag: str, *others: str) -> None:
             raise ConfigError(f"--{flag}, --{name}: found both, expected only one of them")
 
 
-def _adopt(command: Command) -> None:
-    from l2rm_jax.evaluation.recall import recall_table
-    from l2rm_jax.published.adopt import adopt_checkpoint
-
-    for name in ("checkpoint", "workdir"):
-        if not command[name]:
-            raise missing_flag_error(name, command.mode)
-    checkpoint, workdir = command["checkpoint"], command["workdir"]
-    print(recall_table(adopt_checkpoint(_checkpoint_config(command), checkpoint, workdir)))
-    print(f"adopted; to continue: l2rm --workdir={workdir}")
-
-
 def _search(command: Command) -> None:
     from l2rm_jax.retriever.commands import search
 
@@ -295,18 +283,6 @@ MODES = (
             Flag("out", "DIR", "the new directory of images.npy, captions.npy and their ids"),
         ),
         _embed,
-    ),
-    Mode(
-        "adopt",
-        "published checkpoint -> run",
-        "l2rm adopt --checkpoint=F --data=D --config.data.vocabulary=V --workdir=W",
-        (
-            Flag("checkpoint", "FILE", "the published PyTorch checkpoint"),
-            Flag("workdir", "DIR", "directory of the new run, which l2rm --workdir=DIR continues"),
-            CONFIG._replace(meaning="a config: f30k, f30k:rcl, or the path of a file", default=""),
-            *(FIELD, DATA),
-        ),
-        _adopt,
     ),
 )
 

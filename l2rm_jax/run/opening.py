@@ -1,4 +1,4 @@
-"""A run is opened for training, for evaluation, or to be adopted: the context that all share."""
+"""Open a run, for training or for evaluation."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
