@@ -24,7 +24,7 @@ LINES = (
     ("models", "judging"),
     ("data",),
     ("linear",),
-    ("losses", "ot", "mixture", "devices", "executors", "config", "settings", "bases"),
+    ("losses", "ot", "mixture", "auroc", "devices", "executors", "config", "settings", "bases"),
     ("console", "ctrl_c", "errors", "version"),
 )
 LINE_OF = {room: number for number, line in enumerate(LINES) for room in line}

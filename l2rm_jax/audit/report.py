@@ -11,7 +11,7 @@ import numpy as np
 
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.review import UNSURE, WRONG, Decisions, ReviewedRate
-from l2rm_jax.evaluation.auroc import auroc
+from l2rm_jax.auroc import auroc
 from l2rm_jax.judging.judgement import KINDS
 from l2rm_jax.judging.verdict import doubted_list, shift_sentence, verdict
 from l2rm_jax.version import __version__

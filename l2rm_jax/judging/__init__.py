@@ -11,7 +11,7 @@ the pairs are split into folds by image, and each fold is judged by models of th
 * `information`, `neighbours` and `scores` score pairs and known mismatches; `levels` turns scores
   into doubts, `rate` doubts into a rate and probabilities, and `posterior` puts these together.
 * `kinds`, `shift` and `proposals` say what else is known; `transport` and `rematch` combine the
-  images and captions of doubted pairs anew. `stages` keeps what is done, `separation` is an AUROC.
+  images and captions of doubted pairs anew. `stages` keeps what is done.
 
 Functions of arrays, cut into parts that `executors` compute. May import `data`, `linear`, `ot`,
 `executors`, `config`, `console`, `errors` and `version`.

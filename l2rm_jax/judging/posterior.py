@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, UInt64
 
+from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.judging.bound import most_mismatched
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.levels import doubts
@@ -19,7 +20,6 @@ from l2rm_jax.judging.rate import (
     told_apart,
 )
 from l2rm_jax.judging.scores import Evidence
-from l2rm_jax.judging.separation import separation
 
 DOUBTED = 0.5  # a pair with a higher posterior is doubted
 FALSE_ALARMS = 0.1  # expected share among the listed pairs
@@ -116,7 +116,7 @@ def find_posterior(
     mechanisms = []
     for name, (sets, captions, scores) in moved.items():
         of_moved = scale.doubt(sets, captions, scores.information)
-        cosine = separation(stored.model.similarity, scores.model.similarity.ravel())
+        cosine = binned_auroc(stored.model.similarity, scores.model.similarity.ravel())
         mechanisms.append(_mechanism(name, doubt, of_moved, least, cosine, rate.estimate))
     auroc = told_apart(-stored.information, -wrong.information, pair_group, rate.estimate)
     return Posterior(
@@ -187,7 +187,7 @@ def _mechanism(
     rate: float,
 ) -> Mechanism:
     """Measure a kind of mismatch; what the data hold already is taken out of the stored pairs."""
-    apart = separation(moved.ravel(), stored)
+    apart = binned_auroc(moved.ravel(), stored)
     bound = np.quantile(moved, 1 - FOUND)
     above = (stored >= bound).mean()
     matched = max(1 - rate, 1e-9)
