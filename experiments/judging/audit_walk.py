@@ -35,12 +35,12 @@ from experiments.papers.sweep import result_row, run_grid, start
 from l2rm_jax.audit import Audit
 from l2rm_jax.audit.command import audit_directory
 from l2rm_jax.audit.review import FITS, HEADER, LIST, REVIEW, WRONG, draw_review
-from l2rm_jax.judging.kinds import DOUBTED
+from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.run.config_file import with_changes
 
 RATE = 0.4
 LISTED = 200  # pairs of the list that the reviewer decides, after those of the review
-THRESHOLD = 1 - DOUBTED  # least probability of being matched
+THRESHOLD = 1 - SUSPICIOUS  # least probability of being matched
 USES = "kept", "all"
 
 

@@ -33,10 +33,10 @@ from experiments.judging.audit import load_vectors
 from experiments.judging.crossfit import DEV_IMAGES, make_config, values_of
 from experiments.papers.sweep import start
 from l2rm_jax.data.mismatch import generate
+from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.judging import Judgement, Pairs, judge_pairs, proposals, rematch
 from l2rm_jax.judging.folds import Folds, assign_folds
 from l2rm_jax.judging.pairs import content_keys
-from l2rm_jax.judging.posterior import DOUBTED
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.train import train
 
@@ -116,7 +116,7 @@ def made_up(swapped: int, noise: float) -> tuple[Pairs, np.ndarray]:
 def measure(pairs: Pairs, own: np.ndarray) -> list[dict]:
     """Judge the pairs once; propose and rematch in each way."""
     found = judge_pairs(pairs)
-    doubted = found.posterior > DOUBTED
+    doubted = found.posterior > SUSPICIOUS
     about = {
         "pairs": len(own),
         "auroc": round(float(found.auroc), 3),
@@ -137,7 +137,7 @@ def proposed(pairs: Pairs, own: np.ndarray, found: Judgement, size: int) -> dict
     proposals.WHOLE = size
     images, stored = len(pairs.images), pairs.pair_image
     folds = Folds(stored, assign_folds(np.arange(images), FOLDS, 0), np.arange(images))
-    doubted, keys = found.posterior > DOUBTED, content_keys(pairs)
+    doubted, keys = found.posterior > SUSPICIOUS, content_keys(pairs)
     inputs = pairs.images, pairs.captions, folds, keys, doubted, found.posterior_set
     offered, seconds = timed(lambda: proposals.propose(*inputs, TOP, 0))
     right = (own[offered.caption] == stored[:, None]) & (offered.caption >= 0)
@@ -153,7 +153,7 @@ def rematched(pairs: Pairs, own: np.ndarray, found: Judgement, size: int) -> dic
     made, seconds = timed(lambda: rematch(pairs, found.posterior, found.posterior_set))
     right = own[made.caption] == made.image
     share = made.weight[right].sum() / made.weight.sum()
-    swapped = np.flatnonzero((found.posterior > DOUBTED) & (pairs.pair_image != own))
+    swapped = np.flatnonzero((found.posterior > SUSPICIOUS) & (pairs.pair_image != own))
     reached = np.isin(swapped, made.caption[right]).mean()
     return {"right": rounded(share), "found": rounded(reached), **seconds}
 

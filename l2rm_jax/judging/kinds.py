@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Int
 
+from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.judging.groups import Groups
 from l2rm_jax.judging.judgement import (
     ALTERNATE,
@@ -11,7 +12,7 @@ from l2rm_jax.judging.judgement import (
     MATCHED,
     UNINFORMATIVE,
 )
-from l2rm_jax.judging.posterior import DOUBTED, Posterior
+from l2rm_jax.judging.posterior import Posterior
 from l2rm_jax.judging.scores import Evidence
 
 _UNINFORMATIVE = 0.25  # of the median contrast: a caption with less fits all images alike
@@ -34,7 +35,7 @@ def kinds(
       groups: what belongs together.
       pair_image: row of the image that each caption is stored with.
     """
-    doubted = found.posterior > DOUBTED
+    doubted = found.posterior > SUSPICIOUS
     kind = np.where(doubted, DOUBTFUL, MATCHED)
     kind[doubted & (found.posterior_set > found.posterior_caption)] = FOREIGN_SET
     contrast = evidence.contrast

@@ -21,7 +21,6 @@ from l2rm_jax.judging.rate import (
 )
 from l2rm_jax.judging.scores import Evidence
 
-DOUBTED = 0.5  # a pair with a higher posterior is doubted
 FALSE_ALARMS = 0.1  # expected share among the listed pairs
 # A posterior below it says nothing of the order: with a second space of captions, or without.
 SURE = 0.001, 0.01
