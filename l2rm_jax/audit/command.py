@@ -139,7 +139,8 @@ def _can_train(inputs: Inputs, kept: Bool[np.ndarray, " pairs"]) -> bool:
     if kept.all() or not kept.any() or config is None:
         return False
     try:
-        check_train_size(config, inputs.dataset.take(np.flatnonzero(kept)))
+        method = make_method(make_model(config, vocabulary_size=1), config)
+        check_train_size(config, inputs.dataset.take(np.flatnonzero(kept)), method)
         _, dev, test = split_names(config.data)
         in_pixels = isinstance(inputs.dataset.images, Pixels)
         open_pairs(config.data, dev, in_pixels)

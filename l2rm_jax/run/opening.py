@@ -50,6 +50,7 @@ def open_run(
 
     Raises:
       ConfigError: the hosts differ in config or data, or do not share the directory.
+      DataError: the judgement has left fewer training pairs than a batch.
       CheckpointError: on exit, a save failed.
     """
     directory = Path(workdir) / "checkpoints"

@@ -34,6 +34,7 @@ from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.draws import draw_pairs
 from l2rm_jax.run.health import Health, make_reference, require_finite
+from l2rm_jax.run.inputs import check_train_size
 from l2rm_jax.run.memory_hints import scoring_hints, training_hints
 from l2rm_jax.run.pair_scores import collect_rows
 from l2rm_jax.run.pretrained import pretrained_arrays, with_pretrained
@@ -70,6 +71,7 @@ class Run:
         bases = data.pretrained.bases if data.pretrained else None
         self.model = make_model(config, len(data.vocabulary), AXIS, bases)
         self.method = make_method(self.model, config)
+        check_train_size(config, data.train, self.method)  # as the judgement may have dropped pairs
         self._reference = make_reference(config, data.dev, self.method)
         self._scorer = Scorer(self.model, replicas, config.evaluation.batch_size)
         self._train_step = replicas.map(skip_non_finite(self.method.step), donate=True)
