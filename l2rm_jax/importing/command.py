@@ -1,19 +1,12 @@
 """The modes that import the user's own data and write encoders: flags, and what runs them."""
 
-import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from l2rm_jax.command_line.mistakes import missing_flag_error
 from l2rm_jax.command_line.mode import Command, Flag, Mode
 from l2rm_jax.command_line.place import PLACE, place_of
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.executors import Place, parse_share
-
-if TYPE_CHECKING:
-    from l2rm_jax.data.encoders.encoder import Encoder
-
-_log = logging.getLogger(__name__)
 
 
 def _import(command: Command) -> None:
@@ -27,30 +20,20 @@ def _import(command: Command) -> None:
     request = Request(**{**flags, "out": Path(flags["out"])}, caption_columns=columns)
     request.check()  # before libraries are loaded
     place.check()
+    from l2rm_jax.importing.importer import describe_import, import_data, load_encoder
+
     if command["shards"]:
         from l2rm_jax.importing.by_file import describe_shards, describe_unfinished, import_by_file
 
         share = parse_share(command["shards"])
         with place.open() as executor:
-            record = import_by_file(request, _encoder, executor, share)
+            record = import_by_file(request, load_encoder, executor, share)
         done = describe_shards(record, request.out) if record else describe_unfinished(request)
         print(done)
         return
     if place != Place():
         raise ConfigError(f"--executor={place.executor}: expected --shards too")
-    from l2rm_jax.importing.importer import describe_import, import_data
-
-    def load_encoder(request: Request) -> "Encoder":
-        return _encoder(request.encoder, request.tokens or None)
-
-    print(describe_import(import_data(request, load_encoder), request.out))
-
-
-def _encoder(name: str, tokens: str | None) -> "Encoder":
-    _log.info("loading the encoder %s", name)
-    from l2rm_jax.run import encoders  # when the source has been read
-
-    return encoders.make_encoder(name, tokens)
+    print(describe_import(import_data(request), request.out))
 
 
 _FLAGS = (

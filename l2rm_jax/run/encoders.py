@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float16, Int32
 
 from l2rm_jax.bases import Bases
 from l2rm_jax.data.encoders import Kind
 from l2rm_jax.data.encoders import make_encoder as make_imported
-from l2rm_jax.data.encoders.encoder import Encoder
+from l2rm_jax.data.encoders.encoder import CaptionFeatures, Encoder, ImageFeatures
 from l2rm_jax.data.pictures import prepare
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.pretrained import POOLING_FILE, Pretrained, open_pretrained, read_kind
@@ -57,9 +56,7 @@ class JaxImages:
             "features": base.width,
         }
 
-    def encode(
-        self, pictures: "Sequence[Image]"
-    ) -> Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"]:
+    def encode(self, pictures: "Sequence[Image]") -> ImageFeatures:
         """Unit vectors of pictures; with tokens, the picture's vector and its patches."""
         preparation = self._opened.bases.image.preparation
         pixels = np.stack([prepare(picture, preparation) for picture in pictures])
@@ -90,12 +87,7 @@ class JaxCaptions:
             "features": base.width,
         }
 
-    def encode(
-        self, texts: Sequence[str]
-    ) -> (
-        tuple[Float16[np.ndarray, "n D"], None]
-        | tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]]
-    ):
+    def encode(self, texts: Sequence[str]) -> CaptionFeatures:
         """Unit vectors of captions; with tokens, the caption's vector and one for each word."""
         pieces = self._opened.pieces
         self.cut += int(pieces.counts(texts).is_cut.sum())
