@@ -4,10 +4,3 @@
 `protocols` the rows of the published tables. `two_stage` lets one head propose candidates that
 another head reorders. May import models, data and all to their right.
 """
-
-from l2rm_jax.evaluation.protocols import PROTOCOLS, recall_rows
-from l2rm_jax.evaluation.recall import dual_softmax, recalls
-from l2rm_jax.evaluation.scoring import Scorer
-from l2rm_jax.evaluation.two_stage import Shortlist
-
-__all__ = ["PROTOCOLS", "Scorer", "Shortlist", "dual_softmax", "recall_rows", "recalls"]
