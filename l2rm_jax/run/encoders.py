@@ -32,7 +32,7 @@ _MAX_TOKENS = 64  # of a caption given as words; training uses no more
 
 
 def make_encoder(spec: str, tokens: str | None = None) -> Encoder:
-    """Load the encoder that `--encoder` names, as `importing.encoders.make_encoder` does.
+    """Load the encoder that `--encoder` names, as `data.encoders.make_encoder` does.
 
     `jax:DIR` is added: a CLIP or SigLIP in a directory, or after `+` also a BERT.
     """

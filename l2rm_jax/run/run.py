@@ -305,14 +305,14 @@ class Run:
             length_groups=self.config.train.length_groups,
         )
 
-    def score_pairs(self, epoch: int, pairs: PairDataset | None = None) -> Callable:
+    def score_pairs(self, epoch: int) -> Callable:
         """Make the function `score_pairs(score)` that `Method.plan` calls.
 
         It maps `score(state, batch)`, which returns an array `[B, ...]` or a tree of such arrays,
-        over all training pairs (or the given ones), each exactly once, in batches shuffled by
-        (seed, epoch). It returns arrays `[N, ...]` in the order of the pairs.
+        over all training pairs, each exactly once, in batches shuffled by (seed, epoch). It returns
+        arrays `[N, ...]` in the order of the pairs.
         """
-        pairs = self.data.train if pairs is None else pairs
+        pairs = self.data.train
 
         def score_pairs(score: Callable) -> Any:
             batches = scoring_batches(

@@ -18,7 +18,7 @@ from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.data.files import locked_directory
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.executors import Place, Share, parse_share
-from l2rm_jax.importing import Request, by_file, command
+from l2rm_jax.importing import Request, by_file, importer
 from l2rm_jax.importing.by_file import describe_unfinished, import_by_file
 from l2rm_jax.importing.importer import import_data
 from tests.importing.made import PixelEncoder, captions_of, encoded, picture, write_tar
@@ -198,7 +198,7 @@ def test_what_is_no_share_is_refused(text):
 
 
 def test_the_flag_is_a_share_or_stands_alone(request_of_tars, monkeypatch, capsys):
-    monkeypatch.setattr(command, "_encoder", load)
+    monkeypatch.setattr(importer, "load_encoder", load)
     flags = ["--source=tars", "--encoder=pixels", "--max_rejected=0.1"]
     for share in ("--shards=2/3", "--shards=1/3"):
         main.main(["import", *flags, share, "--out=out"])
