@@ -56,7 +56,7 @@ def check(config: Any) -> str:
     """
     problems = Problems()
     attempt = problems.attempt
-    attempt(check_settings, config)
+    method = attempt(check_settings, config)
     # Fields that are known to be wrong must not add errors about the data.
     given, config = config, with_valid_fields(config)
     data = attempt(load_run_data, config, workdir=None)
@@ -74,7 +74,7 @@ def check(config: Any) -> str:
     bases = data.pretrained.bases if data and data.pretrained else None
     attempt(check_word_noise, config.model, in_words=in_words, bases=bases)
     if config.train.batch_size == given.train.batch_size:
-        attempt(check_train_size, config, train)
+        attempt(check_train_size, config, train, method=method)
     attempt(check_test_size, config, test)
     words = [_words_of(split, data.vocabulary) for split in data.splits] if data else []
     for report in words:

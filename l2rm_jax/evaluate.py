@@ -217,7 +217,7 @@ def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Row
     checkpoints = {
         path: {
             key: weights_for_data(weights, len(vocabulary), shape, f"{path}: {key}")
-            for key, weights in read_checkpoint(path).networks.items()
+            for key, weights in read_checkpoint(path).items()
         }
         for path in paths
     }

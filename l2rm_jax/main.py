@@ -74,7 +74,6 @@ _CANDIDATES = Flag(
     "several tables; 0 scores all pairs",
     kind=int,
     many=True,
-    was="top_k",
 )
 _USED = Flag("workdir", "DIR", "the run to use; repeat the flag to average several", many=True)
 _HOSTS = (
@@ -146,18 +145,6 @@ def _refuse_beside(command: Command, flag: str, *others: str) -> None:
     for name in others:
         if command[flag] and command[name]:
             raise ConfigError(f"--{flag}, --{name}: found both, expected only one of them")
-
-
-def _adopt(command: Command) -> None:
-    from l2rm_jax.evaluation.recall import recall_table
-    from l2rm_jax.published.adopt import adopt_checkpoint
-
-    for name in ("checkpoint", "workdir"):
-        if not command[name]:
-            raise missing_flag_error(name, command.mode)
-    checkpoint, workdir = command["checkpoint"], command["workdir"]
-    print(recall_table(adopt_checkpoint(_checkpoint_config(command), checkpoint, workdir)))
-    print(f"adopted; to continue: l2rm --workdir={workdir}")
 
 
 def _search(command: Command) -> None:
@@ -282,7 +269,6 @@ MODES = (
                 meaning="how many candidates --proposer proposes for each query",
                 many=False,
                 default="100",
-                was="",
             ),
         ),
         _search,
@@ -297,18 +283,6 @@ MODES = (
             Flag("out", "DIR", "the new directory of images.npy, captions.npy and their ids"),
         ),
         _embed,
-    ),
-    Mode(
-        "adopt",
-        "published checkpoint -> run",
-        "l2rm adopt --checkpoint=F --data=D --config.data.vocabulary=V --workdir=W",
-        (
-            Flag("checkpoint", "FILE", "the published PyTorch checkpoint"),
-            Flag("workdir", "DIR", "directory of the new run, which l2rm --workdir=DIR continues"),
-            CONFIG._replace(meaning="a config: f30k, f30k:rcl, or the path of a file", default=""),
-            *(FIELD, DATA),
-        ),
-        _adopt,
     ),
 )
 

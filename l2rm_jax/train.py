@@ -24,7 +24,7 @@ from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.fold_runs import judged_epoch
 from l2rm_jax.run.health import require_finite
 from l2rm_jax.run.initialise import begin_epoch, start_from_fit, take_fit
-from l2rm_jax.run.inputs import check_train_size, check_values, read_data
+from l2rm_jax.run.inputs import check_values, read_data
 from l2rm_jax.run.judgement import (
     OpenDetector,
     Summary,
@@ -93,7 +93,6 @@ def train(
             data, judged = judge(data)
     except StoppedError as error:  # in the run of a fold
         raise _stopped(error, error.place, workdir) from None
-    check_train_size(config, data.train)  # again, as the judgement may have dropped pairs
     with (
         open_run(config, data, workdir, replicas) as run,
         lock_workdir(workdir) if is_primary() else contextlib.nullcontext(),

@@ -64,10 +64,8 @@ MISTAKES = [
     ("evaluate --workdir=a --candidates=3", "--proposer: missing, but l2rm evaluate needs it"),
     ("evaluate --workdir=a --proposer=b", "--candidates: missing, but l2rm evaluate needs it"),
     ("--proposer=a", "--proposer: not a flag of l2rm train, expected l2rm evaluate"),
-    ("evaluate --top_k=3", "--top_k: has a new name, expected --candidates\n  try: --candidates=3"),
     ("audit --workdir=RUN --out=a", "no epoch is finished yet"),
-    ("--config.split.folds=3", "split.folds: is config.judgement.folds now"),
-    ("adopt --checkpoint=a --workdir=b --config.model.head=saf", "it is read from the file"),
+    ("evaluate --checkpoint=a --config.model.head=saf", "it is read from the file"),
     ("import --source=a.csv", "--out: missing, but l2rm import needs it\n  try: l2rm import"),
     ("import --out=a", "--source: missing, expected a table of images and captions"),
     ("import --out=a --source=b.csv", "--encoder: missing, expected what turns pictures"),
@@ -77,8 +75,6 @@ MISTAKES = [
     ("import --out=a --image_vectors=b --source=c --encoder=d", "expected only one of them"),
     ("import --out=a --max_rejected=2 --source=b --encoder=c", "--max_rejected: found 2.0"),
     ("import --out=a --image_vectors=b.npy --caption_vectors=c.npy", "b.npy: no such file"),
-    ("adopt --workdir=b", "--checkpoint: missing, but l2rm adopt needs it"),
-    ("import --checkpoint=a --workdir=b --config=f30k", "data.path: empty"),
     ("--hosts=2 --host=0", "--hosts, --host: need --coordinator"),
     ("check --coordinator=auto", "--coordinator: not a flag of l2rm check"),
     ("--coordinator=auto --hosts=2", "--coordinator=auto finds them by itself"),
@@ -160,15 +156,6 @@ def test_a_command_without_words_says_what_it_trains(monkeypatch, caplog):
     [(scenes, default_workdir), (pairs, workdir)] = started
     assert scenes.data.name == "scenes" and default_workdir == main.default_workdir(scenes)
     assert pairs.data.name == "pairs" and workdir == "a"
-
-
-def test_the_old_name_of_a_mode_works_with_a_note(refused, caplog):
-    line = "--checkpoint=a --workdir=b --config=f30k"
-    with caplog.at_level("INFO", "l2rm_jax"):
-        expected = refused(f"adopt {line}")
-        assert caplog.messages == []
-        assert refused(f"import {line}") == refused(f"--mode=import {line}") == expected
-    assert caplog.messages == 2 * ["l2rm import --checkpoint is now l2rm adopt --checkpoint"]
 
 
 def test_evaluation_is_told_where_the_data_are(monkeypatch, capsys):

@@ -30,8 +30,8 @@ from experiments.judging.audit_peers import cleanlab_score, lemon_score
 from experiments.judging.crossfit import calibration_error, load_train, make_config
 from experiments.judging.mismatches import mismatched
 from experiments.script import new_parser, read_rows, start, values_of, write_rows
+from l2rm_jax.auroc import auroc
 from l2rm_jax.data.vectors import caption_vectors, image_vectors
-from l2rm_jax.evaluation.auroc import auroc
 from l2rm_jax.judging import Judgement, Pairs, judge_pairs, make_detector
 from l2rm_jax.run.config_file import load_config, with_changes
 

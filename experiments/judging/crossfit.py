@@ -26,9 +26,9 @@ from ml_collections import ConfigDict
 
 from experiments.papers.sweep import run_name
 from experiments.script import new_parser, start, values_of, write_rows
+from l2rm_jax.auroc import auroc
 from l2rm_jax.data import PairDataset, load_data
 from l2rm_jax.devices.parallel import Replicas
-from l2rm_jax.evaluation.auroc import auroc
 from l2rm_jax.judging import FoldTask, Judgement, Model, Scorer, judge_pairs
 from l2rm_jax.judging.linear import cca_similarity, fit_weighted
 from l2rm_jax.run.config_file import load_config, with_changes

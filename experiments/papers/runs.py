@@ -10,7 +10,6 @@ from ml_collections import ConfigDict
 from l2rm_jax.config import flat
 from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.run.config_file import CONFIG_FILE, read_config
-from l2rm_jax.run.log import VALIDATIONS
 
 RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 SEEDS = ("seed", "mismatch.seed")  # runs that differ only in these may be averaged
@@ -22,7 +21,7 @@ class Run(NamedTuple):
     Attributes:
       workdir: its directory.
       config: the config that it was started with.
-      records: validations in order; one for each epoch so far, and one for adopted weights.
+      records: validations in order, one for each epoch so far.
       results: the content of `results.json`; None until all epochs of `config` are done and tested.
     """
 
@@ -81,14 +80,13 @@ def read_run(workdir: Path) -> Run:
 def epoch_records(workdir: Path) -> list[dict[str, Any]]:
     """Return the validations of `metrics.jsonl` without a line that is still being written.
 
-    They are the records of the kinds `VALIDATIONS`; none if the file does not exist yet. Imported
-    weights are of epoch 0.
+    They are the records of the kind `epoch`; none if the file does not exist yet.
 
     Raises:
       DataError: a line is not a record.
     """
-    validations = read_log(workdir, VALIDATIONS)
-    return [{"epoch": 0, **record, "rsum": float(record["rsum"])} for record in validations]
+    validations = read_log(workdir, ("epoch",))
+    return [{**record, "rsum": float(record["rsum"])} for record in validations]
 
 
 def read_log(workdir: Path, kinds: Iterable[str]) -> list[dict[str, Any]]:
@@ -105,7 +103,7 @@ def read_log(workdir: Path, kinds: Iterable[str]) -> list[dict[str, Any]]:
     for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
         try:
             record = json.loads(line)
-            if record["kind"] in VALIDATIONS:
+            if record["kind"] == "epoch":
                 float(record["rsum"])
             if record["kind"] in kinds:
                 records.append(record)

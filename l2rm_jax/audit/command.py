@@ -23,7 +23,7 @@ from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.audit.work import WRITER, Work
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.loading import open_pairs, split_names
-from l2rm_jax.data.pairs import token_counts
+from l2rm_jax.data.pairs import SUSPICIOUS, token_counts
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.shards import are_shards
 from l2rm_jax.devices.parallel import Replicas
@@ -120,10 +120,10 @@ def describe_audit(audit: Audit, out: str | Path) -> str:
     if not judgement.cannot_tell:
         lines += map(shift_sentence, judgement.shifts)
     lines += [f"the report:       {out}/report.md", f"look and decide:  {out}/{GALLERY}"]
-    if not judgement.cannot_tell and _can_train(inputs, judgement.posterior <= 0.5):
+    if not judgement.cannot_tell and _can_train(inputs, judgement.posterior <= SUSPICIOUS):
         lines.append(
-            "train on the rest: --config.data.filter=judgement --config.data.filter_value=0.5 "
-            f"--config.judgement.path={out}"
+            "train on the rest: --config.data.filter=judgement "
+            f"--config.data.filter_value={1 - SUSPICIOUS} --config.judgement.path={out}"
         )
     return "\n".join(lines)
 
@@ -139,7 +139,8 @@ def _can_train(inputs: Inputs, kept: Bool[np.ndarray, " pairs"]) -> bool:
     if kept.all() or not kept.any() or config is None:
         return False
     try:
-        check_train_size(config, inputs.dataset.take(np.flatnonzero(kept)))
+        method = make_method(make_model(config, vocabulary_size=1), config)
+        check_train_size(config, inputs.dataset.take(np.flatnonzero(kept)), method)
         _, dev, test = split_names(config.data)
         in_pixels = isinstance(inputs.dataset.images, Pixels)
         open_pairs(config.data, dev, in_pixels)

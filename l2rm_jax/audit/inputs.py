@@ -40,10 +40,10 @@ class Inputs(NamedTuple):
       texts: [pairs] the captions as texts; None if only vectors exist.
       read_pairs: returns the pairs as they are judged; the first call may compute their vectors.
       ids: [images] the user's name of each image.
+      digest: hash of everything that the judgement and the names depend on, in hexadecimal.
       caption_ids: [pairs] the user's name of each caption; None if the data have no such names.
       pictures: [images] picture files; None if the data do not name them.
       truth: [pairs] whether each pair is mismatched, if a run knows it. Only for the report.
-      digest: hash of all fields above except `name`, in hexadecimal.
       dataset: the pairs as training reads them; None for arrays.
       config: the config that describes them; None for arrays.
       words: report on the vocabulary, if the caption vectors are word counts; else None.
@@ -54,10 +54,10 @@ class Inputs(NamedTuple):
     texts: Sequence[str] | None
     read_pairs: Callable[[], Pairs]
     ids: list[str]
-    caption_ids: list[str] | None
-    pictures: list[Path] | None
-    truth: Bool[np.ndarray, " pairs"] | None
     digest: str
+    caption_ids: list[str] | None = None
+    pictures: list[Path] | None = None
+    truth: Bool[np.ndarray, " pairs"] | None = None
     dataset: PairDataset | None = None
     config: ConfigDict | None = None
     words: WordReport | None = None
@@ -175,9 +175,6 @@ def inputs_of_arrays(
         texts=texts,
         read_pairs=lambda: Pairs(vectors, rows, image_of, text_rows, texts),
         ids=ids,
-        caption_ids=None,
-        pictures=None,
-        truth=None,
         digest=digest.hexdigest(),
         words=_report(texts) if is_text else None,
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.review import UNSURE, WRONG, Decisions, ReviewedRate
-from l2rm_jax.evaluation.auroc import auroc
+from l2rm_jax.auroc import auroc
 from l2rm_jax.judging.judgement import KINDS
 from l2rm_jax.judging.verdict import shift_sentence, suspicious_list, verdict
 from l2rm_jax.version import __version__
@@ -159,7 +159,7 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
         "## Undetected mismatches\n\nMost simulated swaps are random. A caption of a similar "
         "image, a half-right caption and a text that does not describe the picture may pass as "
         "matched. Only the review by eye counts them."
-        + (f" {_ASSUMED}" if math.isfinite(found.at_most) and not found.cannot_tell else ""),
+        + ("" if found.cannot_tell else f" {_ASSUMED}"),
         "## Files\n\n" + "\n".join(f"* {_escaped(note)}" for note in notes),
         f"## Method\n\nDetector: {made.by}, {made.folds} folds, seed {made.seed}. "
         f"Settings: {seen}. Inputs: `{inputs.digest}`. Versions: l2rm_jax {__version__}, "

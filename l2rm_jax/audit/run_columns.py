@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Shaped
 from ml_collections import ConfigDict
 
 from l2rm_jax.data import filters
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.pairs import SUSPICIOUS, PairDataset
 from l2rm_jax.judging import Judgement
 from l2rm_jax.methods.base import CALLED_MATCHED
 from l2rm_jax.run.judgement import kept_by_judgement, uses_judgement
@@ -62,7 +62,7 @@ def read_of_run(
         loss[trained], posterior[trained] = kept.split.loss, kept.split.mismatched_posterior
         flags = kept.split.called_matched
     elif not by_loss and uses_judgement(config):
-        flags = judgement.posterior[trained] <= 0.5
+        flags = judgement.posterior[trained] <= SUSPICIOUS
     if flags is not None:
         called[trained] = np.where(flags, MATCHED, MISMATCHED)
     return OfRun(dropped, loss, posterior, called)

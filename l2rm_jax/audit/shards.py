@@ -57,9 +57,6 @@ def inputs_of_shards(directory: str | Path, copies: Path) -> Inputs:
         texts=texts,
         read_pairs=lambda: Pairs(images, captions, pair_image, text_rows, texts),
         ids=ids,
-        caption_ids=None,
-        pictures=None,
-        truth=None,
         digest=digest.hexdigest(),
     )
 

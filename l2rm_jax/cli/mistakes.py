@@ -32,15 +32,10 @@ def find_mode(given: Words, modes: Sequence[Mode]) -> Mode:
 def unknown_flag_error(name: str, given: Words, mode: Mode, modes: Sequence[Mode]) -> ConfigError:
     """Error for a flag that the mode does not have.
 
-    The hint is the flag's new name, a mode that has the flag, the field that was meant, or the
-    flag with the most similar spelling.
+    The hint is a mode that has the flag, the field that was meant, or the flag with the most
+    similar spelling.
     """
     value = dict(given.flags)[name]
-    for flag in mode.flags:
-        if flag.was == name:
-            return ConfigError(
-                f"--{name}: has a new name, expected --{flag.name}", hint=_paste(flag.name, value)
-            )
     owners = [other.name for other in modes if other.takes(name)]
     if owners:
         return ConfigError(

@@ -17,7 +17,6 @@ class Flag(NamedTuple):
       kind: type of the value, `str`, `int`, `float` or `bool`.
       many: whether the flag may be repeated; its value is then a list.
       default: what the help shows as the default, in words if need be; "" where there is none.
-      was: a name that the flag had in an earlier version.
     """
 
     name: str
@@ -26,7 +25,6 @@ class Flag(NamedTuple):
     kind: type = str
     many: bool = False
     default: str = ""
-    was: str = ""
 
 
 # Flags that the parser itself understands, where a mode has them.

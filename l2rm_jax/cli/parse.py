@@ -11,7 +11,7 @@ from l2rm_jax.cli.mistakes import (
     value_error,
 )
 from l2rm_jax.cli.mode import FIELD, Command, Flag, Mode
-from l2rm_jax.cli.words import Words, split_words, with_new_mode
+from l2rm_jax.cli.words import Words, split_words
 from l2rm_jax.errors import ConfigError
 
 PREFIX = "config."
@@ -34,7 +34,7 @@ def parse(words: Sequence[str], modes: Sequence[Mode]) -> Command:
       ConfigError: a mode, a flag or a field does not exist or has a wrong value, or the config
         cannot be read.
     """
-    given = with_new_mode(split_words(words))
+    given = split_words(words)
     mode = find_mode(given, modes)
     texts = _texts(given, mode, modes)
     values = _flag_values(texts, mode)

@@ -1,14 +1,11 @@
 """Split the words of a command line into the mode and the flags."""
 
-import logging
 import re
 import shlex
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from l2rm_jax.errors import ConfigError
-
-_log = logging.getLogger(__name__)
 
 Given = tuple[str, str | None]  # name and value of a flag; None where no value was given
 
@@ -57,17 +54,6 @@ def split_words(words: Sequence[str]) -> Words:
             )
         mode = value if name == "mode" else mode
     return Words(mode, tuple(flag for flag in flags if flag[0] != "mode"))
-
-
-def with_new_mode(given: Words) -> Words:
-    """The command line with the present name of its mode, after a note if it has the old one.
-
-    Up to version 0.1, `import` was what `adopt` is now: a run from a published checkpoint.
-    """
-    if given.mode != "import" or "checkpoint" not in dict(given.flags):
-        return given
-    _log.warning("l2rm import --checkpoint is now l2rm adopt --checkpoint")
-    return given._replace(mode="adopt")
 
 
 def command_text(mode: str, flags: Iterable[Given]) -> str:

@@ -11,7 +11,6 @@ fields in `configs/README.md` is generated from here. May import `errors`.
 
 from l2rm_jax.config.defaults import (
     FIELDS,
-    MOVED,
     NEEDED_HEADS,
     READ_BY,
     SECTIONS,
@@ -20,7 +19,6 @@ from l2rm_jax.config.defaults import (
     epoch_fields,
     flat,
     get_config,
-    import_plugins,
     register_settings,
     set_epochs,
     unknown_field_error,
@@ -28,7 +26,6 @@ from l2rm_jax.config.defaults import (
 
 __all__ = [
     "FIELDS",
-    "MOVED",
     "NEEDED_HEADS",
     "READ_BY",
     "SECTIONS",
@@ -37,7 +34,6 @@ __all__ = [
     "epoch_fields",
     "flat",
     "get_config",
-    "import_plugins",
     "register_settings",
     "set_epochs",
     "unknown_field_error",

@@ -16,17 +16,6 @@ from l2rm_jax.errors import ConfigError, first_line
 FIELDS = DATA | MODEL | METHODS | TRAINING
 
 NEEDED_HEADS = {"cca": "linear"}  # methods that work with one head alone
-# Fields of older versions, and what they are called now; "" where they are gone.
-MOVED = {
-    "split.folds": "judgement.folds",
-    "split.detector": "judgement.detector",
-    "split.every": "judgement.every",
-    "split.level": "",
-    "split.held_out": "",
-    "split.fold_file": "",
-    "audit.scorer": "",
-    "audit.folds": "",
-}
 # What the sections are about, in the order in which they are shown; "" has the fields of none.
 SECTIONS = dict.fromkeys(
     ("", *(name.rpartition(".")[0] for name in FIELDS if "." in name), "own"), ""
@@ -43,9 +32,6 @@ READ_BY = {"co_teaching": ("ncr", "bicro"), "sps": ("sps",), "cream": ("cream",)
 
 def default(plugins: Iterable[str] = ()) -> ConfigDict:
     """The common defaults; a data set must still be named.
-
-    A new field's default is what runs did before the field existed, so that an older run directory,
-    whose config lacks the field, continues unchanged.
 
     Args:
       plugins: modules to import, whose settings become the section `own`.
@@ -122,10 +108,6 @@ def unknown_field_error(key: str, known: Iterable[str], where: str = "") -> Conf
       known: the fields that there are.
       where: put before the field, the name of a file for example.
     """
-    if key in MOVED:
-        now = MOVED[key] or {"audit.scorer": "judgement.detector"}.get(key, "")
-        gone = f"is config.{now} now" if now else "is gone: the judgement finds it out"
-        return ConfigError(f"{where}config.{key}: {gone}", hint=now and f"config.{now}")
     section, names = key.rpartition(".")[0], list(known)
     others = [name for name in names if section and name.startswith(f"{section}.")]
     expected = f"one of {section}'s {len(others)}" if others else "one that l2rm --help lists"

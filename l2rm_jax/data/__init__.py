@@ -14,26 +14,8 @@
 May import `devices`, `config`, `bases` and `errors`, but no model.
 """
 
-from l2rm_jax.data.batches import Batch, caption_batches, image_batches, scoring_batches
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.loading import load_data, read_split, save_vocabulary_and_index
-from l2rm_jax.data.mismatch import Mismatch
-from l2rm_jax.data.pairs import Data, PairDataset
-from l2rm_jax.data.streams import TrainStream
-from l2rm_jax.data.text import Vocabulary
+from l2rm_jax.data.loading import load_data
+from l2rm_jax.data.pairs import PairDataset
 
-__all__ = [
-    "Batch",
-    "Data",
-    "Mismatch",
-    "PairDataset",
-    "RegionFeatures",
-    "TrainStream",
-    "Vocabulary",
-    "caption_batches",
-    "image_batches",
-    "load_data",
-    "read_split",
-    "save_vocabulary_and_index",
-    "scoring_batches",
-]
+__all__ = ["PairDataset", "RegionFeatures", "load_data"]

@@ -51,7 +51,6 @@ def scoring_batches(
     batch_size: int,
     seed: int,
     epoch: int,
-    buckets: Sequence[int] = BUCKETS,
     max_words: int = MAX_WORDS,
     share: Share = WHOLE_BATCH,
 ) -> Iterator[tuple[Batch, Int[np.ndarray, " valid"]]]:
@@ -64,7 +63,6 @@ def scoring_batches(
       batch_size: pairs per global batch.
       seed: seed of the run.
       epoch: number of the epoch.
-      buckets: as in `TrainStream`.
       max_words: as in `TrainStream`.
       share: the host's share of each global batch.
 
@@ -75,7 +73,7 @@ def scoring_batches(
     Raises:
       DataError: while iterating, if a feature is not finite.
     """
-    reader = BatchReader(dataset, buckets, max_words, share)
+    reader = BatchReader(dataset, BUCKETS, max_words, share)
     steps = -(-len(dataset) // batch_size)
     order = np.random.default_rng(stream_seed(seed, epoch, "scoring")).permutation(len(dataset))
     order = np.resize(order, (steps, batch_size))  # repeats the first pairs at the end

@@ -14,6 +14,8 @@ from l2rm_jax.data.pretrained import Encoders
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError
 
+SUSPICIOUS = 0.5  # a pair with a higher probability of being mismatched counts as mismatched
+
 Tokens = list[Int32[np.ndarray, " words"]] | RegionFeatures  # word indices, or word vectors
 
 

@@ -1,9 +1,11 @@
 """Turn captions into the ids of a pretrained tokenizer (`tokenizer.json` of Hugging Face)."""
 
+import importlib
 import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -197,12 +199,9 @@ def _read_tokenizer(file: Path) -> Any:
     """
     # Else the library warns at every fork of a process that has tokenized.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    tokenizer = needed_module("tokenizers").Tokenizer
     try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise missing_package("tokenizers", error) from error
-    try:
-        return Tokenizer.from_file(str(file))
+        return tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain exceptions
         raise DataError(
             f"{file}: is no tokenizer ({first_line(error, 200)}), expected a file of the package "
@@ -210,9 +209,16 @@ def _read_tokenizer(file: Path) -> Any:
         ) from error
 
 
-def missing_package(name: str, error: ImportError) -> DataError:
-    """The error of a package that pretrained models need and that cannot be imported."""
-    return DataError(
-        f"model.pretrained: {name} cannot be imported: {error}",
-        hint='pip install "l2rm_jax[pretrained]"',
-    )
+def needed_module(name: str) -> ModuleType:
+    """Import a module of a package that pretrained models need.
+
+    Raises:
+      DataError: it cannot be imported.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise DataError(
+            f"model.pretrained: {name.partition('.')[0]} cannot be imported: {error}",
+            hint='pip install "l2rm_jax[pretrained]"',
+        ) from error

@@ -158,9 +158,9 @@ def read_images(
     return RegionFeatures.read(features, clip_counts=clip_counts)
 
 
-def has_pixels(directory: str | Path, split: str = "train") -> bool:
-    """Whether a directory has pictures for a split."""
-    return (Path(directory) / f"{split}_pixels.npy").is_file()
+def has_pixels(directory: str | Path) -> bool:
+    """Whether a directory has pictures to train on."""
+    return (Path(directory) / "train_pixels.npy").is_file()
 
 
 def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:

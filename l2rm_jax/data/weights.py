@@ -9,7 +9,7 @@ import numpy as np
 
 from l2rm_jax.bases import Bases
 from l2rm_jax.bases.arrays import group_places, may_be_left_over, our_name
-from l2rm_jax.data.pieces import missing_package
+from l2rm_jax.data.pieces import needed_module
 from l2rm_jax.errors import DataError, Problems, first_line
 
 WEIGHT_FILE = "model.safetensors"
@@ -85,11 +85,8 @@ class Weights:
     """
 
     def __init__(self, directory: Path, kind: str):
-        try:
-            from safetensors import safe_open
-        except ImportError as error:
-            raise missing_package("safetensors", error) from error
-        self._directory, self._kind, self._open = directory, kind, safe_open
+        self._directory, self._kind = directory, kind
+        self._open = needed_module("safetensors").safe_open
         self._places: dict[str, tuple[Any, str]] = {}  # an open file, and the name in it
         problems = Problems()
         for file in weight_files(directory):

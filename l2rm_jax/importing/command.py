@@ -1,19 +1,12 @@
 """The modes that import the user's own data and write encoders: flags, and what runs them."""
 
-import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from l2rm_jax.cli.mistakes import missing_flag_error
 from l2rm_jax.cli.mode import Command, Flag, Mode
 from l2rm_jax.cli.place import PLACE, SHARED_PLACE, place_of, share_of
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.executors import SINGLE, Place
-
-if TYPE_CHECKING:
-    from l2rm_jax.data.encoders.encoder import Encoder
-
-_log = logging.getLogger(__name__)
 
 
 def _import(command: Command) -> None:
@@ -27,35 +20,25 @@ def _import(command: Command) -> None:
     request = Request(**{**flags, "out": Path(flags["out"])}, caption_columns=columns)
     request.check()  # before libraries are loaded
     place.check()
+    from l2rm_jax.importing.importer import describe_import, import_data, load_encoder
+
     share = share_of(command)
     if command["per_file"]:
         from l2rm_jax.importing.sharded_import import (
             describe_shards,
             describe_unfinished,
-            import_by_file,
+            import_sharded,
         )
 
         with place.open() as executor:
-            record = import_by_file(request, _encoder, executor, share)
+            record = import_sharded(request, load_encoder, executor, share)
         done = describe_shards(record, request.out) if record else describe_unfinished(request)
         print(done)
         return
     if place != Place() or share != SINGLE:
         flag = "executor" if share == SINGLE else "share"
         raise ConfigError(f"--{flag} requires --per_file")
-    from l2rm_jax.importing.importer import describe_import, import_data
-
-    def load_encoder(request: Request) -> "Encoder":
-        return _encoder(request.encoder, request.tokens or None)
-
-    print(describe_import(import_data(request, load_encoder), request.out))
-
-
-def _encoder(name: str, tokens: str | None) -> "Encoder":
-    _log.info("loading the encoder %s", name)
-    from l2rm_jax.run import encoders  # when the source has been read
-
-    return encoders.make_encoder(name, tokens)
+    print(describe_import(import_data(request), request.out))
 
 
 _FLAGS = (

@@ -47,7 +47,7 @@ _NAMED = 5  # missing files that are named
 LoadEncoder = Callable[[str, str | None], Encoder]
 
 
-def import_by_file(
+def import_sharded(
     request: Request, load_encoder: LoadEncoder, executor: Executor = LOCAL, share: Share = SINGLE
 ) -> dict[str, Any] | None:
     """Import each file of the source as a shard; an import that was stopped is continued.

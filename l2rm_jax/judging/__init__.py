@@ -11,8 +11,7 @@ the pairs are split into folds by image, and each fold is judged by models of th
 * `log_odds`, `neighbours` and `scores` score pairs and known mismatches; `suspicion` combines the
   scores, `rate` estimates the rate and probabilities from them, and `posterior` joins the results.
 * `classify`, `shift` and `proposals` add kinds, shifted rows and better captions; `transport` and
-  `rematch` pair images and captions of suspicious pairs. `stages` stores finished stages,
-  `separation` is an AUROC.
+  `rematch` pair images and captions of suspicious pairs. `stages` stores finished stages.
 
 Functions take and return arrays, and are cut into parts that `executors` compute. May import
 `data`, `linear`, `ot`, `executors`, `config`, `console`, `errors` and `version`.

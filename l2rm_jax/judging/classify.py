@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Int
 
+from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.judging.groups import Groups
 from l2rm_jax.judging.judgement import (
     MATCHED,
@@ -11,7 +12,7 @@ from l2rm_jax.judging.judgement import (
     SWAPPED_SET,
     UNINFORMATIVE,
 )
-from l2rm_jax.judging.posterior import DOUBTED, Posterior
+from l2rm_jax.judging.posterior import Posterior
 from l2rm_jax.judging.scores import Evidence
 
 _UNINFORMATIVE = 0.25  # of the median contrast: a caption below it fits all images equally well
@@ -34,7 +35,7 @@ def kinds(
       groups: groups of near duplicates.
       pair_image: row of the image that each caption is stored with.
     """
-    suspicious = found.posterior > DOUBTED
+    suspicious = found.posterior > SUSPICIOUS
     kind = np.where(suspicious, SWAPPED_CAPTION, MATCHED)
     kind[suspicious & (found.posterior_set > found.posterior_caption)] = SWAPPED_SET
     contrast = evidence.contrast

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
+from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.config import register_settings
 from l2rm_jax.data.filters import read_scores
 from l2rm_jax.errors import ConfigError, DataError
@@ -25,7 +26,6 @@ from l2rm_jax.judging.log_odds import (
     compare_fold,
 )
 from l2rm_jax.judging.pairs import Pairs
-from l2rm_jax.judging.separation import separation
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import BLOCK, Rows, unit_rows
 
@@ -130,7 +130,7 @@ def linear(task: FoldTask) -> Scorer:
 
     def quality(scorer: Scorer) -> float:
         found = compare_fold(drawn[first], scorer.model_of(first))
-        return separation(found.stored.mean, found.wrong.mean.ravel())
+        return binned_auroc(found.stored.mean, found.wrong.mean.ravel())
 
     return max(scorers, key=quality)
 

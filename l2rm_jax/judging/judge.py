@@ -16,6 +16,7 @@ from jaxtyping import Int, Shaped
 from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar, stage_lines
+from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.errors import DataError
 from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.judging.classify import conflicts, kinds
@@ -27,7 +28,7 @@ from l2rm_jax.judging.judgement import PLACEHOLDER, SHIFTED, Judgement, Provenan
 from l2rm_jax.judging.linear import fold_models
 from l2rm_jax.judging.pairs import Pairs, content_keys, first_of_equals
 from l2rm_jax.judging.placeholders import Placeholder, find_placeholders
-from l2rm_jax.judging.posterior import DOUBTED, Posterior, find_posterior
+from l2rm_jax.judging.posterior import Posterior, find_posterior
 from l2rm_jax.judging.proposals import LIKE as PROPOSALS
 from l2rm_jax.judging.proposals import Proposals, propose
 from l2rm_jax.judging.scores import (
@@ -124,7 +125,7 @@ def _judge(
     say(3)
     with threadpool_limits(1, "blas"):  # more threads would only wait on these narrow matrices
         found = find_posterior(evidence, of, keys.of_pairs(pairs.pair_image), seed)
-    suspicious = found.posterior > DOUBTED
+    suspicious = found.posterior > SUSPICIOUS
     if top:
         say(4)
     proposals = stages(

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +13,8 @@ from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging.groups import Repeated
 from l2rm_jax.judging.placeholders import Placeholder
-from l2rm_jax.judging.posterior import DOUBTED, FALSE_ALARMS, Mechanism
-from l2rm_jax.judging.rate import Rate, false_alarms
+from l2rm_jax.judging.posterior import Mechanism
+from l2rm_jax.judging.rate import Rate
 from l2rm_jax.judging.shift import Shift
 
 JUDGEMENT_FILE = "judgement.npz"
@@ -85,8 +84,7 @@ class Judgement:
       auroc: share of (random, matched) pairs that are ranked correctly, less its standard error.
       ranks: whether the ranking of the pairs is usable, even if the rate is unreliable.
       made: origin of the judgement.
-      at_most: largest share of mismatched pairs if captions were swapped between similar images;
-        NaN in a judgement of an older version.
+      at_most: largest share of mismatched pairs if captions were swapped between similar images.
     """
 
     image: Int[np.ndarray, " pairs"]
@@ -115,7 +113,7 @@ class Judgement:
     auroc: float
     ranks: bool
     made: Provenance
-    at_most: float = math.nan
+    at_most: float
 
     def __len__(self) -> int:
         return len(self.image)
@@ -167,61 +165,18 @@ def write_judgement(path: Path, judgement: Judgement, **more: np.ndarray) -> Non
 
 
 def read_judgement(path: Path) -> Judgement:
-    """Read a judgement, or the file of a run of an older version.
+    """Read a judgement.
 
     Raises:
       DataError: the file is missing or damaged.
     """
     with open_arrays(path, "a judgement of pairs", "remove it to have the pairs judged") as file:
         stored = {name: file[name] for name in file}
-        if "about" not in stored and "level" in stored:
-            return _converted(stored)
         about: dict[str, Any] = json.loads(str(stored["about"]))
         for name, kind in _LISTS.items():
             about[name] = tuple(kind(**each) for each in about[name])
         about["rate"], about["made"] = Rate(**about["rate"]), Provenance(**about["made"])
         return Judgement(**{name: stored[name] for name in _ARRAYS}, **about)
-
-
-def _converted(stored: dict[str, np.ndarray]) -> Judgement:
-    """The judgement in the file `crossfit.npz`, whose posterior was that of being matched."""
-    posterior = 1 - stored["posterior"]
-    order = np.argsort(-posterior, kind="stable")
-    pairs, together = len(posterior), str(stored["level"]) == "image"
-    unknown, nothing = np.full(pairs, np.nan), np.zeros(pairs)
-    rate = Rate(*(float(stored[name]) for name in ("rate", "rate_low", "rate_high")))
-    suspicious = SWAPPED_SET if together else SWAPPED_CAPTION
-    image, fold = stored["image"], stored["fold"]
-    q = false_alarms(posterior, order)
-    detector = str(stored.get("detector", "linear"))
-    return Judgement(
-        image=image,
-        fold=fold,
-        group=image,
-        similarity=unknown,
-        information=stored["information"],
-        posterior_set=posterior if together else nothing,
-        posterior_caption=nothing if together else posterior,
-        posterior=posterior,
-        q=q,
-        kind=np.where(posterior > DOUBTED, suspicious, MATCHED),
-        proposal=np.zeros((pairs, 0), int),
-        probability=np.zeros((pairs, 0)),
-        none_fits=unknown,
-        order=order,
-        conflicts=np.zeros((0, 2), int),
-        near=np.zeros((0, 3), int),
-        rate=rate,
-        mechanisms=(),
-        listed=int(np.count_nonzero(q <= FALSE_ALARMS)),
-        shifts=(),
-        repeated=(),
-        placeholders=(),
-        cannot_tell="",
-        auroc=float(stored["separation"]),
-        ranks=True,
-        made=Provenance(detector, detector, int(fold.max()) + 1, 0, "", "an older one"),
-    )
 
 
 def check_same_pairs(

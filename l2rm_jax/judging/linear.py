@@ -19,11 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
+from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.console import progress_bar
 from l2rm_jax.judging.fold_samples import FoldPairs, first_pairs
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.log_odds import Model, ProductSimilarity, compare_fold
-from l2rm_jax.judging.separation import separation
 from l2rm_jax.judging.sibling_swaps import matched_posterior
 from l2rm_jax.linear import cca
 from l2rm_jax.linear.cca import Cca, Ridge
@@ -109,7 +109,7 @@ def _separation(
         np.concatenate([getattr(each, kind).mean.ravel() for each in found])
         for kind in ("stored", "wrong")
     )
-    return separation(stored, wrong)
+    return binned_auroc(stored, wrong)
 
 
 def _information(

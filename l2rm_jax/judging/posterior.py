@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, UInt64
 
+from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.rate import (
     Curve,
@@ -17,11 +18,9 @@ from l2rm_jax.judging.rate import (
     told_apart,
 )
 from l2rm_jax.judging.scores import Evidence
-from l2rm_jax.judging.separation import separation
 from l2rm_jax.judging.suspicion import suspicion_scores
 from l2rm_jax.judging.upper_bound import most_mismatched
 
-DOUBTED = 0.5  # a pair with a higher posterior is suspicious
 FALSE_ALARMS = 0.1  # expected share among the listed pairs
 # Below these posteriors, rank by raw score. First value: with a second caption embedding.
 SURE = 0.001, 0.01
@@ -116,7 +115,7 @@ def find_posterior(
     mechanisms = []
     for name, (sets, captions, scores) in moved.items():
         of_moved = scale.suspicion(sets, captions, scores.information)
-        cosine = separation(stored.model.similarity, scores.model.similarity.ravel())
+        cosine = binned_auroc(stored.model.similarity, scores.model.similarity.ravel())
         mechanisms.append(_mechanism(name, suspicion, of_moved, least, cosine, rate.estimate))
     auroc = told_apart(-stored.information, -wrong.information, pair_group, rate.estimate)
     return Posterior(
@@ -189,7 +188,7 @@ def _mechanism(
     rate: float,
 ) -> Mechanism:
     """Measure how well a kind of mismatch is found, corrected for mismatches already stored."""
-    apart = separation(moved.ravel(), stored)
+    apart = binned_auroc(moved.ravel(), stored)
     bound = np.quantile(moved, 1 - FOUND)
     above = (stored >= bound).mean()
     matched = max(1 - rate, 1e-9)

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.data.pairs import Rematched
+from l2rm_jax.data.pairs import SUSPICIOUS, Rematched
 from l2rm_jax.judging.linear import encode_rows, fit_weighted
 from l2rm_jax.judging.pairs import Pairs
-from l2rm_jax.judging.posterior import DOUBTED
 from l2rm_jax.judging.transport import plan_blocks, transport, transport_of
 
 # Units of one problem. Up to `GROUP`, costs are a matrix (about 0.4 GB); up to `MOST_UNITS`, they
@@ -52,12 +51,12 @@ def rematch(
       result is empty with fewer than two suspicious units.
     """
     pair_image = pairs.pair_image
-    together = posterior_set > DOUBTED
+    together = posterior_set > SUSPICIOUS
     images = pairs.images.shape[0]
     of_pair = np.where(together, pair_image, images + np.arange(len(pair_image)))
     unit = np.unique(of_pair, return_inverse=True)[1]
     suspicion = np.bincount(unit, posterior) / np.bincount(unit)
-    rows = np.flatnonzero(suspicion[unit] > DOUBTED)
+    rows = np.flatnonzero(suspicion[unit] > SUSPICIOUS)
     units, first, position = np.unique(unit[rows], return_index=True, return_inverse=True)
     if len(units) < 2:
         nothing = np.zeros(0, int)

@@ -8,7 +8,6 @@
 May import nothing else of the package.
 """
 
-from l2rm_jax.linear.cca import Cca, Ridge
 from l2rm_jax.linear.rows import Rows
 
-__all__ = ["Cca", "Ridge", "Rows"]
+__all__ = ["Rows"]

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import numpy as np
 
 from l2rm_jax import mixture
+from l2rm_jax.auroc import auroc
 from l2rm_jax.data import PairDataset
+from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.errors import DataError
-from l2rm_jax.evaluation.auroc import auroc
 from l2rm_jax.methods.base import EpochPlan, LossSplit
 
 SPLITS = ("loss", "judgement")  # values of `split.by`
-THRESHOLD = 0.5  # a pair with a higher posterior of being mismatched is called mismatched
 # A split with a smaller share of the pairs on one side is doubtful: no protocol is that uneven.
 SMALLEST_SIDE = 0.02
 # Components fitted to losses with one hump are 0.1 to 0.5 summed standard deviations apart, those
@@ -37,7 +37,7 @@ def split(by: str, dataset: PairDataset, losses: Callable[[], np.ndarray]) -> Ep
 
 def call_matched(mismatched_posterior: np.ndarray) -> np.ndarray:
     """Which pairs are matched, by their posterior of being mismatched, `[M]`."""
-    return mismatched_posterior <= THRESHOLD
+    return mismatched_posterior <= SUSPICIOUS
 
 
 def split_pairs(
@@ -113,7 +113,7 @@ def warmup_pairs(by: str, dataset: PairDataset) -> np.ndarray:
         raise DataError(
             f"split.by=judgement calls none of the {len(dataset)} training pairs matched: the "
             f"lowest posterior is {dataset.posterior.min():.3f}, expected some of at most "
-            f"{THRESHOLD}. The features may not show what fits; split.by=loss trains on all"
+            f"{SUSPICIOUS}. The features may not show what fits; split.by=loss trains on all"
         )
     return matched
 

@@ -14,7 +14,7 @@ import argparse
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -27,24 +27,15 @@ _LAYOUTS = (("net",), ("model",), ("model_A", "model_B"))
 _PARTS = ("img_enc", "txt_enc", "sim_enc")
 
 
-class PublishedCheckpoint(NamedTuple):
-    """Content of a published checkpoint: float32 arrays under the authors' flat names.
-
-    Attributes:
-      networks: parameters of each network under its key in the file. Two networks are an ensemble:
-        their authors evaluate the mean of the two similarities.
-      cost: parameters of L2RM's learned cost; None if the file has none.
-    """
-
-    networks: dict[str, dict[str, np.ndarray]]
-    cost: dict[str, np.ndarray] | None
-
-
-def read_checkpoint(path: str | Path) -> PublishedCheckpoint:
+def read_checkpoint(path: str | Path) -> dict[str, dict[str, np.ndarray]]:
     """Read a file; check the name and shape of every parameter, and the saved options.
 
     Nothing in the file is executed: only tensors, plain containers and `argparse.Namespace` are
     unpickled. Tensors that were saved on an accelerator are loaded to the host.
+
+    Returns:
+      The parameters of each network, by its key in the file: float32 arrays under the authors' flat
+      names. Two networks are an ensemble: their authors evaluate the mean of the two similarities.
 
     Raises:
       CheckpointError: PyTorch is not installed; the file cannot be read, needs another Python
@@ -62,10 +53,7 @@ def read_checkpoint(path: str | Path) -> PublishedCheckpoint:
     for key, weights in networks.items():
         sizes = check_state_dict(weights, f"{path}: {key}")
         _check_options(content.get("opt"), graph_steps(weights), sizes, f"{path}: {key}")
-    cost = content.get("cost_function")
-    return PublishedCheckpoint(
-        networks, None if cost is None else _cost(cost, f"{path}: cost_function")
-    )
+    return networks
 
 
 def read_trained_vocabulary(data_config: ConfigDict) -> Vocabulary:
@@ -103,7 +91,7 @@ def weights_for_data(
     """A network's parameters, checked against the data and cut to their vocabulary.
 
     Args:
-      weights: one of `PublishedCheckpoint.networks`.
+      weights: one of the networks of `read_checkpoint`.
       vocabulary_size: number of words in the vocabulary.
       image_shape: number of regions of an image, and features of a region.
       where: the file and network, as the start of an error message.
@@ -230,18 +218,6 @@ def _array(x: Any, where: str) -> np.ndarray:
             f"{where}: stores fewer numbers than its shape {list(x.shape)} has, expected all"
         )
     return x.detach().float().numpy()
-
-
-def _cost(state: Any, where: str) -> dict[str, np.ndarray]:
-    """Kernel and bias of the learned cost, a linear layer over the columns of a batch of size B."""
-    arrays = _arrays(state, where)
-    shapes = {name: x.shape for name, x in arrays.items()}
-    size = next(iter(shapes.get("fc.bias", ())), 0)
-    if shapes != {"fc.weight": (size, size), "fc.bias": (size,)} or not size:
-        raise CheckpointError(f"{where}: found {shapes}, expected fc.weight [B, B] and fc.bias [B]")
-    if not all(np.isfinite(x).all() for x in arrays.values()):
-        raise CheckpointError(f"{where}: holds numbers that are not finite")
-    return arrays
 
 
 def _check_options(options: Any, steps: int, sizes: Mapping[str, int], where: str) -> None:

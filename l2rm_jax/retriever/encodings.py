@@ -74,6 +74,7 @@ class Encodings:
     """
 
     kind: ClassVar[str] = ""
+    extras: ClassVar[tuple[str, ...]] = ()  # fields that only this kind has, kept in its file too
 
     maker: Maker
     parts: tuple[Any, ...]
@@ -158,13 +159,9 @@ class Encodings:
             "maker": dataclasses.asdict(self.maker),
             "ids": list(self.ids),
             "texts": None if self.texts is None else list(self.texts),
-            **self._extras(),
+            **{name: getattr(self, name) for name in self.extras},
         }
         io.write(path, header, self.parts)
-
-    def _extras(self) -> dict[str, Any]:
-        """What only one kind of encodings keeps in a file."""
-        return {}
 
     def _taken(self, rows: Int[np.ndarray, " n"]) -> dict[str, Any]:
         """Some rows of what only one kind of encodings has."""
@@ -185,6 +182,7 @@ class EncodedImages(Encodings):
     """
 
     kind = "images"
+    extras = ("folder", "captions")
 
     folder: str | None = None
     captions: Sequence[Sequence[str]] | None = None
@@ -195,10 +193,6 @@ class EncodedImages(Encodings):
             return Path(self.folder, self.ids[row])
         path = Path(self.ids[row])
         return path if os.path.isfile(path) else None
-
-    def _extras(self) -> dict[str, Any]:
-        captions = None if self.captions is None else list(map(list, self.captions))
-        return {"folder": self.folder, "captions": captions}
 
     def _taken(self, rows: Int[np.ndarray, " n"]) -> dict[str, Any]:
         if self.captions is None:
@@ -237,9 +231,7 @@ def open_encodings(path: str | Path) -> EncodedImages | EncodedCaptions:
         fields = header["maker"].items()
         maker = Maker(**{name: tuple(x) if isinstance(x, list) else x for name, x in fields})
         kind = {kind.kind: kind for kind in (EncodedImages, EncodedCaptions)}[header["kind"]]
-        extras = {}
-        if kind is EncodedImages:  # files of version 0.1 have one text an image
-            extras = {"folder": header["folder"], "captions": header.get("captions")}
+        extras = {name: header[name] for name in kind.extras}
         encodings = kind(maker, tuple(parts), header["ids"], header["texts"], **extras)
         counts = {len(encodings), len(encodings.texts or encodings.ids), *map(_row_count, parts)}
     except (AttributeError, KeyError, TypeError) as error:

@@ -109,7 +109,7 @@ def _published_networks(
             hint=f'load("{path}", vocabulary="FILE.json")',
         )
     words = Vocabulary.read(vocabulary)
-    for key, weights in read_checkpoint(path).networks.items():
+    for key, weights in read_checkpoint(path).items():
         weights = weights_for_vocabulary(weights, len(words), f"{path}: {key}")
         model = model_from_state_dict(weights, dropout=0.0)
         yield Network(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.judging import DETECTORS
 from l2rm_jax.judging.detectors import LINEAR
@@ -18,7 +19,6 @@ from l2rm_jax.run.config_file import with_changes
 
 FOLD_DIRECTORY = "judgement/fold-{}"  # of the work directory
 SCORES_FILE = "scores.npy"  # in that directory: 1 less the posterior, 0 in the fold
-MATCHED = 0.5  # the runs train on the pairs with at least this score
 
 
 def trained_detectors() -> dict[str, tuple[str, str]]:
@@ -100,7 +100,7 @@ def fold_config(config: ConfigDict, workdir: str | Path, fold: int, epoch: int =
         "judgement.path": "",
         "data.filter": "score",
         "data.filter_scores": str(Path(workdir) / FOLD_DIRECTORY.format(fold) / SCORES_FILE),
-        "data.filter_value": MATCHED,
+        "data.filter_value": 1 - SUSPICIOUS,
         "train.draw": "even",
         "train.networks": 0,
         "train.epochs": epochs,

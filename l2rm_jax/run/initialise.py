@@ -65,29 +65,3 @@ def take_fit(run: Run, epoch: int) -> None:
     state = state.replace(step=np.int32(epoch + 1), epoch=np.int32(epoch))
     run.state = run.replicas.replicate(state)
     run.plan = EpochPlan({"pairs": np.flatnonzero(run.data.train.paired)}, report)
-
-
-def adopt(run: Run, variables: dict, cost: dict | None) -> dict[str, float]:
-    """Start a run from a model that was trained elsewhere, at the end of the warm-up.
-
-    Optimisers start from their initial state. The model is validated, and saved as the newest and
-    the best checkpoint.
-
-    Args:
-      run: the run.
-      variables: the collections "params" and "batch_stats", with the axis of the networks if there
-        are several.
-      cost: parameters of L2RM's learned cost; None keeps the initial ones.
-
-    Returns:
-      The validation recalls.
-    """
-    state = run.replicas.unreplicate(run.state)
-    params = {**state.params, **variables["params"]}  # a method may have some of its own
-    state = state.replace(**{**variables, "params": params})
-    if cost is not None:
-        state = state.replace(own={**state.own, "cost": cost})
-    run.state = run.replicas.replicate(state)
-    row = run.validate()
-    run.finish_epoch(run.config.train.warmup_epochs, row["rsum"])
-    return row

@@ -36,7 +36,6 @@ from l2rm_jax.run.fold_runs import is_trained
 from l2rm_jax.run.judged_pairs import judged_pairs
 from l2rm_jax.run.sampling import DRAWS, EVEN, REMATCHED
 
-OLD_FILE = "crossfit.npz"  # of runs of an older version
 _KEPT = ("a judgement of pairs", "remove it to have the pairs judged again")
 
 # Called with the data and an epoch, opens the detector that judges before that epoch.
@@ -101,20 +100,14 @@ def uses_judgement(config: ConfigDict) -> bool:
 
 def judgement_file(workdir: str | Path, epoch: int = 0) -> Path:
     """The file of the judgement that was made before an epoch (counted from 0)."""
-
-    def of_epoch(name: str) -> Path:
-        file = Path(workdir) / name
-        return file.with_stem(f"{file.stem}-{epoch}") if epoch else file
-
-    new, old = of_epoch(JUDGEMENT_FILE), of_epoch(OLD_FILE)
-    return old if old.exists() and not new.exists() else new
+    file = Path(workdir) / JUDGEMENT_FILE
+    return file.with_stem(f"{file.stem}-{epoch}") if epoch else file
 
 
 def last_judgement(workdir: str | Path) -> Path:
     """The file of the newest judgement that a run keeps; it may be missing."""
-    names = [Path(name).stem for name in (JUDGEMENT_FILE, OLD_FILE)]
-    later = [file.stem for name in names for file in Path(workdir).glob(f"{name}-*.npz")]
-    epochs = (name.rpartition("-")[2] for name in later)
+    later = Path(workdir).glob(f"{Path(JUDGEMENT_FILE).stem}-*.npz")
+    epochs = (file.stem.rpartition("-")[2] for file in later)
     epoch = max((int(number) for number in epochs if number.isdecimal()), default=0)
     return judgement_file(workdir, epoch)
 
@@ -230,8 +223,7 @@ def _rematched(
     pairs = judged_pairs(config.data, train)
     rematched = rematch(pairs, judgement.posterior, judgement.posterior_set)
     if is_primary():
-        new = path.with_name(path.name.replace(Path(OLD_FILE).stem, Path(JUDGEMENT_FILE).stem))
-        write_judgement(new, judgement, **dict(zip(names, rematched, strict=True)))
+        write_judgement(path, judgement, **dict(zip(names, rematched, strict=True)))
     return rematched
 
 

@@ -18,7 +18,6 @@ from l2rm_jax.methods.base import TrainState
 from l2rm_jax.run.checkpoints import read_checkpoint
 from l2rm_jax.run.config_file import read_config
 from l2rm_jax.run.exported import export, is_exported, read_exported
-from l2rm_jax.run.log import VALIDATIONS
 from l2rm_jax.run.pretrained import open_own
 
 
@@ -30,7 +29,7 @@ class Trained(NamedTuple):
       vocabulary: the words that it knows, or a pretrained tokenizer; None if it takes captions as
         vectors.
       state: the state at the checkpoint.
-      epoch: number of finished epochs; 0 for a model that was adopted.
+      epoch: number of finished epochs; 0 for a checkpoint within an epoch.
       rsum: its validation rSum; None if it was not validated (within an epoch).
       encoder: the encoder in the `dataset.json` of its data; None if they were not imported so.
       bases: its pretrained transformers; None if it has none.
@@ -119,12 +118,11 @@ def _epoch_record(workdir: str | Path, step: int) -> dict[str, Any]:
     """The record of the epoch that ended with this step; empty if none did."""
     path = Path(workdir) / "metrics.jsonl"
     lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-    kinds = [f'"{kind}"'.encode() for kind in VALIDATIONS]
     # Without a newline, it is the last line of a run that was killed while writing it.
     complete = (line for line in lines if line.endswith(b"\n"))
     try:
-        records = [json.loads(line) for line in complete if any(kind in line for kind in kinds)]
+        records = [json.loads(line) for line in complete if b'"epoch"' in line]
     except ValueError as error:
         raise CheckpointError(f"{path}: not the log of a run ({first_line(error)})") from error
     own = (record for record in records if record.get("step") == step and "rsum" in record)
-    return next((record for record in own if record.get("kind") in VALIDATIONS), {})
+    return next((record for record in own if record.get("kind") == "epoch"), {})

@@ -33,9 +33,6 @@ def make_inputs(**changes) -> Inputs:
         texts=texts,
         read_pairs=lambda: Pairs(images, captions, pair_image, texts=texts),
         ids=[f"photos/{row}.jpg" for row in range(IMAGES)],
-        caption_ids=None,
-        pictures=None,
-        truth=None,
         digest="0123456789abcdef",
     )
     return inputs._replace(**changes)

@@ -16,7 +16,7 @@ from l2rm_jax.errors import ConfigError, DataError, L2RMError
 from l2rm_jax.executors import LOCAL
 from l2rm_jax.judging import read_judgement
 from l2rm_jax.judging.verdict import shift_sentence, verdict
-from l2rm_jax.run.inputs import check_train_size, read_data
+from l2rm_jax.run.inputs import read_data
 from l2rm_jax.train import train
 from tests.audit.made import IMAGES, PAIRS, make_audit, make_judgement
 from tests.tiny import tiny_config, write_vectors
@@ -115,7 +115,7 @@ def test_a_command_is_advised_only_if_it_would_run(tmp_path, batch, kept, splits
             fields | {"data.filter_scores": str(tmp_path / "scores.npy")}
         )
         try:
-            check_train_size(config, read_data(config, tmp_path / "nowhere").train)
+            read_data(config, tmp_path / "nowhere")
             runs = True
         except L2RMError:
             runs = False

@@ -11,7 +11,7 @@ MODES = (
         "rank",
         "rank many things",
         "l2rm rank --workdir=W",
-        (WORKDIR._replace(many=True), Flag("best", "N", "how many", kind=int, was="top")),
+        (WORKDIR._replace(many=True), Flag("best", "N", "how many", kind=int)),
         print,
     ),
 )

@@ -121,7 +121,6 @@ def test_a_run_is_parsed_with_its_own_config(tmp_path):
             "--config.seed: not a flag of l2rm rank, expected l2rm check or train",
             "l2rm check --config.seed=1",
         ),
-        ("rank --top=3", "--top: has a new name, expected --best", "--best=3"),
         ("--workdir", "--workdir: found no value, expected DIR", None),
         ("--workdir=", "--workdir: found no value, expected DIR", None),
         ("--workdir=a --workdir=b", "--workdir: found 2, expected one", None),

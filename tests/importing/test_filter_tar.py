@@ -16,7 +16,7 @@ from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import Request, filter_tar, sharded_import
 from l2rm_jax.importing.filter_tar import filter_samples
 from l2rm_jax.importing.importer import import_data
-from l2rm_jax.importing.sharded_import import import_by_file
+from l2rm_jax.importing.sharded_import import import_sharded
 from tests.importing.made import PixelEncoder, captions_of, encoded, picture
 
 TARS, EACH = 3, 6
@@ -59,7 +59,7 @@ def imported(tmp_path_factory):
         write_archive(root / "tars" / "of" / f"{tar}.tar", numbers, kind)
     sharded_import._encoder.cache_clear()
     request = Request(root / "shards", str(root / "tars"), encoder="pixels", max_rejected=0.2)
-    import_by_file(request, load)
+    import_sharded(request, load)
     shares = {"split": "0.6,0.2,0.2", "max_rejected": 0.2}
     import_data(Request(root / "merged", str(root / "shards"), **shares))
     whole = Request(root / "whole", str(root / "tars"), encoder="pixels", **shares)

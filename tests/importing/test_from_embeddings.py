@@ -14,7 +14,7 @@ from l2rm_jax import main
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import Request, importer, sharded_import
 from l2rm_jax.importing.importer import import_data
-from l2rm_jax.importing.sharded_import import import_by_file
+from l2rm_jax.importing.sharded_import import import_sharded
 from tests.importing.made import (
     PixelEncoder,
     captions_of,
@@ -52,7 +52,7 @@ def imported(tmp_path_factory):
     root = tmp_path_factory.mktemp("imported")
     write_tars(root / "tars")
     sharded_import._encoder.cache_clear()
-    import_by_file(Request(root / "shards", str(root / "tars"), encoder="pixels"), load)
+    import_sharded(Request(root / "shards", str(root / "tars"), encoder="pixels"), load)
     return root
 
 
@@ -215,7 +215,7 @@ def test_what_other_programs_say_of_shards_is_not_read(tmp_path, text, message):
 
 def test_what_shards_cannot_give_is_refused(imported, tmp_path):
     with pytest.raises(ConfigError, match="has vectors in shards already"):
-        import_by_file(Request(tmp_path / "out", str(imported / "shards")), load)
+        import_sharded(Request(tmp_path / "out", str(imported / "shards")), load)
     with pytest.raises(ConfigError, match=r"--caption_column: no column 'text'"):
         import_data(Request(tmp_path / "out", str(imported / "shards"), caption_columns=("text",)))
 

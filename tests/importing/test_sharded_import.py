@@ -18,9 +18,9 @@ from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.data.files import locked_directory
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.executors import Place, Share, parse_share
-from l2rm_jax.importing import Request, command, sharded_import
+from l2rm_jax.importing import Request, importer, sharded_import
 from l2rm_jax.importing.importer import import_data
-from l2rm_jax.importing.sharded_import import describe_unfinished, import_by_file
+from l2rm_jax.importing.sharded_import import describe_unfinished, import_sharded
 from tests.importing.made import PixelEncoder, captions_of, encoded, picture, write_tar
 
 TARS, EACH = 3, 5
@@ -56,7 +56,7 @@ def content(directory):
 
 
 def test_each_file_becomes_a_shard_and_no_row_is_lost(request_of_tars, tmp_path):
-    record = import_by_file(request_of_tars, load)
+    record = import_sharded(request_of_tars, load)
     assert record["rows"] == {"read": 15, "captions": 15, "written": 14, "rejected": 1}
     assert json.loads((tmp_path / "out" / "dataset.json").read_text()) == record
     inputs = inputs_of_shards(tmp_path / "out", tmp_path / "copies")
@@ -80,7 +80,7 @@ def test_each_file_becomes_a_shard_and_no_row_is_lost(request_of_tars, tmp_path)
 
 
 def test_shards_hold_what_an_import_of_all_files_at_once_holds(request_of_tars, tmp_path):
-    import_by_file(request_of_tars, load)
+    import_sharded(request_of_tars, load)
     whole = replace(request_of_tars, out=tmp_path / "whole", split="1,0,0")
     import_data(whole, lambda request: PixelEncoder())
     inputs, rows = inputs_of_shards(tmp_path / "out", tmp_path / "copies"), np.arange(14)
@@ -93,7 +93,7 @@ def test_shards_hold_what_an_import_of_all_files_at_once_holds(request_of_tars, 
 
 
 def test_an_import_that_was_stopped_computes_no_shard_twice(request_of_tars, tmp_path, monkeypatch):
-    import_by_file(replace(request_of_tars, out=tmp_path / "expected"), load)
+    import_sharded(replace(request_of_tars, out=tmp_path / "expected"), load)
     done, write = [], sharded_import._write_shard
 
     def stops(*arguments):
@@ -104,15 +104,15 @@ def test_an_import_that_was_stopped_computes_no_shard_twice(request_of_tars, tmp
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(sharded_import, "_write_shard", stops)
-        import_by_file(request_of_tars, load)
+        import_sharded(request_of_tars, load)
     other = replace(request_of_tars, image_column="jpg")
     with pytest.raises(ConfigError, match=r"another import in progress \(it differs in columns\)"):
-        import_by_file(other, load)
+        import_sharded(other, load)
     first = tmp_path / "tars" / "00000.tar"
     state = first.stat()
     os.utime(first)  # archives of other content often have the same size
     with pytest.raises(ConfigError, match=r"another import in progress \(it differs in files\)"):
-        import_by_file(request_of_tars, load)
+        import_sharded(request_of_tars, load)
     os.utime(first, ns=(state.st_atime_ns, state.st_mtime_ns))
     killed = tmp_path / "out.partial" / "img_emb" / "img_emb_00000.npy.99.unfinished"
     killed.write_bytes(b"of a process that was killed")
@@ -121,7 +121,7 @@ def test_an_import_that_was_stopped_computes_no_shard_twice(request_of_tars, tmp
     monkeypatch.setattr(
         PixelEncoder, "encode_images", lambda self, x: asked.append(len(x)) or encode(self, x)
     )
-    import_by_file(request_of_tars, load)
+    import_sharded(request_of_tars, load)
     assert not asked  # of the last file, too, only the shard was not written yet
     assert content(tmp_path / "out") == content(tmp_path / "expected")
 
@@ -136,13 +136,13 @@ def test_an_import_that_was_stopped_computes_no_shard_twice(request_of_tars, tmp
 )
 def test_what_no_shard_can_be_made_of_is_refused(request_of_tars, changes, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
-        import_by_file(replace(request_of_tars, **changes), load)
+        import_sharded(replace(request_of_tars, **changes), load)
     assert not (tmp_path / "out.partial").exists()
 
 
 def test_too_many_rejected_rows_of_all_shards_are_an_error(request_of_tars):
     with pytest.raises(DataError, match=r"1 of 15 rows are rejected, expected at most 0\.05"):
-        import_by_file(replace(request_of_tars, max_rejected=0.05), load)
+        import_sharded(replace(request_of_tars, max_rejected=0.05), load)
 
 
 def test_the_command_line_says_what_it_expects(request_of_tars):
@@ -153,33 +153,33 @@ def test_the_command_line_says_what_it_expects(request_of_tars):
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
 def test_shares_in_either_order_make_the_bytes_of_one_process(request_of_tars, tmp_path, order):
-    import_by_file(replace(request_of_tars, out=tmp_path / "whole"), load)
+    import_sharded(replace(request_of_tars, out=tmp_path / "whole"), load)
     first, second = (Share(number, 2) for number in order)
     (tmp_path / "out").mkdir()  # an empty one is not complete
-    assert import_by_file(request_of_tars, load, share=first) is None
+    assert import_sharded(request_of_tars, load, share=first) is None
     missing = ["00001.tar"] if first.number == 1 else ["00000.tar", "00002.tar"]
     assert describe_unfinished(request_of_tars) == (
         f"{request_of_tars.partial}: {3 - len(missing)} of 3 shards are done; missing: "
         f"{', '.join(missing)}. The last process closes the directory"
     )
-    record = import_by_file(request_of_tars, load, share=second)
+    record = import_sharded(request_of_tars, load, share=second)
     assert record["rows"] == {"read": 15, "captions": 15, "written": 14, "rejected": 1}
     assert content(tmp_path / "out") == content(tmp_path / "whole")
     assert describe_unfinished(request_of_tars) == f"{tmp_path / 'out'}: complete"
 
 
 def test_nobody_closes_a_directory_that_another_process_works_in(request_of_tars, tmp_path):
-    assert import_by_file(request_of_tars, load, share=Share(1, 2)) is None
+    assert import_sharded(request_of_tars, load, share=Share(1, 2)) is None
     with locked_directory(request_of_tars.partial, "imports into", share=1):
         with pytest.raises(ConfigError, match="another process imports into it"):
-            import_by_file(request_of_tars, load)
-        assert import_by_file(request_of_tars, load, share=Share(2, 2)) is None
+            import_sharded(request_of_tars, load)
+        assert import_sharded(request_of_tars, load, share=Share(2, 2)) is None
         assert "3 of 3 shards are done; another process is at work" in describe_unfinished(
             request_of_tars
         )
     with pytest.raises(DataError, match="1 of 15 rows are rejected"):  # of all shards together
-        import_by_file(replace(request_of_tars, max_rejected=0.0), load, share=Share(2, 2))
-    assert import_by_file(request_of_tars, load)["shards"] == 3
+        import_sharded(replace(request_of_tars, max_rejected=0.0), load, share=Share(2, 2))
+    assert import_sharded(request_of_tars, load)["shards"] == 3
     assert (tmp_path / "out" / "dataset.json").exists()
 
 
@@ -188,7 +188,7 @@ def test_a_share_that_is_already_at_work_is_refused(request_of_tars):
     place.mkdir(parents=True)
     message = r"work/00001: another process imports into it"
     with locked_directory(place, "imports into"), pytest.raises(ConfigError, match=message):
-        import_by_file(request_of_tars, load, share=Share(2, 2))
+        import_sharded(request_of_tars, load, share=Share(2, 2))
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", "1/0"])
@@ -198,7 +198,7 @@ def test_what_is_no_share_is_refused(text):
 
 
 def test_the_flag_is_a_share_or_stands_alone(request_of_tars, monkeypatch, capsys):
-    monkeypatch.setattr(command, "_encoder", load)
+    monkeypatch.setattr(importer, "load_encoder", load)
     flags = ["--source=tars", "--encoder=pixels", "--max_rejected=0.1"]
     for share in ("--share=2/3", "--share=1/3"):
         main.main(["import", *flags, "--per_file", share, "--out=out"])
@@ -217,11 +217,11 @@ def test_the_flag_is_a_share_or_stands_alone(request_of_tars, monkeypatch, capsy
 
 @pytest.mark.slow
 def test_processes_at_once_make_the_bytes_of_one(request_of_tars, tmp_path):
-    import_by_file(replace(request_of_tars, out=tmp_path / "whole"), load)
+    import_sharded(replace(request_of_tars, out=tmp_path / "whole"), load)
     program = (
         "import sys; from pathlib import Path; from tests.importing.test_sharded_import import *\n"
         "request = Request(Path('out'), 'tars', encoder='pixels', max_rejected=0.1)\n"
-        "import_by_file(request, load, share=parse_share(sys.argv[1]))"
+        "import_sharded(request, load, share=parse_share(sys.argv[1]))"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     processes = [
@@ -237,7 +237,7 @@ def test_workers_of_ray_write_the_same_bytes_and_so_do_those_that_take_over(
     request_of_tars, tmp_path
 ):
     pytest.importorskip("ray")
-    import_by_file(replace(request_of_tars, out=tmp_path / "here"), load)
+    import_sharded(replace(request_of_tars, out=tmp_path / "here"), load)
     died = tmp_path / "died"
 
     class DiesOnce(PixelEncoder):
@@ -251,6 +251,6 @@ def test_workers_of_ray_write_the_same_bytes_and_so_do_those_that_take_over(
         return DiesOnce()
 
     with Place("ray", workers=2).open() as executor:
-        import_by_file(request_of_tars, load_there, executor)
+        import_sharded(request_of_tars, load_there, executor)
     assert died.exists()
     assert content(tmp_path / "out") == content(tmp_path / "here")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from l2rm_jax.auroc import auroc
 from l2rm_jax.config import default
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.evaluation.auroc import auroc
 from l2rm_jax.judging import (
     DETECTORS,
     Model,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import l2rm_jax
-from l2rm_jax.evaluation.auroc import auroc
+from l2rm_jax.auroc import auroc
 from l2rm_jax.judging import Pairs, judge_pairs
 from l2rm_jax.judging.judgement import MATCHED, SHIFTED, SWAPPED_CAPTION
 from tests.judging.synthetic import make_pairs

@@ -4,21 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import mannwhitneyu
 
 from l2rm_jax.errors import DataError
-from l2rm_jax.methods.split import auroc, split_pairs, split_quality, warmup_pairs
+from l2rm_jax.methods.split import split_pairs, split_quality, warmup_pairs
 from tests.data.samples import PAIRS, make_dataset
-
-
-@pytest.mark.parametrize("levels", [3, 10, 10_000])
-def test_auroc_equals_the_mann_whitney_statistic(levels):
-    rng = np.random.default_rng(levels)
-    scores = rng.integers(0, levels, 200) / levels
-    positive = rng.random(200) < 0.3
-    statistic = mannwhitneyu(scores[positive], scores[~positive]).statistic
-    expected = statistic / (positive.sum() * (~positive).sum())
-    assert auroc(scores, positive) == pytest.approx(expected)
 
 
 def test_quality_compares_the_split_with_the_truth():

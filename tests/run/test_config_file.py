@@ -1,4 +1,4 @@
-"""The config of a work directory: the same, another one, one of an older version, damaged."""
+"""The config of a work directory: the same, another one, one without a field, damaged."""
 
 import json
 import os
@@ -61,11 +61,11 @@ def test_a_run_may_get_more_epochs_and_nothing_else(tmp_path, changes, is_allowe
         assert caught.value.hint == f"--workdir={tmp_path}-2"
 
 
-def test_a_field_that_is_missing_in_an_older_config_has_its_default(tmp_path):
+def test_a_field_that_is_missing_in_a_config_has_its_default(tmp_path):
     config = with_changes(default(), {"model.head": "saf"})
-    older = config.to_dict()
-    del older["evaluation"], older["l2rm"]["mask"]
-    (tmp_path / "config.json").write_text(json.dumps(older))
+    fewer = config.to_dict()
+    del fewer["evaluation"], fewer["l2rm"]["mask"]
+    (tmp_path / "config.json").write_text(json.dumps(fewer))
     assert read_config(tmp_path) == config
     check_workdir(tmp_path, config)
     with pytest.raises(ConfigError, match=r'l2rm\.mask: "diagonal" -> "none"'):

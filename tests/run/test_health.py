@@ -267,16 +267,6 @@ def test_a_collapse_warns_and_warns_again_if_it_returns(epochs, expected):
     assert warnings_of(epochs) == [(epoch, name) for epoch in expected for name in names]
 
 
-def test_the_history_of_an_older_version_is_accepted():
-    health = Health(REFERENCE, {"warnings": [], "signs": ["flat_loss"], "cost_spread": None})
-    assert not health.check_epoch(4, "warmup", FLAT)
-    assert health.check_epoch(5, "warmup", FLAT)
-    known = Health(REFERENCE, {"warnings": [], "cost_spread": 0.04})
-    assert shown(known.check_epoch(6, "matched", {**HEALTHY, "cost_spread": 0.003})) == [
-        (7, "main", "cost_spread")
-    ]
-
-
 @pytest.mark.parametrize("method", STEPPING)
 def test_the_advice_mentions_the_warmup_only_if_the_method_has_one(method):
     """InfoNCE, SigLIP's loss and RCL stay the same in every epoch and split no pairs."""

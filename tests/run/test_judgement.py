@@ -10,16 +10,14 @@ import jax
 import numpy as np
 import pytest
 
-from l2rm_jax.config import unknown_field_error
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.judging import JUDGEMENT_FILE, make_detector, read_judgement
+from l2rm_jax.judging import JUDGEMENT_FILE, make_detector
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.run import judgement as judgement_module
-from l2rm_jax.run.config_file import read_config, write_config
 from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.run.judgement import judge_data
 from l2rm_jax.run.sampling import draw_pairs
@@ -314,39 +312,3 @@ def test_a_finished_judgement_is_taken_in_place_of_an_own_one(
     given.judgement.path = str(tmp_path / "nowhere")
     again, _ = judge(given, data, tmp_path)
     np.testing.assert_array_equal(again.train.posterior, first.train.posterior)
-
-
-def test_runs_of_an_older_version_keep_their_judgement(judged, config, data, tmp_path, monkeypatch):
-    """Their file has another name, and its posterior was that of being matched."""
-    judgement = read_judgement(judged[0] / JUDGEMENT_FILE)
-    old = {
-        "level": np.array("image"),
-        "information": judgement.information,
-        "posterior": 1 - judgement.posterior,
-        "rate": np.array(0.4),
-        "rate_low": np.array(0.3),
-        "rate_high": np.array(0.5),
-        "separation": np.array(0.9),
-        "image": judgement.image,
-        "fold": judgement.fold,
-        "asked_level": np.array("auto"),
-    }
-    np.savez(tmp_path / "crossfit.npz", **old)
-    monkeypatch.setattr(judgement_module, "judge_pairs", None)  # may not be called
-    again, summary = judge(config, data, tmp_path)
-    np.testing.assert_allclose(again.train.posterior, judgement.posterior, atol=1e-9)
-    assert summary.report["rate"] == 0.4 and not (tmp_path / JUDGEMENT_FILE).exists()
-
-
-def test_fields_of_an_older_version_have_new_names(config, tmp_path):
-    write_config(tmp_path, config)
-    path = tmp_path / "config.json"
-    saved = json.loads(path.read_text())
-    del saved["judgement"]
-    saved["split"] |= {"folds": 4, "detector": "infonce-vse", "level": "auto", "held_out": -1}
-    saved["audit"] |= {"scorer": "linear", "folds": 5}
-    path.write_text(json.dumps(saved))
-    found = read_config(tmp_path)
-    assert found.judgement.folds == 4 and found.judgement.detector == "infonce-vse"
-    with pytest.raises(ConfigError, match=r"config\.split\.folds: is config\.judgement\.folds now"):
-        raise unknown_field_error("split.folds", [])

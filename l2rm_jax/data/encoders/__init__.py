@@ -15,50 +15,13 @@ transformers. May import what `data` may.
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
-import numpy as np
-from jaxtyping import Float16, Int32, UInt8
-from PIL import Image
-
-from l2rm_jax.data.encoders.encoder import Encoder
+from l2rm_jax.data.encoders.encoder import CaptionEncoder, Encoder, ImageEncoder
 from l2rm_jax.errors import ConfigError, nearest_path
-
-
-@runtime_checkable
-class ImageEncoder(Protocol):
-    """The half of an encoder that turns pictures into features."""
-
-    def describe(self) -> dict[str, Any]: ...
-
-    def encode(
-        self, pictures: Sequence[Image.Image]
-    ) -> (
-        'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"] | UInt8[np.ndarray, "n S S 3"]'
-    ): ...
-
-
-@runtime_checkable
-class CaptionEncoder(Protocol):
-    """The half of an encoder that turns captions into features.
-
-    Attributes:
-      cut: number of captions so far that were too long for the model and lost their end.
-    """
-
-    cut: int
-
-    def describe(self) -> dict[str, Any]: ...
-
-    def encode(
-        self, texts: Sequence[str]
-    ) -> (
-        'tuple[Float16[np.ndarray, "n D"], None] '
-        '| tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]]'
-    ): ...
 
 
 class Kind(NamedTuple):
@@ -71,30 +34,6 @@ class Kind(NamedTuple):
 
     load: Callable[[str, bool], tuple[ImageEncoder, CaptionEncoder | None]]
     load_captions: Callable[[str, bool], CaptionEncoder] | None = None
-
-
-class _TwoHalves:
-    """An `Encoder` of one model for pictures and one, the same or another, for captions."""
-
-    def __init__(self, name: str, images: ImageEncoder, captions: CaptionEncoder | None):
-        self.name, self._images, self._captions = name, images, captions
-
-    def describe(self) -> dict[str, Any]:
-        captions = None if self._captions is None else self._captions.describe()
-        return {"name": self.name, "images": self._images.describe(), "captions": captions}
-
-    @property
-    def cut_captions(self) -> int:
-        """Number of captions so far that were too long for the model and lost their end."""
-        return 0 if self._captions is None else self._captions.cut
-
-    def encode_images(self, pictures: Sequence[Image.Image]) -> np.ndarray:
-        return self._images.encode(pictures)
-
-    def encode_captions(
-        self, texts: Sequence[str]
-    ) -> "tuple[np.ndarray, np.ndarray | None] | None":
-        return None if self._captions is None else self._captions.encode(texts)
 
 
 def make_encoder(
@@ -140,7 +79,7 @@ def make_encoder(
                 f"encoder: {other}:{name} after + has no text side, expected transformers:NAME"
             )
         captions = load(name, with_tokens)
-    return _TwoHalves(spec, images, captions)
+    return Encoder(spec, images, captions)
 
 
 def _parts(spec: str, kinds: Mapping[str, Kind]) -> list[str]:

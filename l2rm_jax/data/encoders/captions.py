@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Float16, Int, Int32
+from jaxtyping import Bool, Float, Int, Int32
 
+from l2rm_jax.data.encoders.encoder import CaptionFeatures
 from l2rm_jax.data.encoders.weights import (
     as_float16,
     describe_model,
@@ -69,12 +70,7 @@ class CaptionModel:
             "features": features,
         }
 
-    def encode(
-        self, texts: Sequence[str]
-    ) -> (
-        tuple[Float16[np.ndarray, "n D"], None]
-        | tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]]
-    ):
+    def encode(self, texts: Sequence[str]) -> CaptionFeatures:
         """Unit vectors of captions; with tokens, those of the caption and of its words.
 
         Captions of similar length share a batch. The batches depend on `texts` alone.

@@ -12,6 +12,7 @@ unit length.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,11 @@ from PIL import Image
 from l2rm_jax.data.encoders.captions import CaptionModel
 from l2rm_jax.data.encoders.weights import (
     as_float16,
-    check_complete,
     describe_model,
     exact_inference,
     from_directory_cache_or_network,
     library,
+    load_model,
     on_device,
     unit_length,
 )
@@ -69,21 +70,10 @@ def load_dual(name: str, with_tokens: bool) -> tuple["DualImages", CaptionModel]
             f"tokens: patches of {config.model_type} ({name}) are not known, only those of "
             f"{', '.join(_CLIPS + _SIGLIPS)}"
         )
-    transformers = library("transformers")
-    model, info = from_directory_cache_or_network(
-        lambda name, **where: transformers.AutoModel.from_pretrained(
-            name, output_loading_info=True, **where
-        ),
-        name,
-    )
-    check_complete(name, info)
+    transformers, model = library("transformers"), load_model(name)
     # Pillow resizes as the authors of CLIP do, whether or not torchvision is installed.
-    processor = from_directory_cache_or_network(
-        lambda name, **where: transformers.AutoImageProcessor.from_pretrained(
-            name, backend="pil", **where
-        ),
-        name,
-    )
+    load_processor = partial(transformers.AutoImageProcessor.from_pretrained, backend="pil")
+    processor = from_directory_cache_or_network(load_processor, name)
     tokenizer = from_directory_cache_or_network(transformers.AutoTokenizer.from_pretrained, name)
     model = on_device(model)
     return (

@@ -1,26 +1,58 @@
-"""What an encoder is: photographs and captions in, features out."""
+"""An encoder: photographs and captions in, features out."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Float16, Int32, UInt8
 from PIL import Image
 
+# A vector or R regions of each picture, or its pixels.
+ImageFeatures = (
+    Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"] | UInt8[np.ndarray, "n S S 3"]
+)
+# A vector of each caption, or W vectors of which the first are real, and the number of these.
+CaptionFeatures = (
+    tuple[Float16[np.ndarray, "n D"], None]
+    | tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]]
+)
 
-@runtime_checkable
-class Encoder(Protocol):
+
+class ImageEncoder(Protocol):
+    """The half of an encoder that turns pictures into features."""
+
+    def describe(self) -> dict[str, Any]: ...
+
+    def encode(self, pictures: Sequence["Image"]) -> ImageFeatures: ...
+
+
+class CaptionEncoder(Protocol):
+    """The half of an encoder that turns captions into features.
+
+    Attributes:
+      cut: number of captions so far that were too long for the model and lost their end.
+    """
+
+    cut: int
+
+    def describe(self) -> dict[str, Any]: ...
+
+    def encode(self, texts: Sequence[str]) -> CaptionFeatures: ...
+
+
+class Encoder:
     """Turns pictures and captions into features, a batch at a time.
 
     The result for a picture or a caption does not depend on the others of its batch.
 
-    Attributes:
+    Args:
       name: the encoder as the user wrote it: `transformers:openai/clip-vit-base-patch32`.
-      cut_captions: number of captions so far that were too long for the model and lost their end.
+      images: the model of pictures.
+      captions: the model of captions, the same or another; None: captions stay words.
     """
 
-    name: str
-    cut_captions: int
+    def __init__(self, name: str, images: ImageEncoder, captions: CaptionEncoder | None):
+        self.name, self._images, self._captions = name, images, captions
 
     def describe(self) -> dict[str, Any]:
         """What `dataset.json` records of the encoder, as values that JSON can hold.
@@ -28,27 +60,26 @@ class Encoder(Protocol):
         It has the name, the versions of the libraries, a hash of the weights, the sizes of the
         features, and which kind of tokens they are.
         """
-        ...
+        captions = None if self._captions is None else self._captions.describe()
+        return {"name": self.name, "images": self._images.describe(), "captions": captions}
 
-    def encode_images(
-        self, pictures: Sequence[Image.Image]
-    ) -> 'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"] | UInt8[np.ndarray, "n S S 3"]':
+    @property
+    def cut_captions(self) -> int:
+        """Number of captions so far that were too long for the model and lost their end."""
+        return 0 if self._captions is None else self._captions.cut
+
+    def encode_images(self, pictures: Sequence[Image.Image]) -> ImageFeatures:
         """Encode pictures, which are upright and in mode RGB, as one vector or R regions each.
 
         An encoder without a model gives their pixels.
         """
-        ...
+        return self._images.encode(pictures)
 
-    def encode_captions(
-        self, texts: Sequence[str]
-    ) -> (
-        'tuple[Float16[np.ndarray, "n D"], None] '
-        '| tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]] | None'
-    ):
+    def encode_captions(self, texts: Sequence[str]) -> CaptionFeatures | None:
         """Encode captions as one vector each, or as W word vectors of which the first are real.
 
         Returns:
           The vectors, and the number of real ones of each caption if there are W. None if the
           encoder has no vectors for captions, which then stay words.
         """
-        ...
+        return None if self._captions is None else self._captions.encode(texts)

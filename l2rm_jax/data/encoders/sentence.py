@@ -12,9 +12,9 @@ from typing import Any
 
 from l2rm_jax.data.encoders.captions import CaptionModel
 from l2rm_jax.data.encoders.weights import (
-    check_complete,
     from_directory_cache_or_network,
     library,
+    load_model,
     on_device,
 )
 from l2rm_jax.errors import ConfigError, DataError
@@ -45,21 +45,12 @@ def load_sentence_encoder(name: str, with_tokens: bool) -> CaptionModel:
     Raises:
       ConfigError, DataError: as `make_encoder`.
     """
-    transformers = library("transformers")
-    model, info = from_directory_cache_or_network(
-        lambda name, **where: transformers.AutoModel.from_pretrained(
-            name, output_loading_info=True, **where
-        ),
-        name,
-        _FILES,
-    )
-    check_complete(name, info, unused=("pooler.",))
+    model = load_model(name, _FILES, unused=("pooler.",))
     model.pooler = None  # not used, and random where the file lacks it
     if model.config.is_encoder_decoder:
         raise ConfigError(f"encoder: {name} is an encoder-decoder, expected an encoder of text")
-    tokenizer = from_directory_cache_or_network(
-        transformers.AutoTokenizer.from_pretrained, name, _FILES
-    )
+    load_tokenizer = library("transformers").AutoTokenizer.from_pretrained
+    tokenizer = from_directory_cache_or_network(load_tokenizer, name, _FILES)
     model, pool = on_device(model), _pooling(name)
     settings = _read_json(name, "sentence_bert_config.json") or {}
     limits = (

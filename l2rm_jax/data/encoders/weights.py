@@ -82,6 +82,24 @@ def from_directory_cache_or_network(load: Callable[..., T], name: str, files: st
         raise missing_weights(name, files, error, "transformers") from error
 
 
+def load_model(name: str, files: str = FILES, unused: tuple[str, ...] = ()) -> Any:
+    """Load a model of transformers, whose weights must be complete.
+
+    Args:
+      name: as in `from_directory_cache_or_network`.
+      files: as there.
+      unused: as in `check_complete`.
+
+    Raises:
+      DataError: the files are missing or cannot be read, or an array is missing.
+    """
+    load = library("transformers").AutoModel.from_pretrained
+    load = functools.partial(load, output_loading_info=True)
+    model, info = from_directory_cache_or_network(load, name, files)
+    check_complete(name, info, unused)
+    return model
+
+
 @contextmanager
 def quiet_hub() -> Iterator[None]:
     """No retries of the hub on the screen; `missing_weights` says what they came to."""
