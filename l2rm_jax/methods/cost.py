@@ -24,7 +24,7 @@ def cost(params: dict[str, Array], sims: Float[Array, "I J"]) -> Float[Array, "I
 
 
 class EvenCost(NamedTuple):
-    """The part of a learned cost that treats all captions alike: `own s + mean m + bias`.
+    """Part of a learned cost that does not depend on caption positions: `own s + mean m + bias`.
 
     `s` is the similarity of an image and a caption, and `m` the image's mean similarity with all
     captions.
@@ -36,10 +36,10 @@ class EvenCost(NamedTuple):
 
 
 def even_part(params: dict[str, Array]) -> EvenCost:
-    """Return the part of a learned cost that treats all captions alike.
+    """Return the part of a learned cost that does not depend on the positions of the captions.
 
-    Captions take random positions in a batch, so this part alone carries over to other sets of
-    captions. Its kernel `a I + b 11^T` is that of all orders of the captions in the mean.
+    Captions take random positions in a batch, so only this part carries over to other sets of
+    captions. Its kernel `a I + b 11^T` is the mean of the kernel over all orders of the captions.
     """
     kernel, size = params["kernel"], len(params["bias"])
     other = (jnp.sum(kernel) - jnp.trace(kernel)) / max(1, size * (size - 1))
@@ -49,8 +49,8 @@ def even_part(params: dict[str, Array]) -> EvenCost:
 def resize_cost(params: dict[str, Array], size: int) -> dict[str, Array]:
     """Adapt a learned cost to batches of `size` captions.
 
-    Only the part that treats all captions alike carries over. At the same size the parameters are
-    returned as they are.
+    Only the part that does not depend on caption positions carries over. At the same size the
+    parameters are returned unchanged.
     """
     if len(params["bias"]) == size:
         return {"kernel": params["kernel"], "bias": params["bias"]}
@@ -64,14 +64,14 @@ def resize_cost(params: dict[str, Array], size: int) -> dict[str, Array]:
 def cost_of_set(params: dict[str, Array], sims: Float[Array, "I J"]) -> Float[Array, "I J"]:
     """Transport cost of a set of captions of any size: `cost` with `resize_cost`.
 
-    The kernel, which has the square of the set's size, is not made.
+    The kernel, whose size is the square of the set's size, is never built.
     """
     even = even_part(params)
     return jax.nn.relu(even.own * sims + even.mean * jnp.mean(sims, 1, keepdims=True) + even.bias)
 
 
 class Reserved(NamedTuple):
-    """Matched pairs that stay whole in a reconstructed batch.
+    """Matched pairs that keep their images in a reconstructed batch.
 
     Attributes:
       index: `[K]`, distinct positions in the matched batch.
@@ -111,7 +111,7 @@ def cost_loss(
 
 
 def cost_statistics(values: Float[Array, "I J"]) -> dict[str, Array]:
-    """Statistics of the costs that show a collapse to 0 everywhere, where their loss is least.
+    """Statistics that reveal a collapse of all costs to 0, the minimum of their loss.
 
     `cost_mean` is the mean of all costs, which may drift: a constant does not change the plan.
     `cost_spread` is the standard deviation over captions, averaged over images. `cost_zero` is the

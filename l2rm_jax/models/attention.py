@@ -60,7 +60,7 @@ def mixture_norms(
     """Norms of `mix_regions(weights, regions)`, computed without these mixtures.
 
     The inner products of the regions (`products`, in full precision) suffice, and intermediate
-    arrays hold R numbers in place of D. A squared norm keeps only half of the digits, so a norm
+    arrays hold R numbers instead of D. A squared norm keeps only half of the digits, so a norm
     below 3e-4 of the sum of its weights, where regions cancel, is raised to that value.
     """
     exact = jax.lax.Precision.HIGHEST
@@ -130,7 +130,7 @@ def shares(mask: Float[Array, "n k"]) -> Float[Array, "n k"]:
 def align_regions(
     weights: Float[Array, "I R C L"], word_weights: Float[Array, "#I C L"]
 ) -> Float[Array, "C I R L"]:
-    """Share out the weight of each word over the regions, in proportion to its attention.
+    """Distribute the weight of each word over the regions, in proportion to its attention.
 
     Args:
       weights: attention of each word over the regions, as `region_weights` returns it.
@@ -143,8 +143,8 @@ def align_regions(
 def alignments(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "I C N S"]:
     """Unit alignment vectors of each caption with each image: entry 0 is global, then the words.
 
-    They are projected squared differences: `params["overall"]` projects those of the global
-    vectors, `params["local"]` those of each word with the regions that it attends to.
+    They are projected squared differences: `params["overall"]` projects the differences of global
+    vectors, `params["local"]` the differences between each word and the regions it attends to.
     """
     cosines = region_word_cosines(images, texts)
     context = attend_regions(cosines, images.regions, images.mask, texts.mask)
