@@ -93,7 +93,7 @@ class RegionAttention(nn.Module):
     """`x + attention(norm(x))` with eight heads: `[N, K, D], mask [N, K] -> [N, K, D]`.
 
     The layer norm and the attention are PyTorch's `LayerNorm` and `MultiheadAttention`, without
-    dropout. If D is not divisible by eight, the number of heads is their greatest common divisor.
+    dropout. If D is not divisible by eight, the number of heads is the largest divisor below eight.
     """
 
     @nn.compact
