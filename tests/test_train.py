@@ -148,7 +148,7 @@ def test_a_refused_config_leaves_no_trace(tmp_path):
     with pytest.raises(DataError, match="100 pairs, expected at least one batch of 101"):
         train(tiny_config(batch_size=101), tmp_path / "run", one_device())
     for field, value, least in [
-        ("batch_size", 1, "2, as a pair is compared with the others"),
+        ("batch_size", 1, "2, because a pair is compared"),
         ("checkpoint_steps", 0, "1"),
         ("log_steps", 0, "1"),
     ]:

@@ -1,8 +1,8 @@
 """Evaluation: scores of all pairs of a split, and the recalls they give.
 
 `scoring` runs a model over a split. `recall` computes ranks and recalls from the scores, and
-`protocols` the rows of the published tables. `two_stage` lets one head propose candidates that
-another head reorders, and `auroc` says how well a score tells two kinds apart. May import models,
+`protocols` the rows of the published tables. In `two_stage`, one head proposes candidates that
+another head reorders. `auroc` measures how well a score separates two classes. May import models,
 data and all to their right.
 """
 

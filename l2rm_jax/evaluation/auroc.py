@@ -1,4 +1,4 @@
-"""How well a score tells two kinds apart."""
+"""Area under the ROC curve."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ import numpy as np
 def auroc(scores: np.ndarray, positive: np.ndarray) -> float:
     """Probability that a random positive has a higher score than a random negative.
 
-    Ties count one half. The result is undefined unless both kinds occur.
+    Ties count one half. The result is undefined unless both classes occur.
 
     Args:
       scores: `[n]`.

@@ -39,7 +39,7 @@ def adopt_checkpoint(
 
     Published files hold no optimiser state, so `train` continues with a new one, for
     `train.epochs` epochs. For the method `l2rm`, the learned cost is adopted too. It depends on
-    the batch size; for another one, `resize_cost` keeps the part that still has a meaning.
+    the batch size; for another one, `resize_cost` keeps the part that still applies.
 
     Args:
       config: config of the run. The head and the sizes of the model are taken from the file.
@@ -96,14 +96,14 @@ def adopt_checkpoint(
         with RunLog(workdir, run.header) as log:
             log.write("adopt", run.step, checkpoint=str(path), **row)
         run.checkpoints.wait()
-        # The config is written last: it is what makes the directory a run.
+        # The config is written last, because it marks the directory as a run.
         write_config(workdir, config)
     chance = chance_recalls(len(data.dev.images), data.dev.captions_per_image)
     return {f"{path}, validation": row, "chance": chance}
 
 
 def _with_sizes(config: ConfigDict, weights: Mapping[str, np.ndarray]) -> ConfigDict:
-    """Copy of the config with the head and the sizes of the file's network."""
+    """Copy the config, with the head and the sizes of the file's network."""
     config = config.copy_and_resolve_references()
     config.model.update(model_fields(weights))
     return config
