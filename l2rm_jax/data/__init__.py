@@ -7,7 +7,8 @@
 * `text` turns captions into word indices, `pieces` into those of a pretrained tokenizer;
   `pretrained` reads a directory of pretrained weights.
 * `shards` opens vectors in shards, with `parquet_vectors`, for audits and imports.
-* `record` says what an import wrote; `encoders/` turn photographs and captions into features.
+* `record` reads the record that an import wrote; `encoders/` turn photographs and captions into
+  features.
 * `mismatch` swaps training pairs, `filters` drops them.
 * `streams` builds the batches of training, `batches` those of scoring and evaluation.
 

@@ -1,4 +1,4 @@
-"""The three ways to search: by vectors, among all pairs, among proposed ones."""
+"""Search by vectors, among all pairs, or among proposed pairs."""
 
 import logging
 import time
@@ -15,9 +15,9 @@ from l2rm_jax.retriever.network import Network
 Found = tuple[Int[np.ndarray, "Q k"], Float[np.ndarray, "Q k"]]  # gallery rows and scores
 Done = Callable[[int], None]  # called with the number of rows or pairs that are done
 
-_BLOCK = 1024  # of a gallery that heads without vectors score at once
-_SLOW = 5.0  # seconds from which a search says beforehand how long it takes
-_SAMPLE = 1.0  # seconds of scoring from which that is estimated
+_BLOCK = 1024  # gallery rows that heads without vectors score at once
+_SLOW = 5.0  # searches that take more seconds announce their expected time
+_SAMPLE = 1.0  # seconds of scoring to estimate this time
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ def among_vectors(queries: Encodings, gallery: Encodings, k: int, done: Done) ->
 def among_all(
     networks: Sequence[Network], queries: Encodings, gallery: Encodings, k: int, done: Done
 ) -> Found:
-    """Score all pairs, a block of the gallery at a time; says how long that takes if long."""
+    """Score all pairs in blocks of the gallery; announce the expected time if it is long."""
     done = _Announcer(len(queries) * len(gallery) * len(networks), done)
 
     def blocks() -> Iterator[tuple[int, np.ndarray]]:
@@ -46,16 +46,16 @@ def among_all(
 
 
 class _Announcer:
-    """Passes on how many pairs are scored, and says once how long the rest takes, if long.
+    """Forward the number of scored pairs, and announce the remaining time once if it is long.
 
     Args:
       total: number of all pairs.
-      done: called with the number of pairs that are scored.
+      done: called with the number of scored pairs.
     """
 
     def __init__(self, total: int, done: Done):
         self._total, self._left, self._done = total, total, done
-        self._first: tuple[float, int] | None = None  # when the first pairs were done, and the rest
+        self._first: tuple[float, int] | None = None  # time of the first pairs, and pairs left then
         self._is_estimated = False
 
     def __call__(self, count: int) -> None:
@@ -82,7 +82,7 @@ def among_proposed(
     k: int,
     done: Done,
 ) -> Found:
-    """Score only the gallery rows that were proposed for each query."""
+    """Score only the proposed gallery rows of each query."""
     asked = np.repeat(np.arange(len(queries)), proposed.shape[1])
     by_image = isinstance(queries, EncodedImages)
     images, captions = (queries, gallery) if by_image else (gallery, queries)

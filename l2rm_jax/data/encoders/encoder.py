@@ -1,4 +1,4 @@
-"""What an encoder is: photographs and captions in, features out."""
+"""Interface of encoders, which turn photographs and captions into features."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -12,9 +12,9 @@ if TYPE_CHECKING:  # Pillow and NumPy are imported by the encoders themselves
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Turns pictures and captions into features, a batch at a time.
+    """Turn pictures and captions into features, one batch at a time.
 
-    The result for a picture or a caption does not depend on the others of its batch.
+    The result for a picture or a caption does not depend on the rest of its batch.
 
     Attributes:
       name: the encoder as the user wrote it: `transformers:openai/clip-vit-base-patch32`.
@@ -25,10 +25,10 @@ class Encoder(Protocol):
     cut_captions: int
 
     def describe(self) -> dict[str, Any]:
-        """What `dataset.json` records of the encoder, as values that JSON can hold.
+        """Describe the encoder for `dataset.json`, as JSON values.
 
-        It has the name, the versions of the libraries, a hash of the weights, the sizes of the
-        features, and which kind of tokens they are.
+        The description has the name, the versions of the libraries, a hash of the weights, the
+        sizes of the features, and the kind of tokens.
         """
         ...
 
@@ -37,7 +37,7 @@ class Encoder(Protocol):
     ) -> 'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"] | UInt8[np.ndarray, "n S S 3"]':
         """Encode pictures, which are upright and in mode RGB, as one vector or R regions each.
 
-        An encoder without a model gives their pixels.
+        An encoder without a model returns their pixels.
         """
         ...
 
@@ -47,10 +47,10 @@ class Encoder(Protocol):
         'tuple[Float16[np.ndarray, "n D"], None] '
         '| tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]] | None'
     ):
-        """Encode captions as one vector each, or as W word vectors of which the first are real.
+        """Encode captions as one vector each, or as W word vectors each, the last ones padding.
 
         Returns:
-          The vectors, and the number of real ones of each caption if there are W. None if the
-          encoder has no vectors for captions, which then stay words.
+          The vectors, and for word vectors their number per caption. None if the encoder has no
+          caption model, so that captions remain words.
         """
         ...
