@@ -55,7 +55,7 @@ def test_unknown_words_above_a_half_are_a_problem(config):
     problems = listed_problems(config)
     assert [line.partition(":")[0] for line in problems] == ["train", "dev", "test"]
     assert problems[0].startswith(
-        "train: 67% of the words are unknown, expected at most half: 'a dog , train number 0' "
+        "train: found 67% unknown words, expected at most half: 'a dog , train number 0' "
         "became a | <unk> | <unk> | <unk> | number | <unk>. "
     )
 
@@ -128,7 +128,7 @@ def test_captions_that_cannot_be_read_hide_no_other_file(config):
     config.mismatch.file, config.data.filter = config.data.path + "/index.npy", "share"
     config.data.filter_scores, config.data.filter_value = config.data.path + "/scores.npy", 0.5
     first, *files = listed_problems(config)
-    assert "train_caps.txt:4: the caption is empty" in first
+    assert "train_caps.txt:4: found an empty caption" in first
     assert files == [f"{config.data.path}/{name}.npy: no such file" for name in ("index", "scores")]
     np.save(config.mismatch.file, np.arange(12.0))
     np.save(config.data.filter_scores, np.where(np.arange(60) == 7, np.nan, 0.5))
@@ -182,7 +182,7 @@ def test_many_problems_of_a_kind_are_counted(config):
     for row in range(9):
         set_row("train", row, np.nan)(config)
     lines = listed_problems(config)
-    empty = [line for line in lines if "the caption is empty" in line]
+    empty = [line for line in lines if "found an empty caption" in line]
     assert [line.split(":")[1] for line in empty] == ["3", "4", "5", "6", "7"]
     assert sum("not UTF-8" in line for line in lines) == 1
     assert "... and 22 more like the last one" in lines
@@ -190,7 +190,8 @@ def test_many_problems_of_a_kind_are_counted(config):
     with pytest.raises(DataError) as error:
         read_as_run(config)
     assert str(error.value).endswith(
-        "train_caps.txt:3: the caption is empty, expected one caption a line (and 27 more problems)"
+        "train_caps.txt:3: found an empty caption, expected one caption per line "
+        "(and 27 more problems)"
     )
 
 
@@ -198,7 +199,7 @@ def test_captions_and_their_count_are_both_checked(config):
     set_lines("dev", lambda lines: [*lines[:-2], b""])(config)
     problems = listed_problems(config)
     assert len(problems) == 2
-    assert "dev_caps.txt:24: the caption is empty" in problems[0]
+    assert "dev_caps.txt:24: found an empty caption" in problems[0]
     assert "found 24 captions for the 5 images" in problems[1]
 
 
@@ -214,4 +215,4 @@ def test_repeated_rows_are_compared_whole(config):
     set_lines("dev", lambda lines: [b"a dog"] * 1000)(config)
     read_as_run(config)
     (problem,) = listed_problems(config)
-    assert "dev_ims.npy: rows 5 to 9 differ while most blocks of 5 rows" in problem
+    assert "dev_ims.npy, rows 5 to 9: found different images" in problem

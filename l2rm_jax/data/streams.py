@@ -96,7 +96,7 @@ class TrainStream:
     def iterate(self, start_step: int = 0) -> Iterator[dict[str, Batch]]:
         """Iterate over the steps from `start_step` on; each gives the `Batch` of every stream.
 
-        The steps equal those of an iteration from step 0.
+        The steps are the same as in an iteration from step 0.
 
         Raises:
           DataError: while iterating, if a feature is not finite.

@@ -150,7 +150,7 @@ def out_of_memory_error(error: jax.errors.JaxRuntimeError) -> L2RMError:
     """The error of a device without free memory as one of this library, with the best hint."""
     first = str(error).splitlines()[0].rstrip(".")
     work, hints = getattr(error, "advice", (None, []))
-    return L2RMError(f"{first}. It was {work}" if work else first, hint=next(iter(hints), None))
+    return L2RMError(f"{first} while {work}" if work else first, hint=next(iter(hints), None))
 
 
 @contextlib.contextmanager

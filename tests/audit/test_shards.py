@@ -152,7 +152,7 @@ def columns_of(directory, change):
         ),
         (
             lambda columns: columns["text_embedding"][0].__setitem__(1, None),
-            ["part-1.parquet: text_embedding: row 0 holds a null"],
+            ["part-1.parquet: text_embedding: row 0: found a null"],
         ),
         (
             lambda columns: columns["text_embedding"][9].__setitem__(1, np.inf),
@@ -178,11 +178,11 @@ def columns_of(directory, change):
         ),
         (
             lambda columns: columns["key"].__setitem__(5, None),
-            ["part-1.parquet: key: row 5 holds no name"],
+            ["part-1.parquet: key, row 5: found no name"],
         ),
         (
             lambda columns: columns["key"].__setitem__(6, ""),
-            ["part-1.parquet: key: row 6 holds no name"],
+            ["part-1.parquet: key, row 6: found no name"],
         ),
     ],
 )
@@ -275,7 +275,7 @@ def test_audits_of_shards_have_equal_bytes(vectors, tmp_path):
         ),
         (
             lambda d: (d / "img_emb/img_emb_0.npy").write_bytes(b"no array"),
-            ["img_emb_0.npy", "not an array of NumPy"],
+            ["img_emb_0.npy", "expected a NumPy array"],
         ),
     ],
 )

@@ -48,14 +48,14 @@ def test_head_of_features():
     assert images.shape == (3, 4, 6)
     np.testing.assert_array_equal(images.rows([2]), stored[[2]])
     for wrong in (0, 4):
-        with pytest.raises(DataError, match=f"mine: asked for the first {wrong} of 3"):
+        with pytest.raises(DataError, match=f"mine: found 3 images, expected at least {wrong}"):
             images.head(wrong)
 
 
 @pytest.mark.parametrize("wrong", [-1, 7])
 def test_rows_out_of_range_are_refused(wrong):
     images = RegionFeatures.from_array(features(7), "mine")
-    with pytest.raises(DataError, match=f"mine: asked for image {wrong}, expected 0 to 6"):
+    with pytest.raises(DataError, match=f"mine: found image index {wrong}, expected 0 to 6"):
         images.rows([0, wrong])
 
 
@@ -190,7 +190,7 @@ def test_rows_are_zero_past_the_regions_of_an_image(tmp_path, dtype):
     counts = images.region_counts([2, 0])
     assert counts.tolist() == [3, 4] and counts.dtype == np.int32
     assert images.head(2).region_counts([1]).tolist() == [1]
-    with pytest.raises(DataError, match="asked for image 2, expected 0 to 1"):
+    with pytest.raises(DataError, match="found image index 2, expected 0 to 1"):
         images.head(2).region_counts([2])
 
 

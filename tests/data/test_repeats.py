@@ -62,6 +62,8 @@ def test_repeats_of_unequal_counts_are_refused(row):
     counts = np.full(1000, 3)
     counts[row] = 2
     first = row // 5 * 5
-    message = rf"mine: rows {first} to {first + 4} .* image with \[.*2.*\] regions, expected one"
+    message = (
+        rf"mine: rows {first} to {first + 4} .* image with \[.*2.*\] regions for one repeated image"
+    )
     with pytest.raises(DataError, match=message):
         undo_repeats(RegionFeatures.from_array(np.repeat(features(200), 5, 0), "mine", counts))

@@ -164,11 +164,11 @@ def gap() -> dict:
     [
         (without("idx2word"), "found .*expected the keys"),
         (["dog"], "found list"),
-        ({**published(SPECIAL), "word2idx": []}, "json objects"),
+        ({**published(SPECIAL), "word2idx": []}, "JSON objects"),
         (published(["<pad>", "<start>", "<end>", "dog"]), "no <unk>"),
-        (published([*SPECIAL, "a\ud800"]), r"word2idx has 'a\\ud800', a lone surrogate; expected"),
-        (published(["dog", *SPECIAL]), "<pad> has index 1, expected 0"),
-        (gap(), "index 4 belongs to none.*0 to 4"),
+        (published([*SPECIAL, "a\ud800"]), r"the lone surrogate 'a\\ud800', expected"),
+        (published(["dog", *SPECIAL]), "<pad>: found 1, expected 0"),
+        (gap(), "without the index 4, .*0 to 4"),
         ({**published(SPECIAL), "word2idx": {w: "1" for w in SPECIAL}}, "to integers"),
         ({**published([*SPECIAL, "dog"]), "idx": 7}, "idx is 7.*expected 5"),
         (

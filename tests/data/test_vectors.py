@@ -133,7 +133,7 @@ def test_a_run_keeps_no_vocabulary_and_stays_with_vectors(config, tmp_path):
     assert [path.name for path in workdir.iterdir()] == ["mismatch_index.npy"]
     load(config, workdir)
     Vocabulary.build(["word"] * 4).write(workdir / "vocabulary.json")
-    with pytest.raises(DataError, match=r"vocabulary\.json: this run's captions are words"):
+    with pytest.raises(DataError, match=r"vocabulary\.json: found caption vectors"):
         load(config, workdir)
 
 
@@ -162,7 +162,7 @@ def set_vocabulary(config):
 FAULTS = {  # how to cause each fault, and the start of its message; {} is the directory
     "words in one split": (
         remove("dev"),
-        "dev: its captions are words, expected vectors (dev_caps.npy) as in {}/train_caps.npy",
+        "dev: found words as captions, expected vectors (dev_caps.npy), as in {}/train_caps.npy",
     ),
     "dimensions": (
         change("test_caps.npy", lambda x: x[..., :4]),
@@ -182,7 +182,7 @@ FAULTS = {  # how to cause each fault, and the start of its message; {} is the d
     ),
     "too long": (
         change("test_lengths.npy", lambda x: x + 1),
-        "{}/test_lengths.npy: entry 6 is 8, expected 1 to 7 words",
+        "{}/test_lengths.npy, entry 6: found 8, expected 1 to 7 words",
     ),
     "nan": (
         change("train_caps.npy", set_nan),
@@ -198,11 +198,11 @@ FAULTS = {  # how to cause each fault, and the start of its message; {} is the d
     ),
     "noise of words": (
         lambda config: config.model.update(word_noise=0.2),
-        "model.word_noise: 0.2, expected 0: captions are given as vectors",
+        "model.word_noise: found 0.2, expected 0",
     ),
     "a vocabulary": (
         set_vocabulary,
-        "data.vocabulary: words.json, expected none, as the captions are vectors",
+        "data.vocabulary cannot be combined with captions that are vectors",
     ),
 }
 

@@ -324,7 +324,10 @@ def test_objects_in_an_archive_are_not_unpickled(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layout": "video"}, "data.layout: 'video' is none of precomp, dual_encoding, experts"),
+        (
+            {"layout": "video"},
+            "data.layout: found 'video', expected one of precomp, dual_encoding, experts",
+        ),
         ({"max_frames": 0}, "data.max_frames: 0, expected at least 1"),
         ({"features": "c3d"}, "data.features is 'c3d', expected one of .*: resnet"),
         ({"features": "", "layout": "experts"}, "data.features is empty; expected the file of an"),

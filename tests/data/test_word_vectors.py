@@ -68,7 +68,7 @@ def test_training_and_check_say_how_many_words_have_no_vector(tmp_path):
     config.data.word_vectors = str(file)
     run = Run(config, load_run_data(config, workdir=None), Replicas(jax.devices()[:1]))
     words = len(run.data.vocabulary)
-    sentence = f"{words - 2} of {words} words have no vector and start at random"
+    sentence = f"{words - 2} of {words} words have no vector"
     assert sentence in describe(run, run.replicas).splitlines()
     assert f"word vectors: {sentence}" in check(config).splitlines()
     config.data.word_vectors = ""

@@ -117,7 +117,9 @@ def test_a_damaged_directory_is_refused(head, retrievers, encoded, tmp_path):
             path = tmp_path / f"{number}-{name}"
             encodings.save(path)
             damage(max(path.glob("*.npy")))
-            with pytest.raises(DataError, match=r"damaged, its files|an array is missing"):
+            with pytest.raises(
+                DataError, match=r"found files with different|found a missing array"
+            ):
                 retrievers[head].open(path)
 
 
@@ -150,7 +152,7 @@ def test_vectors_reproduce_the_scores(runs, encoded):
     assert (images.metric, encoded["saf"][0].metric) == ("l2sq", None)
     squared = ((images.vectors()[:, None] - captions.vectors()) ** 2).sum(axis=2)
     np.testing.assert_allclose(-np.sqrt(squared), runs["pem"][1], atol=1e-3)
-    with pytest.raises(ConfigError, match="saf has no vectors, expected heads that have: vse"):
+    with pytest.raises(ConfigError, match="found saf, expected heads with vectors: vse"):
         encoded["saf"][0].vectors()
 
 
@@ -205,7 +207,7 @@ def test_it_says_what_it_is(runs, retrievers, encoded):
 def test_unknown_words_are_named(retrievers, caplog):
     with caplog.at_level(logging.INFO, "l2rm_jax"):
         retrievers["vse"].encode_captions(["a red ball", "xyzzy plugh", "a red xyzzy"])
-    assert "1 of 3 captions hold no word that the model knows: 'xyzzy plugh'" in caplog.text
+    assert "1 of 3 captions have no word that the model knows: 'xyzzy plugh'" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -236,7 +238,7 @@ def test_unknown_words_are_named(retrievers, caplog):
         (lambda r, i, c: r.search("", i), "number 0 is ''"),
         (lambda r, i, c: r.search(c, i, 0), "top_k: 0"),
         (lambda r, i, c: r.search(c, i, 2.0), "top_k: 2.0, expected a whole number"),
-        (lambda r, i, c: r.search(i, i), "queries and gallery are both images"),
+        (lambda r, i, c: r.search(i, i), "found images as queries and as gallery"),
         (lambda r, i, c: r.search(c, i[:0]), "found no images"),
         (lambda r, i, c: r.similarity(c, i), "images: found captions, expected encoded images"),
     ],
@@ -282,7 +284,7 @@ def test_only_what_was_trained_is_loaded(runs, tmp_path):
             l2rm_jax.load(nothing)
     with pytest.raises(ConfigError, match="checkpoint: 'newest', expected best or last"):
         l2rm_jax.load(runs["vse"][0], checkpoint="newest")
-    with pytest.raises(ConfigError, match="vocabulary: a run has its own"):
+    with pytest.raises(ConfigError, match="vocabulary cannot be combined with a run"):
         l2rm_jax.load(runs["vse"][0], vocabulary="words.json")
     assert "(last)" in repr(l2rm_jax.load(runs["vse"][0], checkpoint="last"))
 

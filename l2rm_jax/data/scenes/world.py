@@ -1,8 +1,8 @@
 """Random scenes: the content of the pictures of the built-in data set.
 
 A scene is a background and a few things, each with a colour, a shape, a size, a texture and a
-place. Some values are sampled more often than others, so many pictures share concepts ("a red
-ball"). A caption of another picture therefore often fits in part; rematching looks for such
+place. Some values are sampled more often than others, so concepts such as "a red ball" occur in
+many pictures. A caption of another picture therefore often fits in part; rematching looks for such
 captions.
 """
 
