@@ -24,7 +24,7 @@ report a test rSum of 544.1 and 546.2 (Tab. 1), the first with their own setting
 
 `f30k:rcsl` is RCSL with 5000 images whose 25,000 captions are known to match ("25K" of RCSL
 Tab. 1 and 2); `f30k:rcsl_500` has 500 such images with 2500 captions ("2.5K").
---config.mismatch.seed selects the images, and --config.method=triplet trains on these pairs alone.
+--config.mismatch.seed selects the images, and --config.method=triplet trains only on these pairs.
 RCSL's authors report a test rSum of 447.4 and 256.5, but start from GloVe vectors and augment their
 data, so do not expect these numbers.
 

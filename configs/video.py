@@ -11,7 +11,7 @@ For `video:experts`, DIR is a directory of the collaborative-experts release, an
 below it, without its extension, with one vector per video.
 
 `video:de` is RCL-DE of RCL Tab. 3: the head `de` at its published sizes; --config.method=triplet is
-DE alone. Their noise moves all captions of a share of the videos: --config.mismatch.rate=0.4.
+only DE. Their noise moves all captions of a share of the videos: --config.mismatch.rate=0.4.
 --config.evaluation.protocol=msrvtt (or msvd) checks that the test split is the published one.
 
 The method is RCL with its own temperature. Published results use `de` or heads that are not here.

@@ -15,7 +15,7 @@ from l2rm_jax.errors import ConfigError, first_line
 
 FIELDS = DATA | MODEL | METHODS | TRAINING
 
-NEEDED_HEADS = {"cca": "linear"}  # methods that work with one head alone
+NEEDED_HEADS = {"cca": "linear"}  # methods that require a certain head
 # Fields of older versions, and what they are called now; "" where they are gone.
 MOVED = {
     "split.folds": "judgement.folds",

@@ -30,7 +30,7 @@ from l2rm_jax.errors import ConfigError, DataError, Problems
 
 VOCABULARY_FILE = "vocabulary.json"
 WORD_VECTORS_FILE = "word_vectors.npy"
-# Directories of a run's copies of its pretrained weights; the second for a model of pictures alone.
+# Directories of a run's copies of its pretrained weights; the second holds a separate image model.
 PRETRAINED, PRETRAINED_IMAGES = "pretrained", "pretrained_images"
 
 

@@ -191,7 +191,7 @@ def exit_on_host_failure() -> Iterator[None]:
 
 
 def is_single_host() -> bool:
-    """Whether this process runs the program alone."""
+    """Whether this process is the only host of the program."""
     return jax.process_count() == 1
 
 

@@ -54,7 +54,7 @@ def triplet_mean(sims: Float[Array, "pairs pairs"], *, margin: float) -> Float[A
 
     Args:
         sims: similarities [images, captions], square.
-        margin: by how much a pair must win, >= 0.
+        margin: margin of a win, >= 0.
 
     Returns:
         The sum of `per_pair_hinge` over the batch.
@@ -73,7 +73,7 @@ def per_pair_hinge(sims: Float[Array, "pairs pairs"], *, margin: float) -> Float
 
     Args:
         sims: similarities [images, captions], square.
-        margin: by how much a pair must win, >= 0.
+        margin: margin of a win, >= 0.
 
     Returns:
         One loss per pair, >= 0; both directions are added.
@@ -95,7 +95,7 @@ def hardest_k(
     Args:
         sims: similarities [images, captions], square.
         k: number of negatives per direction, >= 1; more than pairs - 1 counts as pairs - 1.
-        margin: by how much a pair must win, >= 0.
+        margin: margin of a win, >= 0.
 
     Returns:
         One loss per pair, >= 0; both directions are added.
@@ -157,7 +157,7 @@ def unviolated_margin(
 
     Args:
         sims: similarities [images, captions], square.
-        margin: by how much a pair should win, > 0.
+        margin: margin of a win, > 0.
 
     Returns:
         The margin minus the mean of the two directions' hinges, cut at 0; in [0, margin].
@@ -176,7 +176,7 @@ def prediction(sims: Float[Array, "pairs pairs"], *, margin: float) -> Float[Arr
 
     Args:
         sims: similarities [images, captions], square.
-        margin: by how much a pair should win, > 0.
+        margin: margin of a win, > 0.
 
     Returns:
         One estimate per pair, in [0, 1]; all 0 if no pair keeps any of its margin.

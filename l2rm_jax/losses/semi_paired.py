@@ -20,7 +20,7 @@ def paired_triplet(
         sims: similarities [images, captions], square.
         paired: True for the rows of the batch that are known pairs. Other rows neither add a loss
             nor serve as negatives.
-        margin: by how much a pair must win, >= 0.
+        margin: margin of a win, >= 0.
 
     Returns:
         The sum over the known pairs; 0 if there are fewer than two.

@@ -3,7 +3,7 @@
 NCR, BiCro, SPS and CREAM share this loop. An epoch after the warm-up:
 
 1. Both networks score all pairs. A mixture splits each one's losses.
-2. Network a trains on the subsets that b's split makes, b on a's, each with batches of its own. A
+2. Network a trains on the subsets of b's split, and b on those from a, with separate batches. A
    step takes a batch of every subset and updates each network once for each of them.
 
 With `train.networks=1`, one network splits for itself and is its own peer (NCR* of RCL Tab. 4).

@@ -97,8 +97,8 @@ def cost_loss(
     """Loss of the learned cost: `<pi_sup, cost>` of a reconstructed batch (L2RM Eq. 6).
 
     A reconstructed batch replaces most images of matched pairs by images of mismatched pairs. The
-    supervision `pi_sup` is 1 at each reserved pair and 0 elsewhere. An image's costs depend on its
-    own row of similarities alone, so replaced images do not enter the loss, and only the K rows of
+    supervision `pi_sup` is 1 at each reserved pair and 0 elsewhere. An image's costs depend only on
+    its own row of similarities, so replaced images do not enter the loss, and only the K rows of
     `reserved` are needed.
 
     Args:

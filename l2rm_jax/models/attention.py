@@ -115,7 +115,7 @@ def region_weights(
     scale the weighted sum of regions to unit length, so a factor per word and image cancels.
 
     Weights lie in [1, e^(2 smoothing)]. With `smoothing` up to 20, neither they nor the squares of
-    their sums overflow, and the epsilon that is added to a norm is negligible beside them. Padded
+    their sums overflow, and the epsilon that is added to a norm is negligible. Padded
     regions have weight 0.
     """
     scores = l2_normalise(jax.nn.leaky_relu(cosines, 0.1) * mask[None, None])

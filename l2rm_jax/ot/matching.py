@@ -2,8 +2,8 @@ r"""Few-iteration matching of many small sets, as OMIT matches regions with word
 
 A handful of alternating projections replaces a converged plan. They are cheap enough to run for
 every image-caption pair of a batch, and differentiable by unrolling. Sets of different sizes and
-dustbins need no code of their own: an item without weight takes no part, and a dustbin is an item.
-`partial_sinkhorn` in mode "fixed" is no substitute: it searches for the mass in each iteration, in
+dustbins need no special code: an item without weight is ignored, and a dustbin is an item.
+`partial_sinkhorn` in mode "fixed" does not replace it: it searches the mass in each iteration, in
 the log domain, so its iterates differ from OMIT's and cost several times the work.
 
 References:

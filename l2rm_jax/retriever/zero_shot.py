@@ -51,7 +51,7 @@ class SharedSpace:
     has_alignment = False
 
     def __init__(self, name: str):
-        self.name, self.title = name, "vectors as they are, cosine"
+        self.name, self.title = name, "cosine of the stored vectors"
         self.fingerprint = hashlib.blake2b(b"cosine", digest_size=8).hexdigest()
         self._size: int | None = None  # of the vectors encoded so far
 

@@ -71,7 +71,7 @@ def test_search_finds_what_the_cosines_say(directory):
     means = np.load(directory / "test_ims.npy").mean(1)
     norms = np.linalg.norm(means, axis=1)[:, None] * np.linalg.norm(vectors, axis=1)
     np.testing.assert_allclose(sims, means @ vectors.T / norms, atol=1e-6)
-    assert str(retriever) == f"Retriever({directory}: vectors as they are, cosine)"
+    assert str(retriever) == f"Retriever({directory}: cosine of the stored vectors)"
     with pytest.raises(DataError, match="found vectors of 4 numbers, expected 5"):
         retriever.encode_captions(np.ones((2, 4), np.float32))
 
