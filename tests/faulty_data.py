@@ -136,15 +136,15 @@ DAMAGES = {
     ),
     "nan": (
         set_row("train", 7, np.nan),
-        "{}/train_ims.npy: row 7 holds nan (region 1, dimension 2), expected finite numbers",
+        "{}/train_ims.npy, row 7: found nan (region 1, dimension 2), expected finite numbers",
     ),
     "infinite": (
         set_row("test", 5, -np.inf),
-        "{}/test_ims.npy: row 5 holds -inf (region 1, dimension 2), expected finite numbers",
+        "{}/test_ims.npy, row 5: found -inf (region 1, dimension 2), expected finite numbers",
     ),
     "beyond float32": (
         set_features("dev", lambda x: np.where(x == x[3, 2, 1], 1e300, x.astype(float))),
-        "{}/dev_ims.npy: row 3 holds 1e+300 (region 2, dimension 1), expected numbers within the",
+        "{}/dev_ims.npy, row 3: found 1e+300 (region 2, dimension 1), expected numbers within the",
     ),
     "dimensions": (
         set_features("test", lambda x: x[..., :5]),
@@ -177,7 +177,7 @@ DAMAGES = {
     ),
     "index out of range": (
         give_index([*range(11), 12]),
-        "{}/index.npy: entry 11 is 12, expected 0 to 11",
+        "{}/index.npy, entry 11: found 12, expected 0 to 11",
     ),
     "index of another length": (
         give_index(range(13)),

@@ -63,7 +63,7 @@ def test_unknown_words_above_a_half_are_a_problem(config):
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_values_of_dev_and_test_are_checked_before_training(config, tmp_path, split):
     set_row(split, 4, np.inf)(config)
-    with pytest.raises(DataError, match=f"{split}_ims.npy: row 4 holds inf"):
+    with pytest.raises(DataError, match=f"{split}_ims.npy, row 4: found inf"):
         train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -134,7 +134,7 @@ def test_captions_that_cannot_be_read_hide_no_other_file(config):
     np.save(config.data.filter_scores, np.where(np.arange(60) == 7, np.nan, 0.5))
     _, index, scores = listed_problems(config)
     assert "index.npy: found float64 [12], expected one axis of integers" in index
-    assert "scores.npy: entry 7 is nan, expected a finite number" in scores
+    assert "scores.npy, entry 7: found nan, expected a finite number" in scores
 
 
 def test_counts_hide_neither_each_other_nor_the_features(config):
@@ -145,8 +145,8 @@ def test_counts_hide_neither_each_other_nor_the_features(config):
     assert [
         line.removeprefix(f"{config.data.path}/train_") for line in listed_problems(config)
     ] == [
-        *(f"regions.npy: entry {n} is {counts[n]}, expected 1 to 4 regions" for n in (1, 3, 4)),
-        "ims.npy: row 7 holds nan (region 1, dimension 2), expected finite numbers",
+        *(f"regions.npy, entry {n}: found {counts[n]}, expected 1 to 4 regions" for n in (1, 3, 4)),
+        "ims.npy, row 7: found nan (region 1, dimension 2), expected finite numbers",
     ]
 
 

@@ -86,7 +86,7 @@ MISTAKES = [
     ("check --coordinator=auto", "--coordinator: not a flag of l2rm check"),
     ("--coordinator=auto --hosts=2", "--coordinator=auto cannot be combined with"),
     ("--coordinator=10.0.0.1:8476 --hosts=2", "expected ADDRESS:PORT of host 0 with --hosts"),
-    ("--coordinator=localhost:1 --hosts=2 --host=2", "--host: 2, expected 0 to 1"),
+    ("--coordinator=localhost:1 --hosts=2 --host=2", "--host: found 2, expected 0 to 1"),
     ("--coordinator=auto", "--coordinator=auto: "),
 ]
 

@@ -34,7 +34,7 @@ def test_second_column_of_a_tsv(tmp_path):
         (
             "dev_caps.txt",
             b"one\nt\xffo\n",
-            r"txt:2: byte 2 of the line \(0xff\) expected text in UTF-8",
+            r"txt:2: found the byte 0xff at position 2 of the line, expected text in UTF-8",
         ),
         ("dev_caps.txt", b"", "found an empty file"),
         ("dev_caps.tsv", b"1\tone\ntwo\n", "tsv:2: found 1 columns, expected id, tab, caption"),

@@ -133,7 +133,7 @@ def test_settings_that_do_not_fit(config, tmp_path, changes, error, message):
         ),
         (np.zeros((60, 1)), r"found float64 \[60, 1\]"),
         (np.zeros(60, bool), r"found bool \[60\]"),
-        (np.where(np.arange(60) == 7, np.nan, 0.0), "entry 7 is nan, expected a finite number"),
+        (np.where(np.arange(60) == 7, np.nan, 0.0), "entry 7: found nan, expected a finite number"),
     ],
 )
 def test_scores_that_do_not_fit(config, tmp_path, scores, message):

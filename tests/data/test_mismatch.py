@@ -186,8 +186,8 @@ def changed(place: int, value: int) -> np.ndarray:
         (np.arange(IMAGES - 1), "found 199 entries, expected 200 .* or 1000"),
         (np.arange(IMAGES).astype(float), "found float64 .*expected one axis of integers"),
         (np.arange(IMAGES)[None], r"found int64 \[1, 200\]"),
-        (changed(7, IMAGES), "entry 7 is 200, expected 0 to 199"),
-        (changed(9, -1), "entry 9 is -1"),
+        (changed(7, IMAGES), "entry 7: found 200, expected 0 to 199"),
+        (changed(9, -1), "entry 9: found -1"),
         (np.zeros(0, int), "no data"),
     ],
 )

@@ -84,7 +84,7 @@ def test_counts():
         (
             "bert",
             2,
-            r"data.max_words: found 2, expected more than 2: each caption has .* \[CLS\] and",
+            r"data.max_words: found 2, expected more than 2, because .* \[CLS\] and",
         ),
     ],
 )

@@ -76,8 +76,11 @@ def test_older_forms_of_sizes_are_read():
         ({"size": {"height": 20, "width": 24}}, "expected pictures of 24 x 24 pixels"),
         ({"size": "24"}, "size: found '24' crop_size 224, expected pictures"),
         ({"size": 24, "crop_size": 20}, "crop_size 20, expected pictures"),
-        ({"size": 24, "crop_size": 24, "do_resize": False}, "do_resize is False, expected true"),
-        ({"size": 24, "do_normalize": None}, "do_normalize is None, expected true"),
+        (
+            {"size": 24, "crop_size": 24, "do_resize": False},
+            "do_resize: found False, expected true",
+        ),
+        ({"size": 24, "do_normalize": None}, "do_normalize: found None, expected true"),
         ({"size": 24, "rescale_factor": 1}, "rescale_factor: found 1, expected 1/255"),
         ({"size": 24, "resample": 7}, "resample: found 7, expected one of Pillow's filters"),
         ({"size": 24, "image_mean": [0.5]}, r"image_mean: found \[0.5\], expected three numbers"),

@@ -186,7 +186,7 @@ FAULTS = {  # how to cause each fault, and the start of its message; {} is the d
     ),
     "nan": (
         change("train_caps.npy", set_nan),
-        "{}/train_caps.npy: row 6 holds nan (word 2, dimension 1), expected finite numbers",
+        "{}/train_caps.npy, row 6: found nan (word 2, dimension 1), expected finite numbers",
     ),
     "text of another length": (
         lambda config: file(config, "train_caps.txt").write_text("one line\n"),

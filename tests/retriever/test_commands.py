@@ -92,7 +92,7 @@ def test_embed_writes_what_other_tools_read(workdir, tmp_path, capsys):
                 "--proposer=W",
                 "--candidates=0",
             ),
-            "candidates: 0, expected at least top_k=10",
+            "candidates: found 0, expected at least top_k=10",
         ),
         (
             ("search", "--workdir=none", "--gallery=scenes:test", "--query=a", "--top_k=0"),

@@ -170,7 +170,7 @@ def test_a_proposer_leaves_the_rest_out(runs, retrievers):
         own = np.take_along_axis(slow_sims, proposed, axis=1)
         expected = np.take_along_axis(proposed, best(own, 3), axis=1)
         np.testing.assert_array_equal(hits.rows, expected)
-    with pytest.raises(ConfigError, match="candidates: 2, expected at least top_k=3"):
+    with pytest.raises(ConfigError, match="candidates: found 2, expected at least top_k=3"):
         slow.search(captions, images, 3, proposer=fast, candidates=2)
     with pytest.raises(ConfigError, match="has the head saf, expected one with vectors"):
         fast.search("a ball", "scenes:test", proposer=slow)
@@ -220,7 +220,7 @@ def test_unknown_words_are_named(retrievers, caplog):
         (lambda r, i, c: r.encode_images(zeros(0, 12, 64)), "found no rows"),
         (
             lambda r, i, c: r.encode_images(zeros(1, 12, 64) + np.nan),
-            "row 0 holds nan",
+            "row 0: found nan",
         ),
         (lambda r, i, c: r.encode_images("nowhere:test"), "nowhere is no directory"),
         (lambda r, i, c: r.encode_images("scenes:tset"), "expected scenes:{train,dev,test}"),
@@ -237,7 +237,7 @@ def test_unknown_words_are_named(retrievers, caplog):
         ),
         (lambda r, i, c: r.search("", i), "number 0 is ''"),
         (lambda r, i, c: r.search(c, i, 0), "top_k: 0"),
-        (lambda r, i, c: r.search(c, i, 2.0), "top_k: 2.0, expected a whole number"),
+        (lambda r, i, c: r.search(c, i, 2.0), "top_k: found 2.0, expected a whole number"),
         (lambda r, i, c: r.search(i, i), "found images as queries and as gallery"),
         (lambda r, i, c: r.search(c, i[:0]), "found no images"),
         (lambda r, i, c: r.similarity(c, i), "images: found captions, expected encoded images"),
@@ -282,7 +282,7 @@ def test_only_what_was_trained_is_loaded(runs, tmp_path):
     for nothing in (None, []):
         with pytest.raises(ConfigError, match="load: found no run, expected at least one"):
             l2rm_jax.load(nothing)
-    with pytest.raises(ConfigError, match="checkpoint: 'newest', expected best or last"):
+    with pytest.raises(ConfigError, match="checkpoint: found 'newest', expected best or last"):
         l2rm_jax.load(runs["vse"][0], checkpoint="newest")
     with pytest.raises(ConfigError, match="vocabulary cannot be combined with a run"):
         l2rm_jax.load(runs["vse"][0], vocabulary="words.json")

@@ -331,7 +331,9 @@ def test_fields_must_fit(tmp_path):
         ConfigError, match=r"image_states: 'all', expected 'vector' with model\.head"
     ):
         check_settings(clip_config(tmp_path, model__head="linear", model__text_states="vector"))
-    with pytest.raises(ConfigError, match=r"region_mask: 0\.2, expected 0 with model\.head=saf"):
+    with pytest.raises(
+        ConfigError, match=r"region_mask: found 0\.2, expected 0 with model\.head=saf"
+    ):
         check_settings(clip_config(tmp_path, model__head="saf", model__region_mask=0.2))
     config = clip_config(tmp_path, GOLDEN / "clip")
     config.model.image_encoder = "siglip"
