@@ -81,7 +81,7 @@ def check_settings(config: Any) -> None:
     by_score = config.filter in ("score", "share")
     wrong = []
     if by_score and not config.filter_scores:
-        wrong.append(f"data.filter={config.filter} requires data.filter_scores")
+        wrong.append(f"data.filter_scores: found no file, data.filter={config.filter} requires one")
     if config.filter_scores and not by_score:
         wrong.append(
             f"data.filter_scores cannot be combined with data.filter={config.filter}; set "

@@ -92,7 +92,7 @@ def test_all_values_are_checked_in_blocks(tmp_path, monkeypatch):
     assert [block.tolist() for block in images.blocks()] == [[0, 1, 2], [3, 4, 5], [6]]
     with pytest.raises(DataError) as error:
         images.check_values()
-    assert [message.split(" holds")[0][-5:] for message in error.value.args] == ["row 1", "row 6"]
+    assert [message.split(": found")[0][-5:] for message in error.value.args] == ["row 1", "row 6"]
     images.head(1).check_values()
 
 

@@ -84,7 +84,7 @@ def test_equal_scores_leave_the_share_asked_for(config, tmp_path):
     ("changes", "error", "message"),
     [
         ({"filter": "clip"}, ConfigError, "data.filter: found 'clip', expected one of"),
-        ({"filter": "score"}, ConfigError, "data.filter=score requires data.filter_scores"),
+        ({"filter": "score"}, ConfigError, "data.filter_scores: .* data.filter=score requires"),
         (
             {"filter": "truth", "filter_scores": "x.npy"},
             ConfigError,
