@@ -136,23 +136,23 @@ DAMAGES = {
     ),
     "nan": (
         set_row("train", 7, np.nan),
-        "{}/train_ims.npy, row 7: found nan (region 1, dimension 2), expected finite numbers",
+        "{}/train_ims.npy: row 7: found nan (region 1, dimension 2), expected finite numbers",
     ),
     "infinite": (
         set_row("test", 5, -np.inf),
-        "{}/test_ims.npy, row 5: found -inf (region 1, dimension 2), expected finite numbers",
+        "{}/test_ims.npy: row 5: found -inf (region 1, dimension 2), expected finite numbers",
     ),
     "beyond float32": (
         set_features("dev", lambda x: np.where(x == x[3, 2, 1], 1e300, x.astype(float))),
-        "{}/dev_ims.npy, row 3: found 1e+300 (region 2, dimension 1), expected numbers within the",
+        "{}/dev_ims.npy: row 3: found 1e+300 (region 2, dimension 1), expected numbers within the",
     ),
     "dimensions": (
         set_features("test", lambda x: x[..., :5]),
-        "{0}/test_ims.npy: found 4 regions x 5 features, expected 4 x 6 as in {0}/train_ims.npy",
+        "{0}/test_ims.npy: found 4 regions x 5 features, expected 4 x 6, as in {0}/train_ims.npy",
     ),
     "regions": (
         set_features("dev", lambda x: x[:, :3]),
-        "{0}/dev_ims.npy: found 3 regions x 6 features, expected 4 x 6 as in {0}/train_ims.npy",
+        "{0}/dev_ims.npy: found 3 regions x 6 features, expected 4 x 6, as in {0}/train_ims.npy",
     ),
     "one caption too few": (
         set_lines("dev", lambda lines: lines[:-1]),
@@ -177,7 +177,7 @@ DAMAGES = {
     ),
     "index out of range": (
         give_index([*range(11), 12]),
-        "{}/index.npy, entry 11: found 12, expected 0 to 11",
+        "{}/index.npy: entry 11: found 12, expected 0 to 11",
     ),
     "index of another length": (
         give_index(range(13)),
@@ -186,11 +186,11 @@ DAMAGES = {
     "rate": (set_field("mismatch.rate", 1.0), "mismatch.rate: found 1.0, expected 0 <= rate < 1"),
     "too many training images": (
         set_field("data.train_images", 13),
-        "data.train_images is 13, expected 0 (all) to 12, the number of images in {}/train_ims.npy",
+        "data.train_images: found 13, expected 0 (all) to 12, the number of images in {}",
     ),
     "fewer than no images": (
         set_field("data.dev_images", -1),
-        "data.dev_images is -1, expected 0 (all) to 5, the number of images in {}/dev_ims.npy",
+        "data.dev_images: found -1, expected 0 (all) to 5, the number of images in {}/dev_ims.npy",
     ),
     "batch": (
         set_field("train.batch_size", 61),

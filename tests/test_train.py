@@ -161,7 +161,7 @@ def test_a_refused_config_leaves_no_trace(tmp_path):
     config = tiny_config()
     for protocol, message in [
         ("coco-1k", "found 'coco-1k', expected one of f30k-1k, coco-1k-5fold"),
-        ("custom,f30k-1k", "f30k-1k: found 10 test images with 5 .* expected 1000"),
+        ("custom,f30k-1k", "found 10 test images with 5 .* expected 1000"),
     ]:
         config.evaluation.protocol = protocol
         with pytest.raises(ConfigError, match=message):

@@ -285,7 +285,7 @@ class RegionFeatures:
         row = label if isinstance(label, str) else f"row {label}"
         expected = "numbers within the range of float32" if np.isfinite(value) else "finite numbers"
         return (
-            f"{self.name}, {row}: found {value} ({self.vector} {vector}, dimension {dimension}), "
+            f"{self.name}: {row}: found {value} ({self.vector} {vector}, dimension {dimension}), "
             f"expected {expected}"
         )
 
@@ -321,7 +321,7 @@ def _checked_counts(
     if len(out_of_range) and not clip:
         expected = f"expected 1 to {regions} {vector}s"
         raise DataError(
-            *(f"{name}, entry {at}: found {counts[at]}, {expected}" for at in out_of_range)
+            *(f"{name}: entry {at}: found {counts[at]}, {expected}" for at in out_of_range)
         )
     return counts.astype(np.int64).clip(1, regions).astype(np.int32)
 
@@ -341,5 +341,5 @@ def _read_scale(features: Path, path: Path, dimensions: int) -> Float32[np.ndarr
     bad = np.flatnonzero(~np.isfinite(scale))
     if len(bad):
         expected = "expected a finite number"
-        raise DataError(*(f"{path}, entry {at}: found {scale[at]}, {expected}" for at in bad))
+        raise DataError(*(f"{path}: entry {at}: found {scale[at]}, {expected}" for at in bad))
     return scale

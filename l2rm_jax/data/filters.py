@@ -143,7 +143,7 @@ def open_scores(path: str | Path) -> Real[np.ndarray, " scores"]:
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         raise DataError(
-            *(f"{path}, entry {at}: found {scores[at]}, expected a finite number" for at in bad)
+            *(f"{path}: entry {at}: found {scores[at]}, expected a finite number" for at in bad)
         )
     return scores
 

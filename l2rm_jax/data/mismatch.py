@@ -188,7 +188,7 @@ def read(
     outside = np.flatnonzero((index < 0) | (index >= image_count))
     if len(outside):
         expected = f"expected 0 to {image_count - 1}"
-        raise DataError(*(f"{path}, entry {at}: found {index[at]}, {expected}" for at in outside))
+        raise DataError(*(f"{path}: entry {at}: found {index[at]}, {expected}" for at in outside))
     index = index.astype(np.int64)
     stored = index[caption_image] if len(index) == image_count else index
     image_of_last_caption = np.zeros(image_count, np.int64)
@@ -215,7 +215,7 @@ def read_known(
     outside = np.flatnonzero((rows < 0) | (rows >= captions))
     if len(outside):
         expected = f"expected 0 to {captions - 1}"
-        raise DataError(*(f"{path}, entry {at}: found {rows[at]}, {expected}" for at in outside))
+        raise DataError(*(f"{path}: entry {at}: found {rows[at]}, {expected}" for at in outside))
     stored = np.asarray(caption_image)
     made = _count_rates(SEMI_PAIRED, None, None, str(path), stored, caption_image, image_count)
     known = np.zeros(captions, bool)

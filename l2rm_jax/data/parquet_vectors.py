@@ -209,13 +209,13 @@ def _block(
     for row in wrong:
         found = "null" if lengths[row] < 0 else f"{lengths[row]} numbers"
         expected = f"{size}, as in the first row" if size else "some"
-        problems.append(f"{name}, row {start + row}: found {found}, expected {expected}")
+        problems.append(f"{name}: row {start + row}: found {found}, expected {expected}")
     if len(wrong):
         return None
     values = column.flatten()
     if values.null_count:
         is_null = values.is_null().to_numpy(zero_copy_only=False).reshape(-1, size)
         rows = np.flatnonzero(is_null.any(axis=1))
-        problems += [f"{name}, row {start + row}: found a null, expected numbers" for row in rows]
+        problems += [f"{name}: row {start + row}: found a null, expected numbers" for row in rows]
         return None
     return values.to_numpy(zero_copy_only=False).reshape(-1, size)

@@ -42,7 +42,7 @@ def undo_repeats(features: RegionFeatures) -> RegionFeatures:
     if len(uneven):
         raise DataError(
             *(
-                f"{features.name}, rows {block * REPEATS} to {(block + 1) * REPEATS - 1}: found "
+                f"{features.name}: rows {block * REPEATS} to {(block + 1) * REPEATS - 1}: found "
                 f"{counts[block].tolist()} regions for one repeated image, expected a single number"
                 for block in uneven
             )
@@ -66,7 +66,7 @@ def raise_if_blocks_differ(name: str, blocks: Sequence[int]) -> None:
     if len(blocks):
         raise DataError(
             *(
-                f"{name}, rows {block * REPEATS} to {(block + 1) * REPEATS - 1}: found different "
+                f"{name}: rows {block * REPEATS} to {(block + 1) * REPEATS - 1}: found different "
                 f"images, expected a repeated image, as in most blocks of {REPEATS} rows"
                 for block in sorted(set(blocks))
             )

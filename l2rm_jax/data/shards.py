@@ -222,9 +222,9 @@ def _check_values(file: Path, column: str, values: Sequence[Any]) -> None:
     """Check that captions are texts, and that no name of an image is missing."""
     for row, value in enumerate(values):
         if column == CAPTION and not isinstance(value, str | None):
-            raise DataError(f"{file}: {column}, row {row}: found {value!r:.80}, expected text")
+            raise DataError(f"{file}: {column}: row {row}: found {value!r:.80}, expected text")
         if column in _NAMES and value in (None, ""):
-            raise DataError(f"{file}: {column}, row {row}: found no name, expected one")
+            raise DataError(f"{file}: {column}: row {row}: found no name, expected one")
 
 
 def images_of_rows(

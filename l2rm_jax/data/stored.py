@@ -319,14 +319,14 @@ def _read_pairs(file: CaptionFile, images: Images, path: Path) -> Int[np.ndarray
     outside = np.flatnonzero((rows < 0) | (rows >= len(images)))
     if len(outside):
         expected = f"expected 0 to {len(images) - 1}, a row of {images.name}"
-        raise DataError(*(f"{path}, entry {at}: found {rows[at]}, {expected}" for at in outside))
+        raise DataError(*(f"{path}: entry {at}: found {rows[at]}, {expected}" for at in outside))
     rows = rows.astype(np.int64)
     falls = np.flatnonzero(np.diff(rows) < 0) + 1
     if len(falls):
         expected = "expected ascending rows"
         raise DataError(
             *(
-                f"{path}, entry {at}: found {rows[at]} after {rows[at - 1]}, {expected}"
+                f"{path}: entry {at}: found {rows[at]} after {rows[at - 1]}, {expected}"
                 for at in falls
             )
         )

@@ -175,4 +175,4 @@ def _vocabulary_problems(content: object) -> Iterator[str]:
         )
     for word, index in word2idx.items():
         if idx2word.get(str(index)) != word:
-            yield f"idx2word, {index}: found {idx2word.get(str(index))!r}, expected {word!r}"
+            yield f"idx2word: {index}: found {idx2word.get(str(index))!r}, expected {word!r}"

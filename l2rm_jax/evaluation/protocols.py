@@ -26,10 +26,8 @@ class Protocol(NamedTuple):
     remedy: str = ""
 
 
-_TESTALL = (
-    "set data.test_split=testall for COCO's 5000 test images (test has 1000 of them), or use "
-)
-_MSRVTT = "the official split has 2990 test videos, other splits have 1000; otherwise use "
+_TESTALL = "set data.test_split=testall for COCO's 5000 test images (test has 1000 of them), or "
+_MSRVTT = "the official split has 2990 test videos, other splits have 1000; "
 PROTOCOLS = {
     "f30k-1k": Protocol(1000, 5),
     "coco-1k-5fold": Protocol(5000, 5, folds=5, remedy=_TESTALL),
@@ -75,9 +73,10 @@ def check_protocols(names: str, images: int, captions_per_image: Counts) -> None
         needed = protocol.images or images, str(protocol.captions_per_image or captions)
         if needed != (images, captions):
             raise ConfigError(
-                f"evaluation.protocol={name}: found {images} test images with {captions} "
-                f"caption(s) each, expected {needed[0]} with {needed[1]}; {protocol.remedy}"
-                "evaluation.protocol=custom, which accepts any test split"
+                f"evaluation.protocol: found {images} test images with {captions} "
+                f"caption(s) each, expected {needed[0]} with {needed[1]} for {name}; "
+                f"{protocol.remedy}"
+                "use evaluation.protocol=custom, which accepts any test split"
             )
 
 

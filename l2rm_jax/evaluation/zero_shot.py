@@ -42,7 +42,7 @@ def unit_means(features: RegionFeatures) -> Float[np.ndarray, "N D"]:
     norms = np.linalg.norm(means, axis=1, keepdims=True)
     if not norms.all():
         row = int(np.flatnonzero(norms[:, 0] == 0)[0])
-        raise DataError(f"{features.name}, row {row}: found a zero mean, expected a direction")
+        raise DataError(f"{features.name}: row {row}: found a zero mean, expected a direction")
     return means / norms
 
 

@@ -144,11 +144,11 @@ def columns_of(directory, change):
         ),
         (
             lambda columns: columns["image_embedding"][7].pop(),
-            ["part-1.parquet: image_embedding, row 7: found", "numbers, expected"],
+            ["part-1.parquet: image_embedding: row 7: found", "numbers, expected"],
         ),
         (
             lambda columns: columns["text_embedding"].__setitem__(3, None),
-            ["part-1.parquet: text_embedding, row 3: found null"],
+            ["part-1.parquet: text_embedding: row 3: found null"],
         ),
         (
             lambda columns: columns["text_embedding"][0].__setitem__(1, None),
@@ -174,15 +174,15 @@ def columns_of(directory, change):
         ),
         (
             lambda columns: columns.update(caption=[[text] for text in columns["caption"]]),
-            ["part-1.parquet: caption, row 0: found ['picture", "expected text"],
+            ["part-1.parquet: caption: row 0: found ['picture", "expected text"],
         ),
         (
             lambda columns: columns["key"].__setitem__(5, None),
-            ["part-1.parquet: key, row 5: found no name"],
+            ["part-1.parquet: key: row 5: found no name"],
         ),
         (
             lambda columns: columns["key"].__setitem__(6, ""),
-            ["part-1.parquet: key, row 6: found no name"],
+            ["part-1.parquet: key: row 6: found no name"],
         ),
     ],
 )

@@ -67,7 +67,7 @@ def test_row_that_is_not_finite_is_named(tmp_path, bad, dtype):
     np.save(tmp_path / "train_ims.npy", stored)
     images = RegionFeatures.read(tmp_path / "train_ims.npy")
     images.rows([0, 3])
-    with pytest.raises(DataError, match=rf"ims\.npy, row 4: found {bad} \(region 3, dimension 1\)"):
+    with pytest.raises(DataError, match=rf"ims\.npy: row 4: found {bad} \(region 3, dimension 1\)"):
         images.rows([3, 4])
 
 

@@ -65,8 +65,8 @@ def test_a_file_says_which_pairs_are_known_to_be_matched(tmp_path):
     with pytest.raises(DataError) as error:
         mismatch.read_known(path, OWN, IMAGES)
     assert error.value.args == (
-        f"{path}, entry 1: found 1000, expected 0 to 999",
-        f"{path}, entry 2: found -1, expected 0 to 999",
+        f"{path}: entry 1: found 1000, expected 0 to 999",
+        f"{path}: entry 2: found -1, expected 0 to 999",
     )
 
 

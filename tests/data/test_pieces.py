@@ -103,7 +103,7 @@ def test_a_tokenizer_must_fit_its_model(tmp_path):
         Pieces(GOLDEN / "clip" / "tokenizer.json", read_bases("siglip").text, 64)
     assert "found 2 tokens added to a caption, expected 1 (the end)" in found.value.args[1]
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(DataError, match=r"tokenizer\.json: expected a tokenizer"):
+    with pytest.raises(DataError, match=r"tokenizer\.json: cannot be read .* expected a tokenizer"):
         Pieces(tmp_path / "tokenizer.json", base, 64)
 
 

@@ -76,9 +76,12 @@ FAULTS = {
     ),
     "no tokenizer": (
         remove("tokenizer.json"),
-        r"found 1_Pooling, config\.json",
+        r"found 1_Pooling, config\.json.* expected tokenizer\.json",
     ),
-    "no weights": (remove("model.safetensors"), r"no model\.safetensors; found 1_Pooling, config"),
+    "no weights": (
+        remove("model.safetensors"),
+        r"found 1_Pooling, config.* expected model\.safetensors",
+    ),
     "pickled": (
         pickled,
         r"found pickled weights \(pytorch_model\.bin\), expected model\.safetens"
@@ -102,9 +105,9 @@ FAULTS = {
     ),
     "positions": (
         change_config(position_embedding_type="relative_key"),
-        r"config\.json: position_embedding_type is 'relative_key', expected 'absolute'",
+        r"config\.json: position_embedding_type: found 'relative_key', expected 'absolute'",
     ),
-    "decoder": (change_config(is_decoder=True), r"is_decoder is True, expected False"),
+    "decoder": (change_config(is_decoder=True), r"is_decoder: found True, expected False"),
     "size": (change_config(hidden_size=-3), r"hidden_size: found -3, expected a positive integer"),
     "heads": (
         change_config(num_attention_heads=5),
@@ -112,7 +115,7 @@ FAULTS = {
     ),
     "rate": (
         change_config(hidden_dropout_prob="x"),
-        r"hidden_dropout_prob is 'x', expected 0 to below 1",
+        r"hidden_dropout_prob: found 'x', expected 0 to below 1",
     ),
     "pooling": (
         lambda directory: (directory / "1_Pooling" / "config.json").write_text(
@@ -138,7 +141,7 @@ FAULTS = {
     ),
     "not finite": (
         change_arrays(lambda arrays: arrays[NORM].__setitem__(3, np.nan)),
-        rf"{NORM} is not finite, expected finite numbers",
+        rf"found non-finite values in {NORM}, expected finite numbers",
     ),
     "truncated": (truncate, r"model\.safetensors: cannot be read .* expected a complete"),
     "shard": (
@@ -176,9 +179,9 @@ def test_all_faults_are_named_at_once(directory):
     for part in (
         "hidden_size: found -3",
         "is_decoder",
-        "no tokenizer.json",
+        "expected tokenizer.json",
         "cannot be",
-        "pools by",
+        "found pooling by",
     ):
         assert part in messages
 
@@ -264,7 +267,7 @@ def test_the_scale_of_a_model_is_one_number(tmp_path):
     change_arrays(lambda arrays: arrays.pop("logit_bias"))(tmp_path / "model")
     assert [*opened.scale()] == ["log_scale"]
     change_arrays(lambda arrays: arrays.update(logit_scale=np.ones(2, "f4")))(tmp_path / "model")
-    with pytest.raises(DataError, match=r"model: logit_scale \[2\], expected one number"):
+    with pytest.raises(DataError, match=r"model: found logit_scale \[2\], expected one number"):
         opened.scale()
 
 

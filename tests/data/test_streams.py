@@ -347,7 +347,7 @@ def test_a_bad_row_is_reported_while_reading_ahead():
     dataset = make_dataset()
     row = dataset.stored_image[17]
     stream = make_stream(with_nan(dataset, row), {"all": np.arange(PAIRS)}, PAIRS // 4)
-    with pytest.raises(DataError, match=f"mine, row {row}: found nan"):
+    with pytest.raises(DataError, match=f"mine: row {row}: found nan"):
         list(stream.iterate())
 
 

@@ -166,7 +166,7 @@ FAULTS = {  # how to cause each fault, and the start of its message; {} is the d
     ),
     "dimensions": (
         change("test_caps.npy", lambda x: x[..., :4]),
-        "{0}/test_caps.npy: found vectors of 4 dimensions, expected 5 as in {0}/train_caps.npy",
+        "{0}/test_caps.npy: found vectors of 4 dimensions, expected 5, as in {0}/train_caps.npy",
     ),
     "dtype": (
         change("dev_caps.npy", lambda x: np.nan_to_num(x).astype(int)),
@@ -182,11 +182,11 @@ FAULTS = {  # how to cause each fault, and the start of its message; {} is the d
     ),
     "too long": (
         change("test_lengths.npy", lambda x: x + 1),
-        "{}/test_lengths.npy, entry 6: found 8, expected 1 to 7 words",
+        "{}/test_lengths.npy: entry 6: found 8, expected 1 to 7 words",
     ),
     "nan": (
         change("train_caps.npy", set_nan),
-        "{}/train_caps.npy, row 6: found nan (word 2, dimension 1), expected finite numbers",
+        "{}/train_caps.npy: row 6: found nan (word 2, dimension 1), expected finite numbers",
     ),
     "text of another length": (
         lambda config: file(config, "train_caps.txt").write_text("one line\n"),
@@ -220,7 +220,7 @@ def test_vectors_of_dev_and_test_are_checked_before_training(config):
     data = load(config)
     with pytest.raises(DataError) as error:
         check_values(data.dev, data.test)
-    places = [message.split(" holds")[0].split("/")[-1] for message in error.value.args]
+    places = [message.split(": found")[0].split("/")[-1] for message in error.value.args]
     assert places == ["dev_caps.npy: row 6", "test_caps.npy: row 6"]
 
 
