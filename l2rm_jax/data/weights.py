@@ -65,10 +65,7 @@ def weight_files(directory: Path) -> list[Path]:
         missing = [file.name for file in files if not file.is_file()]
         if missing:
             raise DataError(
-                *(
-                    f"{directory}: found no {name}, expected it from {INDEX_FILE}"
-                    for name in missing
-                )
+                *(f"{directory}: found no {name}, which {INDEX_FILE} lists" for name in missing)
             )
         return files
     pickles = sorted(path.name for pattern in _PICKLES for path in directory.glob(pattern))

@@ -146,7 +146,7 @@ FAULTS = {
     "truncated": (truncate, r"model\.safetensors: cannot be read .* expected a complete"),
     "shard": (
         missing_shard,
-        r"no model-1-of-2\.safetensors, which model\.safetensors\.index\.json",
+        r"no model-1-of-2\.safetensors, which model\.safetensors\.index\.json lists",
     ),
     "tokenizer": (
         lambda directory: shutil.copy(GOLDEN / "clip" / "tokenizer.json", directory),
