@@ -81,7 +81,7 @@ MISTAKES = [
     ("import --out=a --max_rejected=2 --source=b --encoder=c", "--max_rejected: found 2.0"),
     ("import --out=a --image_vectors=b.npy --caption_vectors=c.npy", "b.npy: no such file"),
     ("adopt --workdir=b", "--checkpoint: missing, but l2rm adopt needs it"),
-    ("import --checkpoint=a --workdir=b --config=f30k", "data.path: empty"),
+    ("import --checkpoint=a --workdir=b --config=f30k", "--checkpoint requires data.path"),
     ("--hosts=2 --host=0", "--hosts, --host: need --coordinator"),
     ("check --coordinator=auto", "--coordinator: not a flag of l2rm check"),
     ("--coordinator=auto --hosts=2", "--coordinator=auto cannot be combined with"),

@@ -133,7 +133,7 @@ def test_a_run_is_parsed_with_its_own_config(tmp_path):
         ("--config.seed", "config.seed: found no value, expected a whole number", None),
         (
             "--config.optim.learning_rat=1e-3",
-            "config.optim.learning_rat: no such field, expected one of optim's 11",
+            "config.optim.learning_rat: no such field, expected one of the 11 fields of optim",
             "--config.optim.learning_rate=1e-3",
         ),
         ("--config.sed=1", "config.sed: no such field, expected a field", "--config.seed=1"),

@@ -79,7 +79,7 @@ def test_nothing_in_a_file_is_executed(weights, tmp_path, legacy):
 def test_an_old_pytorch_that_may_execute_code_is_refused(weights, tmp_path, monkeypatch):
     path = save(tmp_path / "a.pth.tar", weights, net=tensors(weights))
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
-    with pytest.raises(CheckpointError, match=r"PyTorch 2\.5\.1\+cpu .* expected 2\.6 or newer"):
+    with pytest.raises(CheckpointError, match=r"PyTorch 2\.5\.1\+cpu.* expected 2\.6 or newer"):
         read_checkpoint(path)
 
 
