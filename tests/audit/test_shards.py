@@ -204,7 +204,7 @@ def test_what_is_no_parquet_is_named(vectors, tmp_path):
     ):
         opened(directory)
     config = with_changes(get_config(), {"data.path": str(directory), "mismatch.rate": 0.0})
-    with pytest.raises(DataError, match="cannot be read .* expected a Parquet file"):
+    with pytest.raises(DataError, match=r"cannot be read .* expected a Parquet file"):
         audit_directory(config, tmp_path / "audit")
     assert not (tmp_path / "audit.partial").exists()
 
