@@ -238,7 +238,7 @@ def read_kind(directory: str | Path) -> str:
     if kind not in KINDS:
         expected = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
         raise DataError(
-            f"{directory / CONFIG_FILE}, model_type: found {kind!r}, expected {expected}"
+            f"{directory / CONFIG_FILE}: model_type: found {kind!r}, expected {expected}"
         )
     return kind
 
@@ -263,7 +263,7 @@ def _check_kind(config: Mapping[str, Any], file: Path, **encoders: str | None) -
     for field, expected in encoders.items():
         if expected and kind != expected:
             raise DataError(
-                f"{file}, model_type: found {kind!r}, expected {expected!r}, as in model.{field}"
+                f"{file}: model_type: found {kind!r}, expected {expected!r}, as in model.{field}"
             )
     return config
 

@@ -97,7 +97,7 @@ FAULTS = {
     ),
     "another type": (
         change_config(model_type="gpt2"),
-        r"config\.json, model_type: found 'gpt2', expected 'bert', as in model\.text_encoder",
+        r"config\.json: model_type: found 'gpt2', expected 'bert', as in model\.text_encoder",
     ),
     "activation": (
         change_config(hidden_act="swiglu"),

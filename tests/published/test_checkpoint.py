@@ -131,7 +131,7 @@ FC, GRU = "img_enc.fc.weight", "txt_enc.cap_rnn.weight_hh_l0"
         ({GRU: np.ones((72, 23))}, rf"{GRU} has the shape \(72, 23\), expected \(72, 24\)"),
         ({GRU: np.ones((70, 24))}, rf"{GRU} has the shape \(70, 24\), expected \(72, 24\)"),
         ({FC: np.ones(24)}, rf"{FC} has the shape \(24,\), expected \('D', 'F'\)"),
-        ({FC: np.full((24, 32), np.nan)}, f"{FC} found values that are not finite"),
+        ({FC: np.full((24, 32), np.nan)}, f"{FC}: found values that are not finite"),
         ({FC: np.ones((24, 32), np.int64)}, f"{FC}: found .* Tensor, expected a dense tensor of"),
         (
             {"sim_enc.SAF_module.bn.bias": np.ones(1)},

@@ -337,5 +337,7 @@ def test_fields_must_fit(tmp_path):
         check_settings(clip_config(tmp_path, model__head="saf", model__region_mask=0.2))
     config = clip_config(tmp_path, GOLDEN / "clip")
     config.model.image_encoder = "siglip"
-    with pytest.raises(DataError, match=r"is 'clip', expected 'siglip' as model\.image_encoder"):
+    with pytest.raises(
+        DataError, match=r"found 'clip', expected 'siglip', as in model\.image_encoder"
+    ):
         find_pretrained(config, None)
