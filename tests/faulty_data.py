@@ -103,11 +103,11 @@ def give_vocabulary(words: list[str]) -> Callable:
 # Fault -> function that damages the data or the config, and the start of the error message, in
 # which {} stands for the directory of the data.
 DAMAGES = {
-    "method": (set_field("method", "l3rm"), "method: 'l3rm' is none of "),
+    "method": (set_field("method", "l3rm"), "method: found 'l3rm', expected one of "),
     "head": (set_field("model.head", "sfa"), "model.head: 'sfa' is none of "),
     "a name within the method": (set_field("l2rm.solver", "x"), "l2rm.solver: 'x' is none of "),
-    "precision": (set_field("precision", "fp8"), "precision: 'fp8' is none of "),
-    "queue": (set_field("l2rm.queue_length", 7), "queue_length is 7, expected 0 or a multiple"),
+    "precision": (set_field("precision", "fp8"), "precision: found 'fp8', expected "),
+    "queue": (set_field("l2rm.queue_length", 7), "queue_length: found 7, expected 0 or a multiple"),
     "no directory": (
         set_field("data.path", "/nowhere"),
         "/nowhere: no such directory; expected the directory of train_ims.npy, train_caps.txt",
@@ -136,23 +136,23 @@ DAMAGES = {
     ),
     "nan": (
         set_row("train", 7, np.nan),
-        "{}/train_ims.npy: row 7 holds nan (region 1, dimension 2), expected finite numbers",
+        "{}/train_ims.npy: row 7: found nan (region 1, dimension 2), expected finite numbers",
     ),
     "infinite": (
         set_row("test", 5, -np.inf),
-        "{}/test_ims.npy: row 5 holds -inf (region 1, dimension 2), expected finite numbers",
+        "{}/test_ims.npy: row 5: found -inf (region 1, dimension 2), expected finite numbers",
     ),
     "beyond float32": (
         set_features("dev", lambda x: np.where(x == x[3, 2, 1], 1e300, x.astype(float))),
-        "{}/dev_ims.npy: row 3 holds 1e+300 (region 2, dimension 1), expected numbers within the",
+        "{}/dev_ims.npy: row 3: found 1e+300 (region 2, dimension 1), expected numbers within the",
     ),
     "dimensions": (
         set_features("test", lambda x: x[..., :5]),
-        "{0}/test_ims.npy: found 4 regions x 5 features, expected 4 x 6 as in {0}/train_ims.npy",
+        "{0}/test_ims.npy: found 4 regions x 5 features, expected 4 x 6, as in {0}/train_ims.npy",
     ),
     "regions": (
         set_features("dev", lambda x: x[:, :3]),
-        "{0}/dev_ims.npy: found 3 regions x 6 features, expected 4 x 6 as in {0}/train_ims.npy",
+        "{0}/dev_ims.npy: found 3 regions x 6 features, expected 4 x 6, as in {0}/train_ims.npy",
     ),
     "one caption too few": (
         set_lines("dev", lambda lines: lines[:-1]),
@@ -165,32 +165,32 @@ DAMAGES = {
     ),
     "empty caption": (
         set_line("train", 9, b" \r"),
-        "{}/train_caps.txt:9: the caption is empty, expected one caption a line",
+        "{}/train_caps.txt:9: found an empty caption, expected one caption per line",
     ),
     "not UTF-8": (
         set_line("test", 2, b"caf\xe9"),
-        "{}/test_caps.txt:2: byte 4 of the line (0xe9) is not UTF-8",
+        "{}/test_caps.txt:2: found the byte 0xe9 at position 4 of the line, expected text in UTF-8",
     ),
     "no <unk>": (
         give_vocabulary([*SPECIAL[:3], "dog"]),
-        "{}/vocab.json: word2idx has no <unk>; expected all four special words",
+        "{}/vocab.json: word2idx: found no <unk>, expected all four special words",
     ),
     "index out of range": (
         give_index([*range(11), 12]),
-        "{}/index.npy: entry 11 is 12, expected 0 to 11",
+        "{}/index.npy: entry 11: found 12, expected 0 to 11",
     ),
     "index of another length": (
         give_index(range(13)),
         "{}/index.npy: found 13 entries, expected 12 (one per image) or 60 (one per caption)",
     ),
-    "rate": (set_field("mismatch.rate", 1.0), "mismatch.rate is 1.0, expected 0 <= rate < 1"),
+    "rate": (set_field("mismatch.rate", 1.0), "mismatch.rate: found 1.0, expected 0 <= rate < 1"),
     "too many training images": (
         set_field("data.train_images", 13),
-        "data.train_images is 13, expected 0 (all) to 12, the number of images in {}/train_ims.npy",
+        "data.train_images: found 13, expected 0 (all) to 12, the number of images in {}",
     ),
     "fewer than no images": (
         set_field("data.dev_images", -1),
-        "data.dev_images is -1, expected 0 (all) to 5, the number of images in {}/dev_ims.npy",
+        "data.dev_images: found -1, expected 0 (all) to 5, the number of images in {}/dev_ims.npy",
     ),
     "batch": (
         set_field("train.batch_size", 61),

@@ -48,7 +48,10 @@ MISTAKES = [
     ("--config=configs/missing.py", "configs/missing.py: no such config file"),
     ("--config=configs/scenes.py:slow", "expected scenes or scenes:quick, scenes:long"),
     ("--config.train.epochs=2.5", "config.train.epochs: found '2.5', expected a whole number"),
-    ("--config.method=l3rm", "'l3rm' is none of triplet, infonce, sigmoid, bicro, cca, crcl"),
+    (
+        "--config.method=l3rm",
+        "found 'l3rm', expected one of triplet, infonce, sigmoid, bicro, cca, crcl",
+    ),
     ("--config.method=l3rm", "\n  try: --config.method=l2rm"),
     ("--config=f30k", "data.path: empty"),
     ("--data=/nonexistent", "/nonexistent: no such directory"),
@@ -77,9 +80,9 @@ MISTAKES = [
     ("import --out=a --image_vectors=b.npy --caption_vectors=c.npy", "b.npy: no such file"),
     ("--hosts=2 --host=0", "--hosts, --host: need --coordinator"),
     ("check --coordinator=auto", "--coordinator: not a flag of l2rm check"),
-    ("--coordinator=auto --hosts=2", "--coordinator=auto finds them by itself"),
-    ("--coordinator=10.0.0.1:8476 --hosts=2", "expected ADDRESS:PORT of host 0, with --hosts"),
-    ("--coordinator=localhost:1 --hosts=2 --host=2", "--host: 2, expected 0 to 1"),
+    ("--coordinator=auto --hosts=2", "--coordinator=auto cannot be combined with"),
+    ("--coordinator=10.0.0.1:8476 --hosts=2", "expected ADDRESS:PORT of host 0 with --hosts"),
+    ("--coordinator=localhost:1 --hosts=2 --host=2", "--host: found 2, expected 0 to 1"),
     ("--coordinator=auto", "--coordinator=auto: "),
 ]
 
@@ -181,7 +184,7 @@ def test_published_settings_of_rcl(name, epochs, decay, rate):
     assert (config.optim.decay_epochs, config.optim.learning_rate) == (decay, rate)
     assert (config.loss.tau, config.train.batch_size) == (0.05, 128)
     assert get_config().method == "l2rm"
-    with pytest.raises(ConfigError, match=f"{name}:tan: no such variant, expected {name} or"):
+    with pytest.raises(ConfigError, match=f"{name}:tan: unknown variant, expected {name} or"):
         get_config("tan")
 
 
@@ -229,7 +232,7 @@ def test_a_run_continues_with_its_own_config(refused, tmp_path):
 
 def test_error_without_pytorch_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(CheckpointError, match="needs PyTorch, which is missing") as caught:
+    with pytest.raises(CheckpointError, match="requires PyTorch") as caught:
         read_checkpoint("a.pth.tar")
     assert caught.value.hint == "pip install 'l2rm_jax[torch]'"
 
@@ -238,8 +241,8 @@ def test_error_for_a_misspelt_key_names_the_config_file(refused, tmp_path):
     lines = ["from l2rm_jax.config import default", "def get_config():", "  c = default()"]
     (tmp_path / "mine.py").write_text("\n".join([*lines, "  c.data.pth = 'here'", "  return c"]))
     assert refused(f"--config={tmp_path / 'mine.py'}") == (
-        f"error: {tmp_path / 'mine.py'}: config.pth: no such field, expected one that l2rm --help "
-        "lists\n  try: config.data.path"
+        f"error: {tmp_path / 'mine.py'}: config.pth: no such field, expected a field listed by "
+        "l2rm --help\n  try: config.data.path"
     )
 
 
@@ -272,7 +275,7 @@ def test_error_for_a_device_out_of_memory_names_what_would_help(refused, monkeyp
         main, "MODES", [next(m for m in main.MODES if m.name == "train")._replace(run=train)]
     )
     first, second = refused("").splitlines()
-    assert first.startswith("error: RESOURCE_EXHAUSTED") and first.endswith("It was training")
+    assert first.startswith("error: RESOURCE_EXHAUSTED") and first.endswith(" while training")
     assert second == "  try: --config.train.batch_size=32"
 
 

@@ -123,10 +123,10 @@ def test_a_package_has_the_settings_of_a_module_imported_before(tmp_path, monkey
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (None, r"plugins: broken_\w+ cannot be imported \(No module named 'broken_\w+'\); run the"),
-        ("import nowhere_at_all", r"cannot be imported \(No module named 'nowhere_at_all'\)"),
-        ("1 / 0", r"the import of broken_\w+ failed: ZeroDivisionError: division by zero"),
-        ("def", r"the import of broken_\w+ failed: SyntaxError"),
+        (None, r"plugins: cannot import broken_\w+ \(No module named 'broken_\w+'\); run the"),
+        ("import nowhere_at_all", r"cannot import .* \(No module named 'nowhere_at_all'\)"),
+        ("1 / 0", r"importing broken_\w+ failed: ZeroDivisionError: division by zero"),
+        ("def", r"importing broken_\w+ failed: SyntaxError"),
     ],
 )
 def test_error_for_a_failed_import_is_one_line(source, message, tmp_path, monkeypatch):
@@ -149,8 +149,8 @@ def test_error_for_a_missing_plugin_is_one_line_in_every_mode(tmp_path):
         done = run(tmp_path, f"--mode={mode}")
         assert done.returncode == 1
         assert done.stderr.splitlines() == [
-            "error: plugins: gone.away cannot be imported (No module named 'gone'); run the "
-            "command where the module lies, or install it"
+            "error: plugins: cannot import gone.away (No module named 'gone'); run the "
+            "command in the directory of the module, or install it"
         ]
 
 
@@ -160,7 +160,9 @@ def test_error_for_a_missing_plugin_is_one_line_in_every_mode(tmp_path):
 )
 def test_error_for_a_taken_name_names_both_modules(register, name, table):
     own = table[name].__module__
-    with pytest.raises(ConfigError, match=rf"'{name}' of {__name__} is taken by {own}"):
+    with pytest.raises(
+        ConfigError, match=rf"'{name}' of {__name__} is already registered by {own}"
+    ):
         register(name, lambda *_: None)
     assert table[name].__module__ == own
 

@@ -148,7 +148,7 @@ def test_a_refused_config_leaves_no_trace(tmp_path):
     with pytest.raises(DataError, match="100 pairs, expected at least one batch of 101"):
         train(tiny_config(batch_size=101), tmp_path / "run", one_device())
     for field, value, least in [
-        ("batch_size", 1, "2, as a pair is compared with the others"),
+        ("batch_size", 1, "2, because a pair is compared"),
         ("checkpoint_steps", 0, "1"),
         ("log_steps", 0, "1"),
     ]:
@@ -160,8 +160,8 @@ def test_a_refused_config_leaves_no_trace(tmp_path):
         train(tiny_config(warmup_epochs=0, epochs=0), tmp_path / "run", one_device())
     config = tiny_config()
     for protocol, message in [
-        ("coco-1k", "'coco-1k' is none of f30k-1k, coco-1k-5fold"),
-        ("custom,f30k-1k", "f30k-1k needs 1000 test images .* found 10 with 5"),
+        ("coco-1k", "found 'coco-1k', expected one of f30k-1k, coco-1k-5fold"),
+        ("custom,f30k-1k", "found 10 test images with 5 .* expected 1000"),
     ]:
         config.evaluation.protocol = protocol
         with pytest.raises(ConfigError, match=message):

@@ -55,7 +55,7 @@ def markdown(fields: Mapping[str, Field], sections: Mapping[str, str]) -> str:
     lines = []
     for section, about in sections.items():
         rows = {name: each for name, each in fields.items() if name.rpartition(".")[0] == section}
-        lines += [f"### {f'`{section}`' if section else 'Of the run as a whole'}", ""]
+        lines += [f"### {f'`{section}`' if section else 'General'}", ""]
         if about:
             lines += [escaped(about), ""]
         if rows:

@@ -1,13 +1,13 @@
 """Data sets: features, captions, mismatched pairs, filters, and batches.
 
-* `loading` reads the three splits of a run; `pairs` defines what a split holds.
+* `loading` reads the three splits of a run; `pairs` defines the content of a split.
 * `stored` opens the files of one split, with the help of `captions`, `features`, `repeats` and
-  `files`; `scenes/` generates the built-in data set. `ids` reads
-  what the user calls the images and captions.
-* `text` turns captions into word indices, `pieces` into those of a pretrained tokenizer;
+  `files`; `scenes/` generates the built-in data set. `ids` reads the ids of images and captions.
+* `text` turns captions into word indices, `pieces` into indices of a pretrained tokenizer;
   `pretrained` reads a directory of pretrained weights.
 * `shards` opens vectors in shards, with `parquet_vectors`, for audits and imports.
-* `record` says what an import wrote; `encoders/` turn photographs and captions into features.
+* `record` reads the record that an import wrote; `encoders/` turn photographs and captions into
+  features.
 * `mismatch` swaps training pairs, `filters` drops them.
 * `streams` builds the batches of training, `batches` those of scoring and evaluation.
 

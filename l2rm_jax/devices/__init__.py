@@ -1,4 +1,4 @@
-"""Devices, hosts, compiled programs and process memory; no other package deals with these.
+"""Devices, hosts, compiled programs and process memory; other packages use only this interface.
 
 - `parallel`: maps functions over the devices, and sets the precision of matrix products;
 - `hosts`: joins processes into one program;

@@ -24,7 +24,7 @@ def cost(params: dict[str, Array], sims: Float[Array, "I J"]) -> Float[Array, "I
 
 
 class Reserved(NamedTuple):
-    """Matched pairs that stay whole in a reconstructed batch.
+    """Matched pairs that keep their images in a reconstructed batch.
 
     Attributes:
       index: `[K]`, distinct positions in the matched batch.
@@ -50,8 +50,8 @@ def cost_loss(
     """Loss of the learned cost: `<pi_sup, cost>` of a reconstructed batch (L2RM Eq. 6).
 
     A reconstructed batch replaces most images of matched pairs by images of mismatched pairs. The
-    supervision `pi_sup` is 1 at each reserved pair and 0 elsewhere. An image's costs depend on its
-    own row of similarities alone, so replaced images do not enter the loss, and only the K rows of
+    supervision `pi_sup` is 1 at each reserved pair and 0 elsewhere. An image's costs depend only on
+    its own row of similarities, so replaced images do not enter the loss, and only the K rows of
     `reserved` are needed.
 
     Args:
@@ -64,7 +64,7 @@ def cost_loss(
 
 
 def cost_statistics(values: Float[Array, "I J"]) -> dict[str, Array]:
-    """Statistics of the costs that show a collapse to 0 everywhere, where their loss is least.
+    """Statistics that reveal a collapse of all costs to 0, the minimum of their loss.
 
     `cost_mean` is the mean of all costs, which may drift: a constant does not change the plan.
     `cost_spread` is the standard deviation over captions, averaged over images. `cost_zero` is the

@@ -1,4 +1,4 @@
-"""Encodings in a directory: arrays that are opened memory-mapped, and `encodings.json`."""
+"""Read and write directories of encodings: memory-mapped arrays, and `encodings.json`."""
 
 import dataclasses
 import json
@@ -21,8 +21,8 @@ def write(path: str | Path, header: Mapping[str, Any], parts: Sequence[Any]) -> 
 
     Args:
       path: the directory.
-      header: values that JSON can hold.
-      parts: what each network made.
+      header: JSON values.
+      parts: the encodings by each network.
 
     Raises:
       ConfigError: `path` exists already.
@@ -36,7 +36,7 @@ def write(path: str | Path, header: Mapping[str, Any], parts: Sequence[Any]) -> 
 
 
 def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays that a network made, and their names; captions have their padded length in it."""
+    """Yield the arrays of a network with their names; names of captions have the padded length."""
     if isinstance(part, np.ndarray):
         yield "vectors", part
     elif isinstance(part, ImageCode):
@@ -55,7 +55,7 @@ def _fields(code: ImageCode | TextCode) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], list[Any]]:
-    """Open what `write` wrote: the header, and what each network made, still in the files.
+    """Open a directory of `write`: the header, and the memory-mapped encodings by each network.
 
     Raises:
       DataError: the directory holds no encodings, or damaged ones.
@@ -64,7 +64,7 @@ def read(path: str | Path) -> tuple[dict[str, Any], list[Any]]:
     try:
         header = json.loads((path / FILE).read_text())
     except FileNotFoundError:
-        raise DataError(f"{path}: no encodings, expected a directory that save() wrote") from None
+        raise DataError(f"{path}: found no encodings, expected a directory of save()") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path / FILE}: damaged ({first_line(error)})") from error
     arrays: dict[str, dict[str, np.ndarray]] = {}
@@ -74,11 +74,11 @@ def read(path: str | Path) -> tuple[dict[str, Any], list[Any]]:
     try:
         return header, [_part(arrays[str(number)]) for number in range(len(arrays))]
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: an array is missing ({first_line(error)})") from error
+        raise DataError(f"{path}: found a missing array ({first_line(error)})") from error
 
 
 def _part(arrays: Mapping[str, np.ndarray]) -> Any:
-    """What a network made, from its arrays and their names."""
+    """Rebuild the encodings by a network from its arrays and their names."""
     if "vectors" in arrays:
         return arrays["vectors"]
     if "regions" in arrays:

@@ -1,4 +1,4 @@
-"""The three ways to search: by vectors, among all pairs, among proposed ones."""
+"""Search by vectors, among all pairs, or among proposed pairs."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,7 +12,7 @@ from l2rm_jax.retriever.network import Network
 Found = tuple[Int[np.ndarray, "Q k"], Float[np.ndarray, "Q k"]]  # gallery rows and scores
 Done = Callable[[int], None]  # called with the number of rows or pairs that are done
 
-_BLOCK = 1024  # of a gallery that heads without vectors score at once
+_BLOCK = 1024  # gallery rows that heads without vectors score at once
 
 
 def among_vectors(queries: Encodings, gallery: Encodings, k: int, done: Done) -> Found:
@@ -45,7 +45,7 @@ def among_proposed(
     k: int,
     done: Done,
 ) -> Found:
-    """Score only the gallery rows that were proposed for each query."""
+    """Score only the proposed gallery rows of each query."""
     asked = np.repeat(np.arange(len(queries)), proposed.shape[1])
     by_image = isinstance(queries, EncodedImages)
     images, captions = (queries, gallery) if by_image else (gallery, queries)

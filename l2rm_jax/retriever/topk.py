@@ -13,17 +13,17 @@ from l2rm_jax.models.pem import MIN_SQUARED_DISTANCE
 
 BLOCK_BYTES = 1 << 27  # of gallery vectors that are compared at once
 SCORES = 1 << 26  # scores that are computed at once
-GROUP = 128  # neighbours of which only the highest score is sorted at first
+GROUP = 128  # size of groups of neighbours; at first, only their highest scores are sorted
 
 
 def check_top_k(top_k: int) -> None:
-    """Check how many results are asked for.
+    """Check the requested number of results.
 
     Raises:
       ConfigError: not a whole number, or less than 1.
     """
     if not isinstance(top_k, int | np.integer) or top_k < 1:
-        raise ConfigError(f"top_k: {top_k!r}, expected a whole number, at least 1")
+        raise ConfigError(f"top_k: found {top_k!r}, expected a whole number >= 1")
 
 
 def top_of_vectors(
@@ -36,15 +36,15 @@ def top_of_vectors(
     """Rows and scores of the k best gallery vectors of each query, best first.
 
     A score is the mean over networks of the vectors' inner product (`metric` "ip"), or minus their
-    Euclidean distance ("l2sq"). Of equal scores, the lower row comes first. The gallery is read
+    Euclidean distance ("l2sq"). Ties are ordered by row. The gallery is read
     block by block, so it may be a mapped file of any size; so may the queries.
 
     Args:
       queries: vectors of the queries, by network.
       gallery: vectors of the gallery, by network; k or more of them.
       metric: "ip" or "l2sq".
-      k: how many to return, at least 1.
-      done: called with the number of gallery vectors that were compared.
+      k: number of results, at least 1.
+      done: called with the number of compared gallery vectors.
     """
     count = len(gallery[0])
     block = max(GROUP, BLOCK_BYTES // (4 * sum(part.shape[1] for part in gallery)))
@@ -64,7 +64,7 @@ def top_of_vectors(
 
 
 def _padded(vectors: np.ndarray, rows: int) -> np.ndarray:
-    """The last block of a gallery has fewer rows, and would compile anew."""
+    """Pad the last block of a gallery to `rows`, to avoid another compilation."""
     if len(vectors) == rows:
         return np.ascontiguousarray(vectors)
     return np.pad(vectors, ((0, rows - len(vectors)), (0, 0)))
@@ -80,7 +80,7 @@ def _merge_block(
     metric: str,
     k: int,
 ) -> tuple[Float[Array, "Q k"], Int[Array, "Q k"]]:
-    """The k best of those so far and of a block of the gallery, whose first rows are valid."""
+    """Merge the k best so far with a block of the gallery, whose first rows are valid."""
     scores = sum(map(partial(_scores, metric), queries, block)) / len(queries)
     scores = jnp.where(jnp.arange(scores.shape[1]) < valid, scores, -jnp.inf)
     scores, rows = _top_k(scores, k)
@@ -101,11 +101,11 @@ def _scores(
 
 
 def _top_k(scores: Float[Array, "Q n"], k: int) -> tuple[Float[Array, "Q m"], Int[Array, "Q m"]]:
-    """The k highest of each row, or all that there are, and their columns; ties as in `lax.top_k`.
+    """The k highest of each row, or all if fewer, and their columns; ties as in `lax.top_k`.
 
-    Only the highest of each group of neighbours is sorted first: the k best lie in the k groups
-    with the best ones, as each of these holds a score that is at least as high, in a lower column
-    if equal.
+    Only the highest score of each group of neighbours is sorted first: the k best scores are in the
+    k groups with the highest scores, because each of these groups holds a score that is at least as
+    high, and in a lower column if equal.
     """
     count, size = scores.shape
     k = min(k, size)
@@ -123,7 +123,7 @@ def _top_k(scores: Float[Array, "Q n"], k: int) -> tuple[Float[Array, "Q m"], In
 def top_of_blocks(
     blocks: Iterator[tuple[int, Float[np.ndarray, "Q n"]]], k: int
 ) -> tuple[Int[np.ndarray, "Q k"], Float[np.ndarray, "Q k"]]:
-    """The same, of scores that come block by block: first gallery row of each, and scores."""
+    """Find the k best from blocks of scores, given as (first gallery row, scores)."""
     rows, scores = None, None
     for start, block in blocks:
         columns = np.broadcast_to(np.arange(start, start + block.shape[1]), block.shape)

@@ -198,7 +198,7 @@ def test_all_problems_are_listed_before_any_work(data, tmp_path):
     with pytest.raises(DataError) as error:
         command.audit_directory(config, "out")
     assert "problems found: 2" in str(error.value)
-    assert "judgement.detector: 'nothing'" in str(error.value) and "row 3 holds nan" in str(
+    assert "judgement.detector: 'nothing'" in str(error.value) and "row 3: found nan" in str(
         error.value
     )
     config.judgement.detector = "linear"

@@ -43,7 +43,7 @@ def test_help_with_a_config_shows_its_values(tmp_path):
         "    config.train.epochs = 7\n    return config\n"
     )
     text = " ".join(fields_screen(str(file)).split())
-    assert "only a label [mine]" in text and "epochs epochs after the warm-up [7]" in text
+    assert "built-in one [mine]" in text and "epochs epochs after the warm-up [7]" in text
     assert "learning rate of the model, by Adam [0.0002]" in text and "gamma [2.0]" in text
 
 

@@ -87,7 +87,7 @@ def test_a_pretrained_directory_sets_the_encoder_that_it_holds(tmp_path):
         "--pretrained: clip, but --config.model.text_encoder=bert; expected one of the two"
     )
     (tmp_path / "config.json").write_text('{"model_type": "t5"}')
-    with pytest.raises(DataError, match="model_type is 't5', expected bert, clip or siglip"):
+    with pytest.raises(DataError, match="found 't5', expected bert, clip or siglip"):
         parsed(f"--pretrained={tmp_path}")
     with pytest.raises(DataError, match="nowhere: no such directory"):
         parsed("--pretrained=nowhere")
@@ -132,10 +132,10 @@ def test_a_run_is_parsed_with_its_own_config(tmp_path):
         ("--config.seed", "config.seed: found no value, expected a whole number", None),
         (
             "--config.optim.learning_rat=1e-3",
-            "config.optim.learning_rat: no such field, expected one of optim's 11",
+            "config.optim.learning_rat: no such field, expected one of the 11 fields of optim",
             "--config.optim.learning_rate=1e-3",
         ),
-        ("--config.sed=1", "config.sed: no such field, expected one that", "--config.seed=1"),
+        ("--config.sed=1", "config.sed: no such field, expected a field", "--config.seed=1"),
         ("--data=D: ", "--data: found 'D:', expected DIR or DIR:SPLIT", None),
         ("--data=A --config.data.path=B", "--data: A, but --config.data.path=B", None),
         ("--data=A:b --config.data.test_split=c", "--data: b, but --config.data.test_split", None),

@@ -23,7 +23,7 @@ def test_every_default_is_allowed_and_every_field_has_a_meaning():
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("train.batch_size", 1, "at least 2, as a pair is compared"),
+        ("train.batch_size", 1, "at least 2, because a pair"),
         ("judgement.folds", 2, "3 to 100"),
         ("optim.schedule", "linear", "step or cosine"),
         ("optim.learning_rate", 0.0, "more than 0"),

@@ -83,29 +83,33 @@ def test_equal_scores_leave_the_share_asked_for(config, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"filter": "clip"}, ConfigError, "data.filter is 'clip', expected one of"),
-        ({"filter": "score"}, ConfigError, "data.filter_scores is empty; data.filter=score needs"),
-        ({"filter": "truth", "filter_scores": "x.npy"}, ConfigError, "x.npy, expected none, as"),
-        ({"filter_scores": "x.npy"}, ConfigError, "x.npy, expected none, as data.filter is none"),
-        ({"filter_value": 0.0}, ConfigError, "filter_value is 0, expected a share"),
-        ({"filter_value": 1.5}, ConfigError, "filter_value is 1.5, expected a share"),
-        ({"filter_value": 1e-3}, DataError, r"share leaves none of the 60 .* scores 0 to 0.98"),
-        ({"filter": "score", "filter_value": 2.0}, DataError, "score leaves none of the 60"),
+        ({"filter": "clip"}, ConfigError, "data.filter: found 'clip', expected one of"),
+        ({"filter": "score"}, ConfigError, "data.filter_scores: .* data.filter=score requires"),
+        (
+            {"filter": "truth", "filter_scores": "x.npy"},
+            ConfigError,
+            "data.filter_scores cannot be",
+        ),
+        ({"filter_scores": "x.npy"}, ConfigError, "be combined with data.filter=none"),
+        ({"filter_value": 0.0}, ConfigError, "filter_value: found 0, expected a share"),
+        ({"filter_value": 1.5}, ConfigError, "filter_value: found 1.5, expected a share"),
+        ({"filter_value": 1e-3}, DataError, r"share would drop all 60 .* scores 0 to 0.98"),
+        ({"filter": "score", "filter_value": 2.0}, DataError, "score would drop all 60"),
         ({"filter_scores": "none.npy"}, DataError, "none.npy: no such file"),
         (
             {"filter": "score", "filter_value": 0.0},
             DataError,
-            r"filter_value is 0 and drops none of the 60 .* found scores 0 to 0\.98\d*, expected a",
+            r"filter_value: found 0, .* none of the 60 .*\(scores 0 to 0\.98\d*\), expected a",
         ),
         (
             {"filter": "truth"},
             ConfigError,
-            r"filter_value is 0\.5, expected 0, as data\.filter is tr",
+            r"filter_value cannot be combined with data\.filter=tr",
         ),
         (
             {"filter": "none"},
             ConfigError,
-            r"filter_value is 0\.5, expected 0, as data\.filter is no",
+            r"filter_value cannot be combined with data\.filter=no",
         ),
     ],
 )
@@ -125,11 +129,11 @@ def test_settings_that_do_not_fit(config, tmp_path, changes, error, message):
     [
         (
             np.zeros(59),
-            r"found float64 \[59\], expected numbers \[60\], one for each training pair",
+            r"found float64 \[59\], expected numbers \[60\], one per training pair",
         ),
         (np.zeros((60, 1)), r"found float64 \[60, 1\]"),
         (np.zeros(60, bool), r"found bool \[60\]"),
-        (np.where(np.arange(60) == 7, np.nan, 0.0), "entry 7 is nan, expected a finite number"),
+        (np.where(np.arange(60) == 7, np.nan, 0.0), "entry 7: found nan, expected a finite number"),
     ],
 )
 def test_scores_that_do_not_fit(config, tmp_path, scores, message):
@@ -141,8 +145,6 @@ def test_scores_that_do_not_fit(config, tmp_path, scores, message):
 
 def test_scores_of_all_images_do_not_fit_a_part(config, tmp_path):
     config.data.train_images = 10
-    expected = (
-        r"expected numbers \[50\], .* pair of the first 10 images, as data\.train_images says"
-    )
+    expected = r"expected numbers \[50\], .* pair of the first 10 images \(data\.train_images\)"
     with pytest.raises(DataError, match=expected):
         ask(config, tmp_path, "share", 0.5)

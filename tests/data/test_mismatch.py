@@ -65,8 +65,8 @@ def test_a_file_says_which_pairs_are_known_to_be_matched(tmp_path):
     with pytest.raises(DataError) as error:
         mismatch.read_known(path, OWN, IMAGES)
     assert error.value.args == (
-        f"{path}: entry 1 is 1000, expected 0 to 999",
-        f"{path}: entry 2 is -1, expected 0 to 999",
+        f"{path}: entry 1: found 1000, expected 0 to 999",
+        f"{path}: entry 2: found -1, expected 0 to 999",
     )
 
 
@@ -76,7 +76,7 @@ def test_methods_trust_the_known_pairs_alone(tmp_path):
     np.save(tmp_path / "known.npy", [7, 2])
     config.mismatch.rate = 0.0
     config.mismatch.paired_file = str(tmp_path / "known.npy")
-    with pytest.raises(ConfigError, match="paired_file: found with protocol image, paired_images"):
+    with pytest.raises(ConfigError, match=r"paired_file requires .*; found image, "):
         load_data(config.data, config.mismatch, workdir=None)
     config.mismatch.protocol = "semi_paired"
     train = load_data(config.data, config.mismatch, workdir=None).train
@@ -87,9 +87,9 @@ def test_methods_trust_the_known_pairs_alone(tmp_path):
 @pytest.mark.parametrize(
     ("protocol", "paired", "message"),
     [
-        ("image", 5, "paired_images is 5, expected 0 with mismatch.protocol=image"),
-        ("semi_paired", 0, "paired_images is 0, expected at least 1"),
-        ("semi_paired", 201, "paired_images is 201, expected at most 200"),
+        ("image", 5, "paired_images: found 5, expected 0 with mismatch.protocol=image"),
+        ("semi_paired", 0, "paired_images: found 0, expected at least 1"),
+        ("semi_paired", 201, "paired_images: found 201, expected at most 200"),
     ],
 )
 def test_paired_images_that_do_not_fit(protocol, paired, message):
@@ -126,7 +126,7 @@ def test_the_mismatch_in_words(tmp_path):
     made = mismatch.generate("caption", 0.4, 1, OWN, IMAGES)
     wrong = np.count_nonzero(made.stored_image != OWN)
     count = f"{wrong} of your 1,000 pairs"
-    how = "were mismatched on purpose (protocol"
+    how = "were mismatched deliberately (protocol"
     assert made.sentences() == [f"{count} {how} caption, rate 0.4)"]
     [text] = words("semi_paired", 0.0, 3, OWN, IMAGES, 30)
     assert text.endswith(f" of your 1,000 pairs {how} semi_paired, 30 images kept)")
@@ -186,8 +186,8 @@ def changed(place: int, value: int) -> np.ndarray:
         (np.arange(IMAGES - 1), "found 199 entries, expected 200 .* or 1000"),
         (np.arange(IMAGES).astype(float), "found float64 .*expected one axis of integers"),
         (np.arange(IMAGES)[None], r"found int64 \[1, 200\]"),
-        (changed(7, IMAGES), "entry 7 is 200, expected 0 to 199"),
-        (changed(9, -1), "entry 9 is -1"),
+        (changed(7, IMAGES), "entry 7: found 200, expected 0 to 199"),
+        (changed(9, -1), "entry 9: found -1"),
         (np.zeros(0, int), "no data"),
     ],
 )
@@ -208,11 +208,11 @@ def test_pickles_are_never_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("protocol", "rate", "seed", "message"),
     [
-        ("images", 0.2, 0, "protocol is 'images'.*image.*caption"),
-        ("image", 1.0, 0, "rate is 1.0"),
-        ("caption", -0.1, 0, "rate is -0.1"),
-        ("caption", float("nan"), 0, "rate is nan"),
-        ("caption", 0.1, -1, "seed is -1"),
+        ("images", 0.2, 0, "protocol: found 'images'.*image.*caption"),
+        ("image", 1.0, 0, "rate: found 1.0"),
+        ("caption", -0.1, 0, "rate: found -0.1"),
+        ("caption", float("nan"), 0, "rate: found nan"),
+        ("caption", 0.1, -1, "seed: found -1"),
     ],
 )
 def test_unusable_setting_is_refused(protocol, rate, seed, message):

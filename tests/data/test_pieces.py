@@ -80,8 +80,12 @@ def test_counts():
 @pytest.mark.parametrize(
     ("kind", "max_words", "message"),
     [
-        ("siglip", 32, "data.max_words is 32, expected at least 56, to which siglip pads every"),
-        ("bert", 2, r"data.max_words is 2, expected more than 2: each caption has .* \[CLS\] and"),
+        ("siglip", 32, "data.max_words: found 32, expected at least 56, because siglip pads every"),
+        (
+            "bert",
+            2,
+            r"data.max_words: found 2, expected more than 2, because .* \[CLS\] and",
+        ),
     ],
 )
 def test_max_words_must_leave_room(kind, max_words, message):
@@ -92,14 +96,14 @@ def test_max_words_must_leave_room(kind, max_words, message):
 def test_a_tokenizer_must_fit_its_model(tmp_path):
     """Each file against the model of another kind."""
     base = read_bases("bert").text
-    message = "clip/tokenizer.json: has ids up to 109, expected at most 91, as the model has that"
+    message = "clip/tokenizer.json: found ids up to 109, expected at most 91"
     with pytest.raises(DataError, match=message):
         Pieces(GOLDEN / "clip" / "tokenizer.json", base, 64)
     with pytest.raises(DataError) as found:
         Pieces(GOLDEN / "clip" / "tokenizer.json", read_bases("siglip").text, 64)
-    assert "adds 2 tokens to a caption, expected 1 (the end)" in found.value.args[1]
+    assert "found 2 tokens added to a caption, expected 1 (the end)" in found.value.args[1]
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(DataError, match=r"tokenizer\.json: is no tokenizer"):
+    with pytest.raises(DataError, match=r"tokenizer\.json: cannot be read .* expected a tokenizer"):
         Pieces(tmp_path / "tokenizer.json", base, 64)
 
 

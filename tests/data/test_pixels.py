@@ -34,9 +34,9 @@ def test_rows_are_bytes_of_the_mapped_file(tmp_path):
     np.testing.assert_array_equal(np.concatenate([*pixels.blocks()]), np.arange(5))
     pixels.check_values()
     for wrong in (lambda: pixels.rows([5]), lambda: pixels.rows([-1])):
-        with pytest.raises(DataError, match=r"asked for image -?\d, expected 0 to 4"):
+        with pytest.raises(DataError, match=r"found image index -?\d, expected 0 to 4"):
             wrong()
-    with pytest.raises(DataError, match="asked for the first 6 of 5 images"):
+    with pytest.raises(DataError, match="found 5 images, expected at least 6"):
         pixels.head(6)
 
 
@@ -76,14 +76,20 @@ def test_older_forms_of_sizes_are_read():
         ({"size": {"shortest_edge": 20}, "crop_size": 24}, "expected pictures of 24 x 24 pixels"),
         ({"size": {"shortest_edge": 24}, "do_center_crop": False}, "without do_center_crop"),
         ({"size": {"height": 20, "width": 24}}, "expected pictures of 24 x 24 pixels"),
-        ({"size": "24"}, "size is '24' crop_size 224, expected pictures"),
+        ({"size": "24"}, "size: found '24' crop_size 224, expected pictures"),
         ({"size": 24, "crop_size": 20}, "crop_size 20, expected pictures"),
-        ({"size": 24, "crop_size": 24, "do_resize": False}, "do_resize is False, expected true"),
-        ({"size": 24, "do_normalize": None}, "do_normalize is None, expected true"),
-        ({"size": 24, "rescale_factor": 1}, "rescale_factor is 1, expected 1/255"),
-        ({"size": 24, "resample": 7}, "resample is 7, expected one of Pillow's filters"),
-        ({"size": 24, "image_mean": [0.5]}, r"image_mean is \[0.5\], expected three numbers"),
-        ({"size": 24, "image_std": [1, 0, 1]}, r"image_std is \[1.0, 0.0, 1.0\], expected numbers"),
+        (
+            {"size": 24, "crop_size": 24, "do_resize": False},
+            "do_resize: found False, expected true",
+        ),
+        ({"size": 24, "do_normalize": None}, "do_normalize: found None, expected true"),
+        ({"size": 24, "rescale_factor": 1}, "rescale_factor: found 1, expected 1/255"),
+        ({"size": 24, "resample": 7}, "resample: found 7, expected one of Pillow's filters"),
+        ({"size": 24, "image_mean": [0.5]}, r"image_mean: found \[0.5\], expected three numbers"),
+        (
+            {"size": 24, "image_std": [1, 0, 1]},
+            r"image_std: found \[1.0, 0.0, 1.0\], expected numbers",
+        ),
     ],
 )
 def test_settings_that_cannot_be_followed_are_refused(settings, message):

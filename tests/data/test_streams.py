@@ -317,10 +317,10 @@ def test_hosts_read_their_shares_of_the_same_batches(streams, queue):
     ("streams", "batch_size", "error", "message"),
     [
         ({"all": np.arange(PAIRS)}, 201, DataError, "200 pairs, expected at least .* of 201"),
-        ({"all": np.arange(5), "more": np.arange(0)}, 4, DataError, "stream 'more' is empty"),
+        ({"all": np.arange(5), "more": np.arange(0)}, 4, DataError, "no pairs in stream 'more'"),
         ({}, 4, DataError, "no stream"),
-        ({"all": np.array([3, 200])}, 2, DataError, "pairs 3 to 200, expected rows 0 to 199"),
-        ({"all": np.array([-1, 20])}, 2, DataError, "pairs -1 to 20"),
+        ({"all": np.array([3, 200])}, 2, DataError, "found rows 3 to 200 .*, expected 0 to 199"),
+        ({"all": np.array([-1, 20])}, 2, DataError, "found rows -1 to 20"),
     ],
 )
 def test_unusable_streams_are_refused(streams, batch_size, error, message):
@@ -331,11 +331,11 @@ def test_unusable_streams_are_refused(streams, batch_size, error, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"queue_length": 24}, "queue_length is 24, .* multiple of the batch size 16"),
-        ({"queue_length": -16}, "queue_length is -16"),
+        ({"queue_length": 24}, "queue_length: found 24, .* multiple of the batch size 16"),
+        ({"queue_length": -16}, "queue_length: found -16"),
         ({"buckets": (8, 8)}, "ascending"),
         ({"buckets": ()}, "ascending"),
-        ({"max_words": 0}, "max_words is 0"),
+        ({"max_words": 0}, "max_words: found 0"),
     ],
 )
 def test_unusable_settings_are_refused(settings, message):
@@ -347,7 +347,7 @@ def test_a_bad_row_is_reported_while_reading_ahead():
     dataset = make_dataset()
     row = dataset.stored_image[17]
     stream = make_stream(with_nan(dataset, row), {"all": np.arange(PAIRS)}, PAIRS // 4)
-    with pytest.raises(DataError, match=f"mine: row {row} holds nan"):
+    with pytest.raises(DataError, match=f"mine: row {row}: found nan"):
         list(stream.iterate())
 
 

@@ -84,10 +84,10 @@ def test_any_number_of_captions_may_be_the_same_number(tmp_path):
     [
         ([0, 0, 1], r"found int64 \[3\], expected integers \[4\], the image row of each caption"),
         ([0.0, 0, 1, 2], r"found float64 \[4\], expected integers \[4\]"),
-        ([0, 0, 1, 3], r"entry 3 is 3, expected 0 to 2, a row of .*train_ims\.npy"),
-        ([0, -1, 1, 2], r"entry 1 is -1, expected 0 to 2"),
-        ([0, 1, 0, 2], "entry 2 is 0 after 1, expected ascending rows"),
-        ([0, 0, 2, 2], "row 1 is not in it, expected every row of"),
+        ([0, 0, 1, 3], r"entry 3: found 3, expected 0 to 2, a row of .*train_ims\.npy"),
+        ([0, -1, 1, 2], r"entry 1: found -1, expected 0 to 2"),
+        ([0, 1, 0, 2], "entry 2: found 0 after 1, expected ascending rows"),
+        ([0, 0, 2, 2], "found no row 1, expected every row of"),
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path, entries, message):

@@ -133,7 +133,7 @@ def test_a_run_keeps_no_vocabulary_and_stays_with_vectors(config, tmp_path):
     assert [path.name for path in workdir.iterdir()] == ["mismatch_index.npy"]
     load(config, workdir)
     Vocabulary.build(["word"] * 4).write(workdir / "vocabulary.json")
-    with pytest.raises(DataError, match=r"vocabulary\.json: this run's captions are words"):
+    with pytest.raises(DataError, match=r"vocabulary\.json: found caption vectors"):
         load(config, workdir)
 
 
@@ -162,11 +162,11 @@ def set_vocabulary(config):
 FAULTS = {  # how to cause each fault, and the start of its message; {} is the directory
     "words in one split": (
         remove("dev"),
-        "dev: its captions are words, expected vectors (dev_caps.npy) as in {}/train_caps.npy",
+        "dev: found words as captions, expected vectors (dev_caps.npy), as in {}/train_caps.npy",
     ),
     "dimensions": (
         change("test_caps.npy", lambda x: x[..., :4]),
-        "{0}/test_caps.npy: found vectors of 4 dimensions, expected 5 as in {0}/train_caps.npy",
+        "{0}/test_caps.npy: found vectors of 4 dimensions, expected 5, as in {0}/train_caps.npy",
     ),
     "dtype": (
         change("dev_caps.npy", lambda x: np.nan_to_num(x).astype(int)),
@@ -182,11 +182,11 @@ FAULTS = {  # how to cause each fault, and the start of its message; {} is the d
     ),
     "too long": (
         change("test_lengths.npy", lambda x: x + 1),
-        "{}/test_lengths.npy: entry 6 is 8, expected 1 to 7 words",
+        "{}/test_lengths.npy: entry 6: found 8, expected 1 to 7 words",
     ),
     "nan": (
         change("train_caps.npy", set_nan),
-        "{}/train_caps.npy: row 6 holds nan (word 2, dimension 1), expected finite numbers",
+        "{}/train_caps.npy: row 6: found nan (word 2, dimension 1), expected finite numbers",
     ),
     "text of another length": (
         lambda config: file(config, "train_caps.txt").write_text("one line\n"),
@@ -198,11 +198,11 @@ FAULTS = {  # how to cause each fault, and the start of its message; {} is the d
     ),
     "noise of words": (
         lambda config: config.model.update(word_noise=0.2),
-        "model.word_noise: 0.2, expected 0: captions are given as vectors",
+        "model.word_noise: found 0.2, expected 0",
     ),
     "a vocabulary": (
         set_vocabulary,
-        "data.vocabulary: words.json, expected none, as the captions are vectors",
+        "data.vocabulary cannot be combined with captions that are vectors",
     ),
 }
 
@@ -220,7 +220,7 @@ def test_vectors_of_dev_and_test_are_checked_before_training(config):
     data = load(config)
     with pytest.raises(DataError) as error:
         check_values(data.dev, data.test)
-    places = [message.split(" holds")[0].split("/")[-1] for message in error.value.args]
+    places = [message.split(": found")[0].split("/")[-1] for message in error.value.args]
     assert places == ["dev_caps.npy: row 6", "test_caps.npy: row 6"]
 
 

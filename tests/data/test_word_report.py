@@ -24,14 +24,16 @@ def test_unknown_words_above_a_half():
     found = report(lines, known=["dog cat"])
     assert list(found.warnings) == ["unknown_words"]
     assert found.warnings["unknown_words"].startswith(
-        "dev: 67% of the words are unknown, expected at most half: 'a dog' became <unk> | dog. "
+        "dev: found 67% unknown words, expected at most half: 'a dog' became <unk> | dog. "
     )
 
 
 def test_captions_of_one_word():
     assert not report(["dog", "a cat"]).warnings
     found = report(["dog", "cat", "a cow"])
-    assert found.warnings["one_word"].startswith("dev: 67% of the captions have one word, such as")
+    assert found.warnings["one_word"].startswith(
+        "dev: found 67% captions with a single word, such as"
+    )
 
 
 def test_vectors_have_no_words():

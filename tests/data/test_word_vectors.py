@@ -68,7 +68,7 @@ def test_training_and_check_say_how_many_words_have_no_vector(tmp_path):
     config.data.word_vectors = str(file)
     run = Run(config, load_run_data(config, workdir=None), Replicas(jax.devices()[:1]))
     words = len(run.data.vocabulary)
-    sentence = f"{words - 2} of {words} words have no vector and start at random"
+    sentence = f"{words - 2} of {words} words have no vector and are initialised randomly"
     assert sentence in describe(run, run.replicas).splitlines()
     assert f"word vectors: {sentence}" in check(config).splitlines()
     config.data.word_vectors = ""
@@ -84,7 +84,7 @@ def test_all_networks_get_them_and_other_sizes_are_refused():
     embedding = with_word_vectors(shapes, vectors)["text_encoder"]["words"]["embedding"]
     assert embedding.shape == (2, words, 6) and (embedding[:, 3] == 1.5).all()
     assert not np.delete(embedding, 3, axis=1).any()
-    with pytest.raises(ConfigError, match=r"model\.word_dim: 6, expected 7"):
+    with pytest.raises(ConfigError, match=r"model\.word_dim: found 6, expected 7"):
         with_word_vectors(shapes, np.ones((words, 7), np.float32))
     with pytest.raises(ConfigError, match="no word embeddings"):
         with_word_vectors({"a": np.ones(2)}, vectors)

@@ -233,7 +233,7 @@ def test_a_batch_that_does_not_divide_is_refused():
         Replicas(jax.devices()[:4]).check_batch(3)
     Replicas(jax.devices()[:4]).check_batch(32)
     uneven = [SimpleNamespace(process_index=host) for host in (0, 1, 0)]
-    with pytest.raises(ConfigError, match="3 devices on 2 hosts, 2 of them on this one"):
+    with pytest.raises(ConfigError, match="found 2 on this host and 3 on 2 hosts"):
         Replicas(uneven).check_batch(30)
 
 
@@ -251,5 +251,5 @@ def test_hosts_share_rows(monkeypatch, total, hosts):
 def test_a_directory_that_a_host_does_not_see_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr("l2rm_jax.devices.hosts.DIRECTORY_SECONDS", 0.0)
     require_shared_directory(tmp_path)
-    with pytest.raises(ConfigError, match="work directory that all hosts share"):
+    with pytest.raises(ConfigError, match="that all hosts share"):
         require_shared_directory(tmp_path / "missing")

@@ -43,16 +43,36 @@ def test_a_row_carries_its_protocol(protocol, images, captions_per_image):
 @pytest.mark.parametrize(
     ("protocol", "images", "captions_per_image", "message"),
     [
-        ("coco-5k", 1000, 5, "needs 5000 .* found 1000 with 5; .*data.test_split=testall"),
-        ("coco-1k-5fold", 1000, 5, "needs 5000 .* found 1000 with 5; .*data.test_split=testall"),
-        ("coco-5k,f30k-1k", 5000, 5, "f30k-1k needs 1000 .* found 5000 with 5; .*=custom takes"),
-        ("f30k-1k", 1000, 1, "needs 1000 test images with 5 .* found 1000 with 1"),
-        ("cc152k-1k", 1000, 5, "needs 1000 test images with 1 .* found 1000 with 5"),
-        ("coco-1k", 1000, 5, "'coco-1k' is none of f30k-1k, coco-1k-5fold, coco-5k"),
-        ("msvd", 100, 41, "msvd needs 670 .* found 100 with 41; evaluation.protocol=custom takes"),
-        ("msrvtt", 1000, 20, "needs 2990 .* found 1000 with 20; the official split has 2990 test"),
-        ("msrvtt", 2990, np.append(np.full(2989, 20), 19), "with 20 .* found 2990 with 19 to 20"),
-        ("", 1000, 5, "'' is none of"),
+        (
+            "coco-5k",
+            1000,
+            5,
+            "found 1000 test images with 5 .* expected 5000 .*data.test_split=testall",
+        ),
+        (
+            "coco-1k-5fold",
+            1000,
+            5,
+            "found 1000 test images with 5 .* expected 5000 .*data.test_split=testall",
+        ),
+        ("coco-5k,f30k-1k", 5000, 5, "found 5000 .* 5 .* expected 1000 .* f30k-1k.*=custom"),
+        ("f30k-1k", 1000, 1, "found 1000 test images with 1 .* expected 1000 with 5"),
+        ("cc152k-1k", 1000, 5, "found 1000 test images with 5 .* expected 1000 with 1"),
+        ("coco-1k", 1000, 5, "found 'coco-1k', expected one of f30k-1k, coco-1k-5fold, coco-5k"),
+        ("msvd", 100, 41, "found 100 test images with 41 .* expected 670 .* msvd"),
+        (
+            "msrvtt",
+            1000,
+            20,
+            "found 1000 .* 20 .* expected 2990 .*; the official split has 2990 test",
+        ),
+        (
+            "msrvtt",
+            2990,
+            np.append(np.full(2989, 20), 19),
+            "found 2990 test images with 19 to 20 .* with 20",
+        ),
+        ("", 1000, 5, "found '', expected one of"),
     ],
 )
 def test_a_split_of_another_size_is_refused(protocol, images, captions_per_image, message):

@@ -176,5 +176,7 @@ def test_the_method_brings_its_head():
     assert config.model.head == "linear"
     check_settings(config)
     config.model.head = "saf"
-    with pytest.raises(ConfigError, match=r"model\.head: 'saf', expected 'linear' with method=cca"):
+    with pytest.raises(
+        ConfigError, match=r"model\.head: found 'saf', expected 'linear' with method=cca"
+    ):
         check_settings(config)

@@ -31,7 +31,7 @@ def test_each_schedule_has_a_warm_up_and_starts_afresh():
     assert fresh == [3, 7] and method.begin(0) == LAST
     for wrong in ((0,), (2, -1)):
         config = config_of(**{"crcl.schedules": wrong})
-        with pytest.raises(ConfigError, match=r"crcl\.schedules: .* expected numbers of epochs"):
+        with pytest.raises(ConfigError, match=r"crcl\.schedules: .* expected epoch counts"):
             make_method(make_model(config, VOCABULARY), config)
 
 

@@ -91,11 +91,15 @@ def test_scores_of_networks_are_averaged():
 
 @pytest.mark.parametrize(
     ("method", "networks", "expected"),
-    [("cca", 2, "0 or 1, as cca"), ("l2rm", 9, "0 to 8"), ("ncr", 3, "0, 1 or 2 for ncr")],
+    [
+        ("cca", 2, "0 or 1, as the fit of cca"),
+        ("l2rm", 9, "0 to 8"),
+        ("ncr", 3, "0, 1 or 2 for ncr"),
+    ],
 )
 def test_a_number_of_networks_that_does_not_fit_is_refused(method, networks, expected):
     config = config_of(method, networks)
     if method == "cca":
         config.model.head = "linear"
-    with pytest.raises(ConfigError, match=f"train.networks: {networks}, expected {expected}"):
+    with pytest.raises(ConfigError, match=f"train.networks: found {networks}, expected {expected}"):
         make_method(make_model(config, VOCABULARY), config)

@@ -30,5 +30,5 @@ def test_parts_of_the_loss_that_are_switched_off(fields, missing):
 def test_rcsl_without_any_loss_of_the_learning_stage_is_refused():
     config = tiny_config("rcsl", "vse")
     config.rcsl.update(regulariser=False, paired_loss=False)
-    with pytest.raises(ConfigError, match="found both off"):
+    with pytest.raises(ConfigError, match="found False for both"):
         make_cell(config)

@@ -26,7 +26,7 @@ def test_a_warmup_trains_what_cross_fitting_calls_matched():
     matched = np.flatnonzero(posterior <= 0.5)
     np.testing.assert_array_equal(warmup_pairs("judgement", dataset), matched)
     doubted = replace(dataset, posterior=posterior + 0.3)
-    with pytest.raises(DataError, match=r"none of the 200 training pairs .* posterior is 0\.600"):
+    with pytest.raises(DataError, match=r"found no matched pair among 200 .* posterior 0\.600"):
         warmup_pairs("judgement", doubted)
 
 
@@ -67,7 +67,7 @@ def draw_losses(*parts: tuple[float, float, int]) -> np.ndarray:
         (
             draw_losses((5, 5, 1000)),
             ["overlapping_mixture"],
-            "times the sum of their standard deviations",
+            "summed standard deviations",
         ),
         (
             draw_losses((20, 80, 3000)),

@@ -110,10 +110,10 @@ def test_rcl_draws_its_negatives(monkeypatch, negatives, step):
     ("field", "value", "message"),
     [
         ("loss", "abs", "rcl.loss: 'abs' is none of mae, log, exp, gce, tan"),
-        ("q", 0.0, "rcl.q: 0.0, expected more than 0 and at most 1"),
-        ("q", 1.5, "rcl.q: 1.5"),
-        ("negatives", -1, r"rcl.negatives: -1, expected 0 \(all\) to 127"),
-        ("negatives", 128, "rcl.negatives: 128"),
+        ("q", 0.0, "rcl.q: found 0.0, expected more than 0 and at most 1"),
+        ("q", 1.5, "rcl.q: found 1.5"),
+        ("negatives", -1, r"rcl.negatives: found -1, expected 0 \(all\) to 127"),
+        ("negatives", 128, "rcl.negatives: found 128"),
     ],
 )
 def test_rcl_settings_out_of_range_are_errors(field, value, message):

@@ -374,7 +374,7 @@ def test_region_mask_is_refused_where_positions_are_normalised_separately(head):
         assert make_model(config, vocabulary_size=9).config.model.region_mask == 0.4
         return
     with pytest.raises(
-        ConfigError, match=rf"region_mask: 0\.4, expected 0 with model\.head={head}"
+        ConfigError, match=rf"region_mask: found 0\.4, expected 0 with model\.head={head}"
     ):
         make_model(config, vocabulary_size=9)
 

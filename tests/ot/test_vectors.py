@@ -90,9 +90,9 @@ def test_bad_values_do_not_converge(sides, mass, epsilon):
 
 def test_bad_shapes_are_refused(sides, unchecked_arrays):
     images, captions = sides
-    with pytest.raises(ValueError, match=r"a must have shape \(23,\), found \(31,\)"):
+    with pytest.raises(ValueError, match=r"a: found shape \(31,\), expected \(23,\)"):
         partial_sinkhorn_of(images, captions, 0.5, epsilon=0.1, a=np.ones(M))
     with pytest.raises(ValueError, match="non-empty matrices"):
         partial_sinkhorn_of(images[0], captions, 0.5, epsilon=0.1)
-    with pytest.raises(ValueError, match="at least 1, found 0"):
+    with pytest.raises(ValueError, match="found 0, expected at least 1"):
         partial_sinkhorn_of(images, captions, 0.5, epsilon=0.1, max_iterations=0)

@@ -16,7 +16,7 @@ def test_a_file_with_two_networks_scores_as_their_mean(tmp_path, monkeypatch):
     directory = write_data(tmp_path / "data", test=split)
     sgr, saf = arrays.under("w_SGR/"), arrays.under("w_SAF/")
     file = save(tmp_path / "c.pth.tar", sgr, model_A=parts(sgr), model_B=parts(saf), opt=None)
-    with pytest.raises(ConfigError, match="a checkpoint has no words"):
+    with pytest.raises(ConfigError, match="requires the JSON file of the vocabulary"):
         l2rm_jax.load(file)
 
     # The golden captions are token numbers alone, without <start> and <end>.
@@ -34,5 +34,7 @@ def test_a_file_with_two_networks_scores_as_their_mean(tmp_path, monkeypatch):
     assert retriever.head == "sgr + saf"
     assert repr(retriever) == f"Retriever({file}: sgr, model_A; {file}: saf, model_B)"
     Vocabulary({"<pad>": 0, "<start>": 1, "<end>": 2, "<unk>": 3}).write(tmp_path / "words.json")
-    with pytest.raises(CheckpointError, match="the vocabulary has 4; expected the vocabulary"):
+    with pytest.raises(
+        CheckpointError, match="found a vocabulary of 4 words, expected the vocabulary"
+    ):
         l2rm_jax.load(file, vocabulary=tmp_path / "words.json")

@@ -73,7 +73,10 @@ def test_embed_writes_what_other_tools_read(workdir, tmp_path, capsys):
         (("search", "--gallery=scenes:test", "--query=a"), "--workdir: missing"),
         (("search", "--workdir=W", "--query=a"), "--gallery: missing"),
         (("search", "--workdir=W", "--gallery=scenes:test"), "--query: missing"),
-        (("search", "--workdir=W", "--gallery=scenes:test", "--query= "), "number 1 is empty"),
+        (
+            ("search", "--workdir=W", "--gallery=scenes:test", "--query= "),
+            "found an empty text as number 1",
+        ),
         (("search", "--workdir=W", "--gallery=no:test", "--query=a"), "no is no directory"),
         (("embed", "--workdir=W", "--data=scenes:test"), "--out: missing"),
         (
@@ -89,11 +92,11 @@ def test_embed_writes_what_other_tools_read(workdir, tmp_path, capsys):
                 "--proposer=W",
                 "--candidates=0",
             ),
-            "candidates: 0, expected at least top_k=10",
+            "candidates: found 0, expected at least top_k=10",
         ),
         (
             ("search", "--workdir=none", "--gallery=scenes:test", "--query=a", "--top_k=0"),
-            "top_k: 0, expected a whole number, at least 1",
+            "top_k: found 0, expected a whole number",
         ),
     ],
 )

@@ -53,12 +53,12 @@ def test_names_of_files_and_pictures_become_features(tmp_path, asked):
 def test_other_weights_and_no_encoder_are_refused(tmp_path, asked):
     [name] = write_pictures(tmp_path, 1)
     other = {**RECORD, "images": {**RECORD["images"], "weights": "b"}}
-    with pytest.raises(DataError, match="R: x has other weights now than when its images were"):
+    with pytest.raises(DataError, match="R: found changed weights of x"):
         encode_pictures(other, [tmp_path / name], "R")
     asked.clear()
     with pytest.raises(DataError, match=r"no\.png: cannot be read: No such file"):
         encode_pictures(RECORD, [tmp_path / "no.png"], "R")
-    with pytest.raises(DataError, match="found pictures, expected features, as R does not know"):
+    with pytest.raises(DataError, match="found pictures, expected features, as R has no record"):
         encode_pictures(None, [tmp_path / name], "R")
     with pytest.raises(DataError, match="found text, expected vectors, for R") as found:
         encode_texts({**RECORD, "captions": None}, ["a dog"], "R")

@@ -168,7 +168,7 @@ def test_shipped_configs_are_found_by_name_from_anywhere(tmp_path, monkeypatch):
     [
         ("f30", "f30: expected a file .FILE.py. or one of cc152k, .*, video$", "f30k"),
         ("f30:rcl", "f30: expected", "f30k:rcl"),
-        ("f30k:rlc", "f30k:rlc: no such variant, expected f30k or f30k:rcl, f30k:omit", "f30k:rcl"),
+        ("f30k:rlc", "f30k:rlc: unknown variant, expected f30k or f30k:rcl, f30k:omit", "f30k:rcl"),
         ("mime", "mime: expected", "mine.py"),
         ("mime.py:b", "mime.py: no such config file$", "mine.py:b"),
         ("configs/f30k.py", "configs/f30k.py: no such config file$", "f30k"),

@@ -228,7 +228,7 @@ def test_the_runs_of_the_folds_stay_ahead(config, warmup, every, judged, epochs)
         ({"data.filter": "truth"}, r"data\.filter: 'truth', expected none or judgement, as judg"),
         (
             {"judgement.detector": "rcsl-vse"},
-            r"judgement\.detector=rcsl-vse: method: rcsl needs known pair",
+            r"judgement\.detector=rcsl-vse: method=rcsl requires known pair",
         ),
         (
             {"judgement.detector": "infonce-saf", "model.head": "vse", "model.region_mask": 0.5},

@@ -64,12 +64,12 @@ def test_training_and_scoring_advise_by_what_ran(run):
     with pytest.raises(jax.errors.JaxRuntimeError) as raised:
         Run.train_step(run, {})
     assert describe_error(raised.value).endswith(
-        ". It was training, 2 pairs a batch. Try --config.model.embed_dim=512 or devices with more "
+        " while training, 2 pairs a batch. Try --config.model.embed_dim=512 or devices with more "
         "memory"
     )
     with pytest.raises(jax.errors.JaxRuntimeError) as raised:
         Run.score(run, SimpleNamespace(split="dev"), exhaust_memory)
-    assert "It was scoring dev. Try --config.evaluation.batch_size=64 or" in describe_error(
+    assert " while scoring dev. Try --config.evaluation.batch_size=64 or" in describe_error(
         raised.value
     )
 
@@ -81,7 +81,7 @@ def test_the_innermost_advice_counts_and_other_errors_get_none():
         advise_on_memory("inside", ["--config.a=1"]),
     ):
         exhaust_memory()
-    assert "It was inside. Try --config.a=1 or devices" in describe_error(raised.value)
+    assert " while inside. Try --config.a=1 or devices" in describe_error(raised.value)
     with pytest.raises(jax.errors.JaxRuntimeError) as raised, advise_on_memory("work", []):
         raise jax.errors.JaxRuntimeError("INTERNAL: broken\nmore")
     assert describe_error(raised.value) == "INTERNAL: broken"

@@ -260,9 +260,11 @@ def test_data_that_do_not_fit_are_refused(tmp_path):
     data = write_pixels(tmp_path / "data")
     read = partial(read_data, workdir=tmp_path / "none")
     features = clip_config(data, model__image_encoder=REGIONS)
-    with pytest.raises(DataError, match=r"train_ims\.npy: no such file, but train_pixels\.npy"):
+    with pytest.raises(DataError, match=r"train_ims\.npy: found only train_pixels\.npy"):
         read(features)
-    with pytest.raises(ConfigError, match=r"data\.name: 'scenes'.* expected a directory with pict"):
+    with pytest.raises(
+        ConfigError, match=r"data\.name: found 'scenes'.* expected a directory with pict"
+    ):
         read(clip_config("", data__name="scenes"))
     pixels = np.load(data / "dev_pixels.npy")
     np.save(data / "dev_pixels.npy", pixels[:, :20, :20])
@@ -291,9 +293,9 @@ def test_features_and_pictures_are_not_confused(tmp_path):
     with pytest.raises(DataError) as found:
         retriever.encode_images([tmp_path / "x.jpg", tmp_path / "y.jpg", 3])
     assert [*map(str, found.value.args)] == [
-        f"{tmp_path}/x.jpg: damaged picture: of no kind that Pillow knows",
+        f"{tmp_path}/x.jpg: damaged picture: not a format that Pillow knows",
         f"{tmp_path}/y.jpg: cannot be read: No such file or directory",
-        "images: number 2: is a int, expected a picture of Pillow or a file",
+        "images: number 2: found a int, expected a Pillow picture or a file",
     ]
 
 
@@ -314,10 +316,12 @@ def test_fields_must_fit(tmp_path):
         check_settings(regions(data__pixel_crop=0.5))
     with pytest.raises(ConfigError, match=r"image_encoder: 'regions', expected clip or siglip, as"):
         check_settings(regions(model__pretrained_images="DIR"))
-    with pytest.raises(ConfigError, match=r"embed_dim: 0, expected at least 1 without pretrained"):
+    with pytest.raises(
+        ConfigError, match=r"embed_dim: found 0, expected at least 1, because .* pretrained"
+    ):
         check_settings(regions(model__embed_dim=0))
     with pytest.raises(
-        ConfigError, match=r"embed_dim: 0, expected at least 1 with model\.head=chan"
+        ConfigError, match=r"embed_dim: found 0, expected at least 1 with model\.head=chan"
     ):
         check_settings(clip_config(tmp_path, model__embed_dim=0, model__head="chan"))
     rates = {"optim__text_rate": 0.0, "optim__image_rate": 0.0}
@@ -327,9 +331,13 @@ def test_fields_must_fit(tmp_path):
         ConfigError, match=r"image_states: 'all', expected 'vector' with model\.head"
     ):
         check_settings(clip_config(tmp_path, model__head="linear", model__text_states="vector"))
-    with pytest.raises(ConfigError, match=r"region_mask: 0\.2, expected 0 with model\.head=saf"):
+    with pytest.raises(
+        ConfigError, match=r"region_mask: found 0\.2, expected 0 with model\.head=saf"
+    ):
         check_settings(clip_config(tmp_path, model__head="saf", model__region_mask=0.2))
     config = clip_config(tmp_path, GOLDEN / "clip")
     config.model.image_encoder = "siglip"
-    with pytest.raises(DataError, match=r"is 'clip', expected 'siglip' as model\.image_encoder"):
+    with pytest.raises(
+        DataError, match=r"found 'clip', expected 'siglip', as in model\.image_encoder"
+    ):
         find_pretrained(config, None)

@@ -169,7 +169,7 @@ def test_the_words_of_an_alignment_are_those_of_the_caption(tmp_path):
     for word, own in enumerate(columns):
         np.testing.assert_allclose(weights[:, word], pieces[:, own].sum(axis=1), rtol=1e-6)
     np.testing.assert_allclose(weights.sum(), pieces[:, 1:-1].sum(), rtol=1e-6)
-    with pytest.raises(DataError, match="captions: number 1 is ' ', expected at least one word"):
+    with pytest.raises(DataError, match="captions: found ' ' as number 1, expected at least one"):
         retriever.encode_captions(["a cube", " "])
 
 
@@ -303,9 +303,11 @@ def test_other_fields_must_fit(tmp_path):
     with pytest.raises(ConfigError) as found:
         read_data(bert_config(**needless), tmp_path)
     assert len(found.value.args) == 3
-    with pytest.raises(ConfigError, match=r"noise: 0\.2, .*=clip, whose tokenizer has no mask"):
+    with pytest.raises(
+        ConfigError, match=r"noise: found 0\.2, .*=clip, whose tokenizer has no mask"
+    ):
         read_data(bert_config(kind="clip", model__word_noise=0.2), tmp_path)
-    with pytest.raises(DataError, match="model_type is 'clip', expected 'bert'"):
+    with pytest.raises(DataError, match="model_type: found 'clip', expected 'bert'"):
         read_data(bert_config(GOLDEN / "clip"), tmp_path)
 
 

@@ -1,14 +1,13 @@
 """Models of transformers that compare images with captions: CLIP, SigLIP, SigLIP 2 and others.
 
-One vector is what `get_image_features` and `get_text_features` of the model return, scaled to unit
-length, so that products of vectors are the cosines that the model compares.
+The vectors are the outputs of the model's `get_image_features` and `get_text_features`, scaled to
+unit length, so that products of vectors are the cosines that the model compares.
 
-With tokens, the same vector comes first, as the region that shows the whole picture and the word
-that says the whole caption. After it come the patches in reading order and the words in theirs,
-without the tokens that stand for class, start, end and padding. Their states go through the same
-last layers as the vector: in CLIP, the final norm and the projection; in SigLIP, whose vector of an
-image is an attention over patches, the final norm, and for words its last linear layer. All have
-unit length.
+With tokens, the same vector comes first, as the region of the whole picture and the word of the
+whole caption. After it come the patches and the words in reading order, without the tokens for
+class, start, end and padding. Their states go through the same last layers as the vector: in CLIP,
+the final norm and the projection; in SigLIP, whose vector of an image is an attention over patches,
+the final norm, and for words its last linear layer. All have unit length.
 """
 
 from collections.abc import Sequence
@@ -43,7 +42,7 @@ def _read_config(name: str) -> Any:
 
 
 def _model_class(config: Any) -> Any:
-    """The class that `AutoModel` makes of a config; None if there is none."""
+    """Find the class that `AutoModel` uses for a config; None if there is none."""
     return library("transformers").MODEL_MAPPING.get(type(config), None)
 
 
@@ -61,13 +60,14 @@ def load_dual(name: str, with_tokens: bool) -> tuple["DualImages", CaptionModel]
     """
     if not is_dual(name):
         raise ConfigError(
-            f"encoder: transformers:{name} does not compare images with captions",
-            hint=f"for captions alone: --encoder=timm:NAME+transformers:{name}",
+            f"encoder: found transformers:{name}, expected a model that compares images with "
+            "captions",
+            hint=f"only for captions: --encoder=timm:NAME+transformers:{name}",
         )
     config = _read_config(name)
     if with_tokens and config.model_type not in _CLIPS + _SIGLIPS:
         raise ConfigError(
-            f"tokens: patches of {config.model_type} ({name}) are not known, only those of "
+            f"--tokens=patches: found {config.model_type} ({name}), expected one of "
             f"{', '.join(_CLIPS + _SIGLIPS)}"
         )
     transformers, model = library("transformers"), load_model(name)
@@ -101,7 +101,7 @@ class DualImages:
     def encode(
         self, pictures: Sequence[Image.Image]
     ) -> Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"]:
-        """Unit vectors of pictures; with tokens, the picture's vector and its patches."""
+        """Encode pictures as unit vectors; with tokens, also their patches."""
         starts = range(0, len(pictures), _BATCH)
         parts = [self._encode_batch(pictures[start : start + _BATCH]) for start in starts]
         return as_float16(self._name, unit_length(np.concatenate(parts)))
@@ -136,7 +136,7 @@ def _square_grids(states: Any, shapes: list[list[int]]) -> Any:
       shapes: height and width of each picture, in patches.
 
     Returns:
-      [n, side^2, D]. The largest square with at most as many patches as there is room for.
+      [n, side^2, D], with the largest square that does not exceed the available patches.
     """
     torch = library("torch")
     side = int(states.shape[1] ** 0.5)
@@ -148,7 +148,7 @@ def _square_grids(states: Any, shapes: list[list[int]]) -> Any:
 
 
 def _caption_model(name: str, model: Any, tokenizer: Any, with_tokens: bool) -> CaptionModel:
-    """The caption half of a dual encoder."""
+    """Make the caption half of a dual encoder."""
     is_siglip = model.config.model_type in _SIGLIPS
     limit = min(tokenizer.model_max_length, model.config.text_config.max_position_embeddings)
 
@@ -166,5 +166,5 @@ def _caption_model(name: str, model: Any, tokenizer: Any, with_tokens: bool) -> 
         limit,
         encode,
         with_tokens=with_tokens,
-        pads_to_limit=is_siglip,  # its vector is that of the last token, padding or not
+        pads_to_limit=is_siglip,  # its vector is the state of the last token, padding or not
     )

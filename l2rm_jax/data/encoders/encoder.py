@@ -1,4 +1,4 @@
-"""An encoder: photographs and captions in, features out."""
+"""Interface of encoders, which turn photographs and captions into features."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ CaptionFeatures = (
 
 
 class ImageEncoder(Protocol):
-    """The half of an encoder that turns pictures into features."""
+    """Image half of an encoder: turn pictures into features."""
 
     def describe(self) -> dict[str, Any]: ...
 
@@ -27,7 +27,7 @@ class ImageEncoder(Protocol):
 
 
 class CaptionEncoder(Protocol):
-    """The half of an encoder that turns captions into features.
+    """Caption half of an encoder: turn captions into features.
 
     Attributes:
       cut: number of captions so far that were too long for the model and lost their end.
@@ -41,9 +41,9 @@ class CaptionEncoder(Protocol):
 
 
 class Encoder:
-    """Turns pictures and captions into features, a batch at a time.
+    """Turn pictures and captions into features, one batch at a time.
 
-    The result for a picture or a caption does not depend on the others of its batch.
+    The result for a picture or a caption does not depend on the rest of its batch.
 
     Args:
       name: the encoder as the user wrote it: `transformers:openai/clip-vit-base-patch32`.
@@ -55,10 +55,10 @@ class Encoder:
         self.name, self._images, self._captions = name, images, captions
 
     def describe(self) -> dict[str, Any]:
-        """What `dataset.json` records of the encoder, as values that JSON can hold.
+        """Describe the encoder for `dataset.json`, as JSON values.
 
-        It has the name, the versions of the libraries, a hash of the weights, the sizes of the
-        features, and which kind of tokens they are.
+        The description has the name, the versions of the libraries, a hash of the weights, the
+        sizes of the features, and the kind of tokens.
         """
         captions = None if self._captions is None else self._captions.describe()
         return {"name": self.name, "images": self._images.describe(), "captions": captions}
@@ -71,15 +71,15 @@ class Encoder:
     def encode_images(self, pictures: Sequence[Image.Image]) -> ImageFeatures:
         """Encode pictures, which are upright and in mode RGB, as one vector or R regions each.
 
-        An encoder without a model gives their pixels.
+        An encoder without a model returns their pixels.
         """
         return self._images.encode(pictures)
 
     def encode_captions(self, texts: Sequence[str]) -> CaptionFeatures | None:
-        """Encode captions as one vector each, or as W word vectors of which the first are real.
+        """Encode captions as one vector each, or as W word vectors each, the last ones padding.
 
         Returns:
-          The vectors, and the number of real ones of each caption if there are W. None if the
-          encoder has no vectors for captions, which then stay words.
+          The vectors, and for word vectors their number per caption. None if the encoder has no
+          caption model, so that captions remain words.
         """
         return None if self._captions is None else self._captions.encode(texts)

@@ -47,7 +47,7 @@ def shape_mask(shape: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
         return abs(u) / 0.7 + abs(v) <= 1
     if shape == "flower":
         return (r <= 0.72 + 0.28 * np.cos(6 * angle)) & (r >= 0.2)
-    raise ValueError(f"unknown shape {shape!r}, expected one of {sorted(SHAPES)}")
+    raise ValueError(f"shape: found {shape!r}, expected one of {sorted(SHAPES)}")
 
 
 def texture_mask(texture: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -62,7 +62,7 @@ def texture_mask(texture: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def background_pixels(background: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Picture of the background alone, float [H, W, 3], with a faint pattern."""
+    """Picture of only the background, float [H, W, 3], with a faint pattern."""
     pattern = {
         "grass": np.sin(140 * x + 6 * np.sin(9 * y)) * (np.sin(60 * y) > 0.3),
         "snow": 0.4 * np.sin(4 * x + 7 * y),

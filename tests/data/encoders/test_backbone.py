@@ -87,7 +87,7 @@ def test_errors(tmp_path, monkeypatch):
         make_encoder(f"timm:{path}")
     with pytest.raises(ConfigError, match="none is not a directory"):
         make_encoder(f"timm:{tmp_path / 'none'}")
-    with pytest.raises(ConfigError, match="neither a model of timm nor a directory"):
+    with pytest.raises(ConfigError, match="expected a model of timm or a directory"):
         make_encoder("timm:resnet_none")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))

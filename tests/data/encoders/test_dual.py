@@ -221,14 +221,14 @@ def test_weights_that_lack_an_array_are_refused(models, tmp_path):
 
 def test_errors(models, tmp_path, monkeypatch):
     path = models["clip"]
-    with pytest.raises(ConfigError, match="'words' is not patches"):
+    with pytest.raises(ConfigError, match="found 'words', expected patches"):
         make_encoder(f"transformers:{path}", "words")
     with pytest.raises(ConfigError, match="is not a directory"):
         make_encoder(f"transformers:{tmp_path / 'none'}")
     for spec in ("clip", f"clip:{path}", "timm:", f"timm:a+timm:b+timm:c{path}"):
-        with pytest.raises(ConfigError, match="is none of transformers:NAME, timm:NAME"):
+        with pytest.raises(ConfigError, match="expected transformers:NAME, timm:NAME"):
             make_encoder(spec)
-    with pytest.raises(ConfigError, match="has no text side"):
+    with pytest.raises(ConfigError, match="has no caption model"):
         make_encoder(f"transformers:{path}+timm:resnet18")
     # Without network and cache: which files, and where.
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -252,9 +252,7 @@ def test_a_torchvision_that_does_not_fit_is_named(models, monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda name: "1.2.3")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
     monkeypatch.setattr("importlib.import_module", fail)
-    with pytest.raises(
-        DataError, match=r"torch 1\.2\.3 and torchvision 1\.2\.3 do not fit"
-    ) as error:
+    with pytest.raises(DataError, match=r"found .* torch 1\.2\.3 and torchvision 1\.2\.3") as error:
         make_encoder(f"transformers:{models['clip']}")
     assert "from the same index" in error.value.hint
 

@@ -74,7 +74,9 @@ def test_what_the_file_lacks_and_nobody_uses_changes_nothing(clip, tmp_path):
 def test_errors(clip, tmp_path):
     path = save_sentence_encoder(tmp_path / "a", "max_tokens")
     spec = f"transformers:{clip}+transformers:{path}"
-    with pytest.raises(ConfigError, match="pools by max_tokens, expected one of mean_tokens"):
+    with pytest.raises(
+        ConfigError, match=r"found pooling by max_tokens in .*, expected one of mean_tokens"
+    ):
         make_encoder(spec)
     steps = [{"type": f"sentence_transformers.models.{x}"} for x in ("Transformer", "Pooling")]
     dense = [*steps, {"type": "sentence_transformers.models.Dense"}]
@@ -82,9 +84,9 @@ def test_errors(clip, tmp_path):
     with pytest.raises(ConfigError, match="the steps Transformer, Pooling, Dense"):
         make_encoder(spec)
     (path / "modules.json").write_text("{")
-    with pytest.raises(DataError, match=r"modules\.json: is not JSON"):
+    with pytest.raises(DataError, match=r"modules\.json: cannot be read"):
         make_encoder(spec)
-    with pytest.raises(ConfigError, match="does not compare images with captions") as error:
+    with pytest.raises(ConfigError, match="compares images with captions") as error:
         make_encoder(f"transformers:{path}")
     assert error.value.hint.endswith(f"--encoder=timm:NAME+transformers:{path}")
     shutil.rmtree(path)

@@ -63,5 +63,5 @@ def test_photographs_become_a_searchable_run(tmp_path, monkeypatch, capsys):
 
     tiny_models.save_siglip(other)
     run("import", "--source=pairs.csv", f"--encoder=transformers:{other}", "--out=data/other")
-    with pytest.raises(DataError, match=r"its pictures were encoded by transformers:.*siglip"):
+    with pytest.raises(DataError, match=r"found pictures encoded by transformers:.*siglip"):
         retriever.encode_images("data/other:train")
