@@ -339,7 +339,7 @@ def test_plugins_may_lie_where_the_command_is_run(place, monkeypatch, capsys):
     monkeypatch.setattr(main, "handle_ctrl_c", lambda: None)  # that of the tests stays
     monkeypatch.setattr(main, "leave_ctrl_c", lambda: None)
     main.run_command()
-    assert capsys.readouterr().out == "l2rm_jax 0.1.0\n"
+    assert capsys.readouterr().out == "l2rm_jax 0.2.0\n"
     assert sys.path[0] == str(place)
 
 
